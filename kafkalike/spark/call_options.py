@@ -1,4 +1,4 @@
-"""Option objects of the functions of `kafkalike.spark`: what belongs together, checked and frozen."""
+"""Option objects of the functions of `kafkalike.spark`. They are frozen, and check their values."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ if TYPE_CHECKING:
 OUTPUT_MODES: Final = ("append", "update", "complete")
 
 Partitioner: TypeAlias = "Callable[[Column, int], Column]"
-"""Takes the BINARY key column and the number of partitions; gives an INT column, null to leave it to the default."""
+"""A function of the BINARY key column and the number of partitions. It returns an INT column, null for the default
+partition."""
 
 SchemaChoice: TypeAlias = "str | Schema | ConfluentSchema"
-"""`latest`, a format whose schema is made of the columns, or a `kafkalike.schemas.Schema`."""
+"""`latest`, the name of a format to derive a schema from the columns, or a `kafkalike.schemas.Schema`."""
 
 AsOf: TypeAlias = "Snapshot | int | str | datetime"
-"""A snapshot of topics; or of one topic a version of its table, or a time, also as text."""
+"""A snapshot of topics; or for one topic a version of its table, or a time, which may be text."""
 
 RegistryAddress: TypeAlias = str | Mapping[str, str]
-"""What `kafkalike.schemas.open_registry` takes: a URL, or settings such as `schema.registry.url`."""
+"""A URL, or settings such as `schema.registry.url`, as for `kafkalike.schemas.open_registry`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """How records are produced; Kafka's names, with `_` for `.`.
+    """Settings of a producer, under Kafka's names with `_` for `.`.
 
     Raises:
-        UnsupportedCodecError: there is no such compression.
+        UnsupportedCodecError: the compression is unknown.
     """
 
     partitioner: Partitioner | None = None
-    """Chooses partitions for rows whose `partition` is null, before the default: Kafka's murmur2 of the key's bytes,
-    and turns of rows for null keys."""
+    """Chooses the partition of rows whose `partition` is null. Rows for which it returns null get the default: Kafka's
+    murmur2 of the key's bytes, and round robin for null keys."""
     compression_type: str | None = None
-    """None, gzip, snappy, lz4 or zstd; a topic's own `compression.type` wins."""
+    """None, gzip, snappy, lz4 or zstd. A topic's own `compression.type` wins."""
     delivery_timeout_ms: float = 120_000
-    """How long (ms) to wait for other writers and retry, from when the DataFrame has been computed."""
+    """Longest wait (ms) for other writers, retries included, after the DataFrame has been computed."""
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
@@ -57,25 +58,25 @@ class ProducerOptions:
 
     @property
     def codec(self) -> str:
-        """The compression of records whose topic has none of its own."""
+        """The compression of records whose topic does not set one."""
         return self.compression_type or "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryOptions:
-    """How a streaming query runs; the names of Spark's `DataStreamWriter`.
+    """Settings of a streaming query, under the names of Spark's `DataStreamWriter`.
 
     Raises:
-        IllegalArgumentError: there is no such output mode.
+        IllegalArgumentError: the output mode is unknown.
     """
 
     output_mode: str = "append"
-    """`append`; `update` appends the rows that a batch changes; `complete` appends the whole result of each batch
-    again."""
+    """`append`; `update` appends the rows that a batch changes; `complete` appends the whole result of each batch once
+    more."""
     processing_time: str | None = None
-    """How often a batch starts, as `10 seconds`; None: as soon as the last one is done."""
+    """Interval between batches, such as `10 seconds`. None starts a batch as soon as the last one has ended."""
     query_name: str | None = None
-    """Shown by Spark."""
+    """Name of the query in Spark's UI."""
 
     def __post_init__(self) -> None:
         if self.output_mode not in OUTPUT_MODES:
@@ -86,54 +87,53 @@ class QueryOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterOptions:
-    """What becomes of rows with an error; Kafka Connect's names, with `_` for `.`."""
+    """Handling of rows with an error, under Kafka Connect's names with `_` for `.`."""
 
     errors_tolerance: str = "none"
-    """`all`: rows with an error become dead letters, in one decision with the other records of the batch. The frame has
-    the columns of `decoded_values`: `_error` is not null for such rows, and `_raw` has their bytes. `none`: such
-    columns mean nothing."""
+    """`all`: rows with an error become dead letters, decided together with the other records of the batch. The frame
+    has the columns of `decoded_values`: `_error` is not null for such rows, and `_raw` holds their bytes. `none`: such
+    columns have no meaning."""
     errors_deadletterqueue_topic_name: str | None = None
-    """Topic of the dead letters; None: that of the topic that a row comes from, its name with `.dlq` behind; the empty
-    text: such rows are left out."""
+    """Topic of the dead letters. None: the topic of the row, with `.dlq` appended. The empty text drops such rows."""
     errors_deadletterqueue_context_headers_enable: bool = True
-    """Whether letters say where they come from and why."""
+    """Adds headers with the origin of a letter and its error."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSchemas:
-    """The schemas that records of a DataFrame are written with."""
+    """Schemas with which to encode the records of a DataFrame."""
 
     value: SchemaChoice | None = None
-    """The values are the column `value`, or where there is none a struct of all columns that are no others of a record,
-    as Avro, Protobuf or JSON with the id of a schema: `latest` for the newest version of the subject `<topic>-value`,
-    `avro` or `json` for a schema made of the columns (all of them may be null), `protobuf` for that where the subject
-    has none, and for the newest version where it has, or a `kafkalike.schemas.Schema`. None: `value` is bytes or
-    text."""
+    """Schema of the values, which are the column `value`, or without one a struct of all columns that are not `key`,
+    `topic`, `partition`, `timestamp` or `headers`. They are encoded as Avro, Protobuf or JSON with a schema id.
+    `latest` takes the newest version of the subject `<topic>-value`. `avro` and `json` derive a schema from the
+    columns, with nullable fields. `protobuf` takes the subject's newest version, or derives a schema if the subject is
+    empty. A `kafkalike.schemas.Schema` is used as it is. None: `value` is bytes or text."""
     key: SchemaChoice | None = None
-    """The same for the column `key`, and the subject `<topic>-key`."""
+    """The schema of the column `key`, in the same forms; its subject is `<topic>-key`."""
     register: bool = True
-    """Whether a schema that a subject does not have becomes its next version."""
+    """Registers a schema that the subject lacks as its next version."""
     message: str | None = None
-    """Full name of the values' Protobuf message; None for the first one of the schema."""
+    """Full name of the values' Protobuf message. None takes the first message of the schema."""
     registry: RegistryAddress | None = None
-    """None for the cluster's own."""
+    """The schema registry. None takes the cluster's own."""
 
     def __bool__(self) -> bool:
         return self.value is not None or self.key is not None
 
     @classmethod
     def of(cls, given: RecordSchemas | SchemaChoice | None) -> RecordSchemas:
-        """What a user has given: these, or the schema of the values alone."""
+        """Return the given schemas; a single one is that of the values."""
         return given if isinstance(given, RecordSchemas) else cls(given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSchemaOptions:
-    """How values with schemas become columns."""
+    """Options to turn values with schemas into columns."""
 
     message: str | None = None
-    """Full name of a Protobuf message; None for the first one of the schema."""
+    """Full name of a Protobuf message. None takes the first message of the schema."""
     depth: int = 3
-    """How often a type may stand in itself; fields that would go deeper are left out."""
+    """How often a type may contain itself. Fields below that depth are left out."""
     registry: RegistryAddress | None = None
-    """None for the cluster's own."""
+    """The schema registry. None takes the cluster's own."""

@@ -1,7 +1,7 @@
-"""The offsets that a streaming query has read, by its checkpoint, as committed offsets of a consumer group.
+"""Progress of a streaming query, read from its checkpoint, as committed offsets of a consumer group.
 
-So `lag`, `kafkalike consumer-groups --describe` and every Kafka tool see how far a query is. The query itself never
-starts from these offsets: its checkpoint is what counts.
+With it, `lag`, `kafkalike consumer-groups --describe` and every Kafka tool show the progress of a query. The query
+itself never starts from these offsets, because its checkpoint decides.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class GroupProgress:
-    """A query's progress as committed offsets of one group. Belongs to one query."""
+    """A query's progress as committed offsets of one group. Each query needs its own object."""
 
     def __init__(
         self,
@@ -45,20 +45,21 @@ class GroupProgress:
         """Open the cluster of the topics that the query reads.
 
         Raises:
-            InvalidGroupIdError: no such group can be.
+            InvalidGroupIdError: the group id is not valid.
         """
         self.group_id = check_group_id(group_id)
         self._cluster: Cluster = connect(bootstrap_servers, storage_options)
         self._offsets = GroupOffsets.of(self._cluster, clock)
         self._committed: dict[TopicPartition, tuple[str, int]] = {}
         self._ids: dict[str, str] = {}
-        """Id of each topic that the last plan's offsets belong to; they must not count for one that came later."""
+        """Id of each topic to which the last plan's offsets belong. They must not be committed for a later topic of
+        that name."""
 
     def plan(self, batch: BatchOffsets) -> dict[TopicPartition, int]:
-        """Offsets that can be committed for a batch; looked at before the batch writes anything.
+        """Return the offsets to commit for a batch. To be called before the batch writes anything.
 
-        A checkpoint names topics without their ids. Offsets count for a topic that there was when the batch was
-        planned; those of one that was deleted and created again since are left out, with a warning.
+        A checkpoint names topics without their ids. Offsets are planned for a topic that existed when the batch was
+        planned. Those of a topic that was deleted and created again since then are left out, with a warning.
 
         Args:
             batch: its offsets, by the checkpoint.
@@ -67,14 +68,14 @@ class GroupProgress:
             By partition, the next offset after the batch.
 
         Raises:
-            IllegalArgumentError: no source of the query reads a topic of the cluster.
+            IllegalArgumentError: the query does not read any topic of the cluster.
         """
         ends, known = dict(batch.ends), self._cluster.topics()
         tables = {info.table_id: info for info in known.values() if info.table_id in batch.tables}
         for info in tables.values():
             ends |= self._ends_of_table(info, batch.tables[info.table_id])
         if not ends and batch.reads_tables:
-            # A source of Delta that has read no version to its end yet, or whose topic has gone.
+            # Delta's source has not read any version to its end yet, or its topic has been deleted.
             self._ids = {}
             return {}
         read = {tp.topic for tp in ends}
@@ -86,7 +87,7 @@ class GroupProgress:
             )
         self._ids = {}
         for topic in sorted(read):
-            # A table's id is that of its topic, so its offsets are no other topic's.
+            # A table's id identifies its topic, so its offsets cannot belong to another topic.
             own = any(info.name == topic for info in tables.values())
             why = None if own else _not_its(known.get(topic), batch)
             if why is None:
@@ -96,7 +97,7 @@ class GroupProgress:
         return {tp: offset for tp, offset in ends.items() if tp.topic in self._ids}
 
     def _ends_of_table(self, info: TopicInfo, version: int) -> dict[TopicPartition, int]:
-        """Where a topic ended at a version of its table; nothing where its log does not say so any more."""
+        """Return the log ends of a topic at a version of its table; empty if its log no longer reaches back to it."""
         try:
             found = ends_at(self._cluster, info, version)
         except KafkaError as cause:
@@ -106,21 +107,21 @@ class GroupProgress:
 
     @property
     def root(self) -> str:
-        """The cluster of the group."""
+        """The root of the group's cluster."""
         return self._cluster.root
 
     def claimed(
         self, ends: Mapping[TopicPartition, int], *, client_id: str, metadata: str = ""
     ) -> tuple[GroupClaim, dict[TopicPartition, OffsetAndMetadata]]:
-        """The same offsets for a transaction that commits them together with records.
+        """Return the claim and offsets for a transaction that commits them together with records.
 
         Args:
-            ends: what `plan` gave.
-            client_id: who commits, for people.
-            metadata: kept with each offset.
+            ends: the offsets from `plan`.
+            client_id: shown to people as the committing client.
+            metadata: stored with each offset.
 
         Returns:
-            The claim, by which the group must have no members, and the topics still be those of the plan.
+            A claim that holds if the group has no members and the topics are still those of the plan; and the offsets.
         """
         lives = tuple(sorted((topic, self._ids[topic]) for topic in {tp.topic for tp in ends}))
         claim = GroupClaim(group_id=self.group_id, client_id=client_id, alone=True, lives=lives)
@@ -131,20 +132,20 @@ class GroupProgress:
         return claim, checked
 
     def commit(self, ends: Mapping[TopicPartition, int], *, client_id: str, metadata: str = "") -> bool:
-        """Commit offsets; does nothing for those that this object has committed already.
+        """Commit offsets, unless this object has already committed them.
 
         Args:
-            ends: by partition, the next offset to read; what `plan` gave.
-            client_id: who commits, for people.
-            metadata: kept with each offset.
+            ends: by partition, the next offset to read, from `plan`.
+            client_id: shown to people as the committing client.
+            metadata: stored with each offset.
 
         Returns:
             Whether anything was written.
 
         Raises:
-            CommitFailedError: the group has members, who alone may commit then; nothing was committed.
-            KafkaTimeoutError: others were faster until time ran out; nothing was committed.
-            UnknownOutcomeError: the commit may have happened; committing again is harmless.
+            CommitFailedError: the group has members, and only they may commit; nothing was committed.
+            KafkaTimeoutError: other writers won every attempt until the timeout; nothing was committed.
+            UnknownOutcomeError: the commit may have happened; committing once more is harmless.
         """
         wanted = {tp: (self._ids[tp.topic], at) for tp, at in ends.items()}
         if not ends or wanted == self._committed:
@@ -156,7 +157,7 @@ class GroupProgress:
 
 
 def _not_its(topic: TopicInfo | None, batch: BatchOffsets) -> str | None:
-    """Why the offsets of a batch are not, or may not be, those of a topic; None when they are."""
+    """Return why a batch's offsets do not, or may not, belong to a topic; None if they do."""
     if topic is None:
         return "it is gone"
     if not batch.planned_ms:
@@ -170,10 +171,10 @@ def _not_its(topic: TopicInfo | None, batch: BatchOffsets) -> str | None:
 
 
 class CheckpointProgress:
-    """Commits, for a group, how far a query is by its checkpoint: for queries whose sink is Spark's own.
+    """Commits a query's progress for a group, read from the checkpoint, for queries with one of Spark's own sinks.
 
-    A batch counts when Spark has marked it as done, which comes after its output: the group never points past what
-    was written, and `catch_up` after a crash commits what the crash left out.
+    A batch counts once Spark has marked it as done, which happens after its output. So the group never points past the
+    written output, and `catch_up` after a crash commits the offsets that the crash prevented.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class CheckpointProgress:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """See `GroupProgress` for the errors."""
+        """Open the checkpoint and the group; see `GroupProgress` for the errors."""
         self._progress = GroupProgress(group_id, bootstrap_servers, clock=clock)
         self._checkpoint = StreamCheckpoint(spark, checkpoint)
 

@@ -1,4 +1,4 @@
-"""Dead letters of DataFrames: records for dead-letter topics, made of rows that could not be decoded."""
+"""Dead letters of DataFrames: records for dead-letter topics, built from rows that could not be decoded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ERRORS: Final = ("_error", "value_error")
 RAWS: Final = ("_raw", "value_raw")
-"""Columns that say what is wrong with a value, and have its bytes: those of `create_view` and `decoded_values`."""
+"""Columns with a value's error, and with its bytes, as `create_view` and `decoded_values` name them."""
 
 RAW_KEY: Final = "_raw_key"
 
@@ -52,19 +52,19 @@ def dead_letters(
     connector: str = "spark",
     task: str = "0",
 ) -> DataFrame:
-    """The dead letters of decoded rows: those with an error, as records that `write` and `write_stream` take.
+    """Build dead letters from decoded rows with an error, as records for `write` and `write_stream`.
 
     A letter has the key, bytes, headers and time of its record, and Kafka Connect's headers `__connect.errors.…`.
 
     Args:
-        rows: what `create_view`, `decoded_values` or a stream of them gives: `_error` (or `value_error`) is not null
-            for what could not be decoded, `_raw` (or `value_raw`) has its bytes, and `topic`, `partition`, `offset`,
-            `timestamp`, `key` and `headers` are the record's. Columns that are missing are left out.
-        topic: the dead-letter topic; None: that of each row's topic, its name with `.dlq` behind, which `write` creates
-            so that it takes what the row's topic took. One that is named should exist.
-        context_headers: whether letters say where they come from and why they are letters.
-        connector: who could not read them.
-        task: which try it was.
+        rows: rows from `create_view` or `decoded_values`, or a stream of them: `_error` (or `value_error`) is not null
+            if the record could not be decoded, `_raw` (or `value_raw`) holds its bytes, and `topic`, `partition`,
+            `offset`, `timestamp`, `key` and `headers` are the record's. Missing columns are left out.
+        topic: the dead-letter topic. It should exist. None: the topic of each row, with `.dlq` appended, which `write`
+            creates so that it accepts all records of the row's topic.
+        context_headers: whether letters get headers with their origin and error.
+        connector: name of the job that could not decode the rows.
+        task: number of the attempt.
 
     Returns:
         Columns `topic`, `key`, `value`, `headers`, `timestamp`.
@@ -80,14 +80,14 @@ def dead_letters(
 def with_letters(
     rows: DataFrame, topic: str | None, settings: DeadLetterSettings, *, connector: str, task: str
 ) -> DataFrame:
-    """Records of decoded rows: good ones as they are, the others as dead letters, each with its topic.
+    """Build the records of decoded rows: good rows as they are, the others as dead letters, each with its topic.
 
     Args:
-        rows: with columns as for `dead_letters`, and `value` and others as for `write`, which count for good rows.
-        topic: of good rows; None takes the column.
-        settings: where letters go.
-        connector: who could not read them.
-        task: which try it was.
+        rows: the columns for `dead_letters`, and for good rows those of `write`, with `value`.
+        topic: the topic of good rows; None takes the column.
+        settings: settings of the dead letters.
+        connector: name of the job that could not decode the rows.
+        task: number of the attempt.
 
     Raises:
         IllegalArgumentError: a column is missing.
@@ -122,16 +122,16 @@ def _or_null(rows: DataFrame, name: str, kind: DataType) -> Column:
 
 
 def error_of(rows: DataFrame) -> str:
-    """The column that says what is wrong with a value.
+    """Return the name of the column with a value's error.
 
     Raises:
-        IllegalArgumentError: there is none.
+        IllegalArgumentError: the rows have no such column.
     """
     return _found(rows, ERRORS)
 
 
 def ensure_topics(cluster: Cluster, settings: DeadLetterSettings, sources: Iterable[str]) -> None:
-    """Create the dead-letter topics of some topics, so that they take what these have."""
+    """Create the dead-letter topics of some topics, with settings under which they accept those topics' records."""
     from kafkalike.log.dead_letter_topic import ensure
 
     for source in sources:
@@ -150,7 +150,7 @@ def _letter(
     connector: str,
     task: str,
 ) -> dict[str, Column]:
-    """Columns `topic`, `key`, `value`, `headers`, `timestamp` of the letter of a row."""
+    """Build the columns `topic`, `key`, `value`, `headers`, `timestamp` of the letter of a row."""
     columns = rows.columns
     if not topic and "topic" not in columns:
         raise IllegalArgumentError("the rows have no column `topic`; name the dead-letter topic")
@@ -178,7 +178,7 @@ def _letter(
         ]
         kept = F.concat(kept, F.array(*about).cast(HEADERS_TYPE))
     else:
-        # As a record without headers has them.
+        # Null, as for a record without headers.
         kept = F.when(F.size(kept) > 0, kept)
     return {
         "topic": F.lit(topic) if topic else default.otherwise(F.concat(own, F.lit(SUFFIX))),

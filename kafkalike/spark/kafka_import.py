@@ -1,8 +1,8 @@
 """Import topics of a Kafka cluster, read by Spark's Kafka connector, into topics of the same names.
 
-Partition, timestamp, key, value and headers stay. Each micro-batch is a range of offsets of each Kafka partition, fixed
-in the checkpoint before it is read, and one table transaction per topic: a range that is imported again adds nothing,
-and an import that was killed goes on where it was.
+Partition, timestamp, key, value and headers are kept. Each micro-batch is a range of offsets of each Kafka partition,
+fixed in the checkpoint before it is read, and one table transaction per topic. So a repeated range adds nothing, and an
+import that was killed resumes at the same offsets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NEEDED: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 REFUSED_OPTIONS: Final = ("minpartitions", "maxrecordsperpartition")
-"""They split a Kafka partition over several tasks, after which its order is gone."""
+"""These options split a Kafka partition over several tasks, which loses its order."""
 
 _NO_TIMESTAMP: Final = -1
 """`timestampType` of records of Kafka's oldest message format."""
@@ -46,7 +46,7 @@ class KafkaImport:
         topic_configs: Mapping[str, str] | None = None,
         offset_header: str | None = None,
     ) -> None:
-        """See `import_kafka`."""
+        """Open the cluster; see `import_kafka` for the arguments."""
         self._cluster = connect(bootstrap_servers, access="spark")
         self._checkpoint = checkpoint
         self._configs = dict(topic_configs or {})
@@ -54,11 +54,15 @@ class KafkaImport:
         self._writer = StreamWriter(None, self._cluster, checkpoint=checkpoint, txn_id=txn_id)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """The same as `write`, as `foreachBatch` wants it."""
+        """Write a batch; `foreachBatch` expects no result."""
         self.write(frame, batch_id)
 
     def write(self, frame: DataFrame, batch_id: int) -> Written:
-        """Make the topics as wide as Kafka's, then write the batch; see `StreamWriter.write` for the errors."""
+        """Create or widen the topics to as many partitions as in Kafka, then write the batch.
+
+        Raises:
+            KafkaError: see `StreamWriter.write`.
+        """
         counts: dict[str, int] = {}
         for tp in StreamCheckpoint(frame.sparkSession, self._checkpoint).offsets(batch_id).ends:
             counts[tp.topic] = max(counts.get(tp.topic, 0), tp.partition + 1)
@@ -72,11 +76,11 @@ class KafkaImport:
 
 
 def kafka_records(frame: DataFrame, offset_header: str | None = None) -> DataFrame:
-    """Rows of Spark's Kafka source as records for `kafkalike.spark.write`.
+    """Select records for `kafkalike.spark.write` from rows of Spark's Kafka source.
 
     Args:
         frame: columns `NEEDED`: the source with `includeHeaders=true`.
-        offset_header: name of a header that keeps the record's offset in Kafka, as decimal text; None for none.
+        offset_header: name of a header for the record's offset in Kafka, as decimal text; None for none.
 
     Returns:
         Columns `topic, partition, timestamp, key, value, headers`. Records without a timestamp get the time of their
@@ -108,20 +112,20 @@ def import_kafka(
     """Start a query that copies Kafka topics into topics of the same names.
 
     Args:
-        frame: `spark.readStream.format("kafka")` with `includeHeaders=true`, and without options that split a
-            partition (`REFUSED_OPTIONS`). `maxOffsetsPerTrigger` bounds a batch.
+        frame: `spark.readStream.format("kafka")` with `includeHeaders=true`, and without options that split a partition
+            (`REFUSED_OPTIONS`). `maxOffsetsPerTrigger` limits a batch.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        checkpoint: folder or URI that keeps how far the import is.
+        checkpoint: folder or URI for the progress of the import.
         txn_id: see `kafkalike.spark.write_stream`.
-        topic_configs: settings of topics that the import creates, with as many partitions as Kafka has.
+        topic_configs: settings of topics that the import creates, with as many partitions as in Kafka.
         offset_header: see `kafka_records`.
-        follow: go on until stopped; else take what is there, and end.
+        follow: run until stopped; otherwise import the records that exist at the start, and end.
 
     Returns:
         The query.
 
     Raises:
-        IllegalArgumentError: the DataFrame is none of a stream from Kafka.
+        IllegalArgumentError: the DataFrame is not a stream, or lacks columns of Spark's Kafka source.
     """
     if not frame.isStreaming:
         raise IllegalArgumentError("import_kafka takes a streaming DataFrame")

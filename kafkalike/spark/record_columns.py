@@ -2,11 +2,10 @@
 
 Column names and error messages are those of Spark's Kafka sink.
 
-A record's partition is Kafka's, the twin of `murmur2`, by expressions without a Python UDF: nothing leaves the JVM.
-Where the bytes are valid UTF-8 (nearly every key), commons-codec's own MurmurHash2 does the work, reached by
-`java_method`, whose default seed is Kafka's. `java_method` takes strings only and Java would replace invalid bytes, so
-other keys (raw UUIDs, integers) take a slower way in LONG arithmetic. `CASE WHEN` evaluates that way only for the keys
-that need it.
+A record's partition is computed like Kafka's murmur2 by expressions without a Python UDF, so nothing leaves the JVM. If
+the bytes are valid UTF-8 (nearly every key), `java_method` calls commons-codec's own MurmurHash2, whose default seed is
+Kafka's. `java_method` takes only strings, and Java would replace invalid bytes. So other keys (raw UUIDs, integers)
+take a slower path in LONG arithmetic. `CASE WHEN` evaluates that path only for the keys that need it.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ _OPTIONAL: Final[Mapping[str, DataType]] = {
     "key": BinaryType(),
     "headers": HEADERS,
 }
-"""Types that these columns get. Never as text: a session's settings say what TIMESTAMP means there."""
+"""Types of these columns after the check. Never as text, because a session's settings decide the meaning of TIMESTAMP
+there."""
 
 _SHOWN: Final = {
     "topic": "string",
@@ -69,20 +69,20 @@ _SHOWN: Final = {
 
 
 def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
-    """Take the columns of a record out of a user's DataFrame.
+    """Select and check the columns of a record.
 
     Args:
-        frame: `value` STRING or BINARY is needed; `key` (STRING or BINARY), `headers`, `topic`, `partition` INT and
-            `timestamp` (TIMESTAMP, or STRING such as `2026-01-02T09:30:00Z`) are taken when they are there; other
-            columns are left out, as Spark's Kafka sink leaves them.
+        frame: `value` STRING or BINARY is required; `key` (STRING or BINARY), `headers`, `topic`, `partition` INT and
+            `timestamp` (TIMESTAMP, or STRING such as `2026-01-02T09:30:00Z`) are optional. Other columns are left out,
+            as in Spark's Kafka sink.
         needs_topic: whether the topic comes from the column.
 
     Returns:
-        Columns `topic` (only when needed), `value` BINARY, and of `partition` INT, `timestamp` TIMESTAMP, `key` BINARY
-        and `headers` those that the DataFrame has.
+        Columns `topic` (only when needed), `value` BINARY, and those of `partition` INT, `timestamp` TIMESTAMP, `key`
+        BINARY and `headers` that the DataFrame has.
 
     Raises:
-        AnalysisException: a needed column is missing or a column has another type.
+        AnalysisException: a required column is missing or a column has another type.
     """
     types = check_columns(frame.schema, needs_topic=needs_topic)
     columns = [
@@ -97,24 +97,23 @@ def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
 
 
 def _time_of_text() -> Column:
-    """The times that texts such as `2026-01-02T09:30:00Z` say; one that says none ends the job, in any mode of SQL."""
+    """Parse texts such as `2026-01-02T09:30:00Z`; an invalid text fails the job, with ANSI mode on or off."""
     text, time = F.col("timestamp"), F.col("timestamp").try_cast(TimestampType())
     problem = F.raise_error(F.concat(F.lit("timestamp is no time: "), text)).cast(TimestampType())
     return F.when(text.isNotNull() & time.isNull(), problem).otherwise(time)
 
 
 def no_headers() -> Column:
-    """An empty array of headers. `array()` is one of texts where a session wants the rules of Spark 2."""
+    """Build an empty array of headers. In a session with the rules of Spark 2, `array()` is an array of strings."""
     return F.array_repeat(F.lit(None).cast(_HEADER), 0)
 
 
 def arrow_columns(frame: DataFrame) -> DataFrame:
-    """The columns of a checked DataFrame as Spark's Python workers take them: those of a record, and `topic` if there.
+    """Select the columns that go to Spark's Python workers: those of a record, and `topic` if the DataFrame has it.
 
-    Headers that are null become empty ones, and the column `has_headers` says which they were.
-
-    Spark takes 6 µs to hand over an array that is null, thirty times as long as an empty one; so headers are left out
-    where the DataFrame has none, and go as empty arrays with a flag elsewhere.
+    Null headers become empty arrays, and the column `has_headers` marks which they were. Spark takes 6 µs to hand over
+    a null array, thirty times as long as for an empty one. So headers are left out if the DataFrame has none, and
+    otherwise sent as empty arrays with a flag.
     """
     columns = [name for name in ("topic", "partition", "timestamp", "key", "value") if name in frame.columns]
     if "headers" not in frame.columns:
@@ -130,7 +129,7 @@ def check_columns(schema: StructType, *, needs_topic: bool) -> Mapping[str, Data
         The type of each column.
 
     Raises:
-        AnalysisException: a needed column is missing or a column has another type.
+        AnalysisException: a required column is missing or a column has another type.
     """
     types = {field.name: field.dataType for field in schema.fields}
     if needs_topic and "topic" not in types:
@@ -155,42 +154,42 @@ _JSON: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
-"""Spark's own formats with microseconds, which its times have."""
+"""Spark's own formats, with microseconds, as its timestamps have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumns:
-    """Which columns of a DataFrame become what of a record; names may lead into structs (`order.id`)."""
+    """The columns of a DataFrame that become parts of a record. Names may point into structs (`order.id`)."""
 
     key: str | None = None
-    """STRING and BINARY as they are, numbers and times as text; None for null keys."""
+    """STRING and BINARY as they are, numbers and times as text. None for null keys."""
     values: Sequence[str] = ()
-    """One column: STRING and BINARY as they are, structs, arrays and maps as JSON, others as text. Several: a JSON
-    object of them. None: a JSON object of all columns. Fields that are null are left out, as Spark's `to_json` does.
-    A DataFrame with no other column than `value` gives that one, as files of text do."""
+    """One column: STRING and BINARY as they are, structs, arrays and maps as JSON, others as text. Several columns: a
+    JSON object of them. Empty: a JSON object of all columns; but if `value` is the only column, as in text files, its
+    value. Null fields are left out, as in Spark's `to_json`."""
     timestamp: str | None = None
-    """TIMESTAMP or DATE, whole numbers as ms since the epoch, or text that Spark casts; null: time of the append."""
+    """TIMESTAMP or DATE, whole numbers as ms since the epoch, or text that Spark can cast. Null: time of the append."""
     partition: str | None = None
-    """A whole number, or text that is one; null or None: chosen by the key."""
+    """A whole number, or text with one. Null or None: chosen by the key."""
     plain_value: bool = True
-    """Whether values become text or bytes here; else they stay columns, for a schema to write: one column as it is,
-    several as a struct."""
+    """Converts values to text or bytes. False keeps columns for a schema to encode: one column as it is, several as a
+    struct."""
     plain_key: bool = True
 
 
 def record_columns(frame: DataFrame, columns: RecordColumns) -> DataFrame:
-    """Make each row a record.
+    """Turn each row into a record.
 
     Args:
         frame: any columns.
-        columns: which of them become what.
+        columns: the columns that become parts of a record.
 
     Returns:
-        Columns `value`, and `key`, `timestamp` TIMESTAMP, `partition` INT where they were asked for: what
-        `kafkalike.spark.write` takes. A text that is no timestamp or number makes the job fail.
+        Columns `value`, and `key`, `timestamp` TIMESTAMP, `partition` INT if requested, as `kafkalike.spark.write`
+        takes them. A text that is not a valid timestamp or number fails the job.
 
     Raises:
-        AnalysisException: a column is missing, or its type cannot become that.
+        AnalysisException: a column is missing, or cannot be converted.
     """
     value = _value(frame, columns.values) if columns.plain_value else _as_it_is(frame, columns.values)
     made = [value.alias("value")]
@@ -205,7 +204,7 @@ def record_columns(frame: DataFrame, columns: RecordColumns) -> DataFrame:
 
 
 def _column(frame: DataFrame, name: str) -> Column:
-    """A column by its name, dots included, else a field of a struct."""
+    """Return a column by its full name, dots included, or else a field of a struct."""
     return F.col(f"`{name.replace('`', '``')}`") if name in frame.columns else F.col(name)
 
 
@@ -225,7 +224,7 @@ def _value(frame: DataFrame, names: Sequence[str]) -> Column:
 
 
 def _json(column: Column) -> Column:
-    """A column as JSON; by default Spark cuts times to the millisecond."""
+    """Convert a column to JSON with microseconds, because Spark's default cuts times to the millisecond."""
     return F.to_json(column, _JSON)
 
 
@@ -269,7 +268,7 @@ def _partition(frame: DataFrame, name: str) -> Column:
 
 
 def _cast(column: Column, kind: DataType, name: str) -> Column:
-    """Cast, and fail for what does not become one: a null would quietly mean "choose for me"."""
+    """Cast, and fail on invalid values, because a null would silently mean "choose for me"."""
     made = column.try_cast(kind)
     problem = F.raise_error(
         F.concat(F.lit(f"column {name} holds no {kind.simpleString()}: "), column.cast(StringType()))
@@ -281,7 +280,7 @@ _CODEC_CLASS = "org.apache.commons.codec.digest.MurmurHash2"
 
 
 def murmur2_column(key: Column) -> Column:
-    """Kafka's murmur2 of a serialised key.
+    """Compute Kafka's murmur2 of a serialized key.
 
     Args:
         key: a BINARY column; any bytes.
@@ -295,11 +294,13 @@ def murmur2_column(key: Column) -> Column:
 
 
 def partition_column(key: Column, num_partitions: int) -> Column:
-    """Partition of a serialised key: `(murmur2(key) & 0x7fffffff) % num_partitions`, Kafka's default rule.
+    """Compute the partition of a serialized key by Kafka's default rule.
+
+    The rule is `(murmur2(key) & 0x7fffffff) % num_partitions`.
 
     Args:
         key: a BINARY column; any bytes.
-        num_partitions: how many partitions the topic has.
+        num_partitions: the topic's number of partitions.
 
     Returns:
         INT from 0 to `num_partitions` - 1; null for null.
@@ -312,11 +313,11 @@ def partition_column(key: Column, num_partitions: int) -> Column:
 
 
 def _murmur2_by_words(key: Column) -> Column:
-    """Murmur2 by higher-order functions, for any bytes, about 10 times slower than the codec's.
+    """Compute murmur2 by higher-order functions, for any bytes, about 10 times slower than the codec's.
 
-    LONGs hold unsigned 32-bit values: a product with the constant stays below 2^63, so nothing overflows.
-    Each step is a `transform` or `aggregate` of its own, because a lambda's argument is evaluated once,
-    whereas an expression that is used twice is evaluated twice.
+    LONGs hold unsigned 32-bit values: a product with the constant stays below 2^63, so nothing overflows. Each step is
+    a `transform` or `aggregate` of its own, because a lambda's argument is evaluated once, whereas an expression that
+    is used twice is evaluated twice.
     """
     length = F.length(key)
     full = F.shiftright(length, 2)
@@ -338,12 +339,12 @@ def _murmur2_by_words(key: Column) -> Column:
 
 
 def _big_endian(word: Column) -> Column:
-    """Four bytes as an unsigned number; Spark casts no BINARY to a number but reads hex digits."""
+    """Read four bytes as an unsigned number, through hex digits because Spark cannot cast BINARY to a number."""
     return F.conv(F.hex(word), 16, 10).cast("bigint")
 
 
 def _swapped(word: Column) -> Column:
-    """An unsigned 32-bit number with its four bytes in reverse order: murmur2 reads little-endian."""
+    """Reverse the four bytes of an unsigned 32-bit number, because murmur2 reads little-endian."""
     return (
         F.shiftleft(word.bitwiseAND(F.lit(0xFF)), 24)
         .bitwiseOR(F.shiftleft(word.bitwiseAND(F.lit(0xFF00)), 8))
@@ -353,10 +354,10 @@ def _swapped(word: Column) -> Column:
 
 
 def _times(value: Column) -> Column:
-    """The product with murmur2's constant, modulo 2^32."""
+    """Multiply by murmur2's constant, modulo 2^32."""
     return (value * F.lit(MULTIPLIER)).bitwiseAND(F.lit(MASK))
 
 
 def _signed(value: Column) -> Column:
-    """An unsigned 32-bit number as INT: two's complement, without a cast that would overflow in ANSI mode."""
+    """Convert an unsigned 32-bit number to INT (two's complement), without a cast that would overflow in ANSI mode."""
     return F.when(value > POSITIVE, value - (MASK + 1)).otherwise(value).cast("int")

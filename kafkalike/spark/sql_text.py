@@ -23,22 +23,22 @@ MARK: Final = "kafkalike"
 
 
 def literal(text: str) -> str:
-    """A text as a SQL literal."""
+    """Quote a text as a SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def quoted(name: str) -> str:
-    """A name as a SQL identifier."""
+    """Quote a name as a SQL identifier."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def identifier(name: str) -> str:
-    """A name as people write it: in backquotes only where SQL wants them."""
+    """Write a name with backquotes only if SQL requires them."""
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else quoted(name)
 
 
 def is_marked(spark: SparkSession, view: str) -> bool:
-    """Whether kafkalike has made what has this name in the session; also where the view's topic is gone."""
+    """Return whether kafkalike has made the view of this name in the session; true if the view's topic was deleted."""
     try:
         schema = spark.table(quoted(view)).schema
     except AnalysisException:
@@ -47,15 +47,15 @@ def is_marked(spark: SparkSession, view: str) -> bool:
 
 
 def make_marked(frame: DataFrame, view: str) -> None:
-    """Make a DataFrame a temporary view with a mark, in place of the one that has the name."""
+    """Register a DataFrame as a temporary view with a mark, replacing any view of that name."""
     frame.withMetadata(frame.columns[0], {MARK: "view"}).createOrReplaceTempView(quoted(view))
 
 
 def check_free(spark: SparkSession, view: str) -> None:
-    """Refuse a name that something has which kafkalike has not made: it would be replaced, or hidden.
+    """Refuse the name of a table or view that kafkalike has not made, because it would be replaced or hidden.
 
     Raises:
-        IllegalArgumentError: says what to do.
+        IllegalArgumentError: the name is taken; the message names two ways out.
     """
     if spark.catalog.tableExists(quoted(view)) and not is_marked(spark, view):
         raise IllegalArgumentError(
@@ -87,15 +87,15 @@ _WITHIN: Final[Mapping[str, str]] = {
 
 
 def range_functions(views: Mapping[str, str], *, replace: bool = True, database: str = "") -> list[str]:
-    """Return statements that make the functions, for these views by topic.
+    """Return statements that create the functions over some topics' views.
 
-    A topic that is not among them makes the query fail, also one that only counts: the check is a filter.
+    Any other topic fails the query, even one that only counts, because the check is a filter.
 
     Args:
         views: by topic, as SQL.
-        replace: whether temporary functions may be there. Spark then looks for them in its catalog as well, which makes
-            the folder of the catalog.
-        database: where functions are made that stay, as SQL; temporary ones where it is empty.
+        replace: whether temporary functions may exist already. Spark then searches its catalog as well, which creates
+            the catalog's folder.
+        database: the database of permanent functions, as SQL; empty for temporary functions.
     """
     return [_function(name, views, replace=replace, database=database) for name in FUNCTIONS]
 
@@ -121,10 +121,10 @@ def _unknown_topic(name: str, topics: list[str]) -> str:
 
 
 def _moved_zone(name: str) -> str:
-    """A branch that fails where the session's time zone is another one than when the function was made.
+    """Return a branch that fails if the session's time zone differs from the zone in which the function was created.
 
-    Spark makes times of the texts that a function is given, in the zone in which the function was made. An end is wrong
-    only if its local time differs in the two zones.
+    Spark converts text arguments to times in the zone in which the function was created. An end is wrong only if its
+    local time differs between the two zones.
     """
     if name != RANGE:
         return ""

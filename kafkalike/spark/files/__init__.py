@@ -1,1 +1,1 @@
-"""Topics to files and tables, and back: one-off jobs over part of a topic."""
+"""One-off jobs that copy part of a topic to files and tables, and back."""

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumed:
-    """What a batch has read."""
+    """The result of a batch read."""
 
     ranges: Mapping[TopicPartition, range]
     """Offsets, half-open."""
     records: int
     """Records written out; in a compacted topic fewer than offsets."""
     committed: bool
-    """Whether the ends were committed for the group."""
+    """True if the ends were committed for the group."""
     letters: int = 0
     """Records that became dead letters."""
 
@@ -64,36 +64,35 @@ def consume(
 ) -> Consumed:
     """Copy records out of a topic, up to a log end that is fixed at the start.
 
-    With a group: at least once. Rows are written first and the group's offsets committed after that, so a run that
-    dies in between is repeated by the next one, rows included. The run has the group for itself: it is refused while
-    the group has live members, and nobody can join until it ends; a run that was killed is waited for until its
-    session is over.
+    With a group, records are copied at least once: the rows are written first and the group's offsets committed
+    afterwards, so if a run dies in between, the next run writes its rows once more. The run needs the group for itself:
+    it is refused while the group has live members, and members cannot join until it ends. After a run that was killed,
+    the next run waits until its session has expired.
 
     Args:
         spark: a session with Delta.
         topic: the topic.
-        target: where the rows go.
+        target: where to write the rows.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        starting_offsets: where to begin; None for `earliest`. With a group `earliest` or `latest`, for the partitions
-            that the group has committed nothing for.
+        starting_offsets: where to start; None for `earliest`. With a group `earliest` or `latest`, for partitions
+            without a committed offset.
         ending_offsets: offsets to stop before.
-        as_of: a snapshot (`kafkalike.snapshot`): reads the topic as it has it, up to its log ends; instead of
-            `ending_offsets`.
-        group_id: begins at this group's committed offsets, and commits the end.
+        as_of: a snapshot (`kafkalike.snapshot`) to read the topic at, up to its log ends; instead of `ending_offsets`.
+        group_id: the group at whose committed offsets to start, and for which to commit the end.
         decoding: how records become rows; see `decode_rows`.
         dead_letters: with `errors_tolerance='all'` records that cannot be decoded become dead letters, in one
             transaction with the group's offsets; needs a group.
         clock: time of the commit.
 
     Returns:
-        What was read.
+        The offsets read, and the number of records.
 
     Raises:
         IllegalArgumentError: bad arguments.
         OffsetOutOfRangeError: an offset, given or committed, is not in the log.
         DataLossError: fewer records were found than the offsets promise; nothing was committed.
         NonEmptyGroupError: the group has live members; nothing was read.
-        CommitFailedError: the run was taken for dead; the rows are written, the offsets are not.
+        CommitFailedError: the run's session expired; the rows are written, the offsets are not.
     """
     cluster = connect(bootstrap_servers)
     log = cluster.log(topic)
@@ -121,12 +120,12 @@ def consume(
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """What was written of some offsets."""
+    """The result of writing some offsets' records."""
 
     records: int
     wanted: int
     bad: DataFrame | None = None
-    """Dead letters among them, not written yet."""
+    """Dead letters among the records; not written yet."""
 
 
 def _commit_with_letters(  # noqa: PLR0917
@@ -137,7 +136,7 @@ def _commit_with_letters(  # noqa: PLR0917
     copied: _Copied,
     settings: DeadLetterSettings,
 ) -> int:
-    """Commit offsets and dead letters by one decision; returns the number of letters."""
+    """Commit offsets and dead letters in one transaction, and return the number of letters."""
     from kafkalike.spark.writes.transaction import transaction
 
     topic = log.info.name
@@ -154,23 +153,23 @@ def _commit_with_letters(  # noqa: PLR0917
 
 
 def ends_of(at: Snapshot, root: str, log: TopicLog, ending: Offsets) -> dict[int, int]:
-    """Where a topic ends as of a snapshot, by partition.
+    """Return the log ends of a topic as of a snapshot, by partition.
 
     Args:
         at: the snapshot.
-        root: where the topic is.
-        log: the topic now.
-        ending: what else was asked for.
+        root: the cluster's root.
+        log: the topic's current log.
+        ending: the ending offsets of the call, which must be the default.
 
     Raises:
-        IllegalArgumentError: it is a snapshot of another cluster, or has no such topic, or another end was asked for.
+        IllegalArgumentError: the snapshot is of another cluster or lacks the topic, or ending offsets were given.
     """
     check_root(at, root)
     if ending != LATEST:
         raise IllegalArgumentError("a snapshot says where to stop; ending offsets do not go with it")
     at.version_of(log.info.name, log.info.topic_id)
     ends = at.topic(log.info.name).ends
-    # What retention has let go since cannot be read any more.
+    # Records that retention has removed since then cannot be read.
     return {p: max(ends.get(p, 0), log.log_start(p)) for p in log.info.partitions}
 
 
@@ -179,7 +178,7 @@ def _named(topic: str, ranges: Mapping[int, range]) -> dict[TopicPartition, rang
 
 
 def _committed(offsets: GroupOffsets, group: str, log: TopicLog, starting: Offsets | None) -> dict[int, int]:
-    """Where a group goes on, by partition."""
+    """Return the offsets at which a group resumes, by partition."""
     if starting is not None and not isinstance(starting, str):
         raise IllegalArgumentError("a group begins at its committed offsets; change those, or leave the group out")
     info = log.info
@@ -201,9 +200,9 @@ def _copy(  # noqa: PLR0917
     at: Snapshot | None,
     letters: DeadLetterSettings | None,
 ) -> _Copied:
-    """Write the records of these offsets, and count them."""
+    """Write the records of some offsets, and count them."""
     wanted = sum(map(len, ranges.values()))
-    # Also when there is nothing to read: arguments that cannot work must show in the first run.
+    # Even without records to read, so that arguments that cannot work fail in the first run.
     records = read(spark, log.info.name, cluster, as_of=at).where(within(ranges))
     if letters is None:
         frame, bad = decode_rows(records, decoding, log.info.name, cluster), None
@@ -225,54 +224,54 @@ def _check_found(log: TopicLog, records: int, wanted: int) -> None:
 
 
 SOURCES: Final = ("json", "csv", "parquet", "text", "delta", "table")
-"""`json` is JSON lines, `csv` has a header, `delta` a table's path, `table` its name in the catalog."""
+"""`json` is JSON lines, `csv` has a header, `delta` is a table's path, `table` its name in the catalog."""
 TARGETS: Final = ("json", "csv", "parquet", "delta", "table", "console")
 MODES: Final = ("append", "overwrite", "error")
 
 STRICT: Final[Mapping[str, Mapping[str, Any]]] = {
-    # By default Spark turns what it cannot parse into nulls, and takes a header for granted when given a schema.
+    # By default Spark turns unreadable input into nulls, and assumes a header when a schema is given.
     "json": {"mode": "FAILFAST"},
     "csv": {"mode": "FAILFAST", "header": True, "enforceSchema": False},
 }
-"""Reader options that make bad input an error; the caller's own win."""
+"""Reader options that make bad input an error. The caller's options win."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
-    """Where rows come from."""
+    """A source of rows."""
 
     format: str
-    """One of `SOURCES`."""
+    """A name in `SOURCES`."""
     paths: tuple[str, ...]
     """Files or folders; one path for `delta`, one name for `table`."""
     schema: str | StructType | None = None
-    """Columns as DDL or as a type; None: read from the files, all columns of a CSV file as text."""
+    """Columns as DDL or as a type. None: inferred from the files, with all columns of a CSV file as text."""
     options: Mapping[str, str] = field(default_factory=dict)
     """More options of Spark's reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTarget:
-    """Where rows go."""
+    """A target for rows."""
 
     format: str
-    """One of `TARGETS`."""
+    """A name in `TARGETS`."""
     path: str = ""
-    """A folder, or a table's name for `table`; nothing for `console`."""
+    """A folder, or a table's name for `table`. Empty for `console`."""
     mode: str = "append"
-    """What happens to rows that are there: one of `MODES`."""
+    """Handling of existing rows: a name in `MODES`."""
     options: Mapping[str, str] = field(default_factory=dict)
     """More options of Spark's writer."""
     emit: Callable[[str], None] = print
-    """Takes the lines of `console`: one JSON object for each row."""
+    """Receives the lines of `console`: a JSON object for each row."""
 
 
 def load(spark: SparkSession, source: FileSource) -> DataFrame:
-    """Rows of a source. A line that cannot be parsed makes the job fail.
+    """Read the rows of a source. A line that cannot be parsed fails the job.
 
     Raises:
-        IllegalArgumentError: an unknown format, or not one name for `delta` or `table`.
-        AnalysisException: Spark finds no such file or table, or no columns.
+        IllegalArgumentError: an unknown format, or not exactly one name for `delta` or `table`.
+        AnalysisException: Spark does not find the file, table or columns.
     """
     if source.format not in SOURCES:
         raise IllegalArgumentError(f"format must be one of {', '.join(SOURCES)}, not {source.format!r}")
@@ -287,10 +286,7 @@ def load(spark: SparkSession, source: FileSource) -> DataFrame:
 
 
 def save(frame: DataFrame, target: FileTarget) -> int:
-    """Write rows, and count them on the way.
-
-    Returns:
-        How many there were.
+    """Write rows, and return how many there were.
 
     Raises:
         IllegalArgumentError: an unknown format or mode, or no path.

@@ -1,7 +1,7 @@
-"""Export a topic to files of any format and import it again, without loss.
+"""Export a topic to files of any format and import it, without loss.
 
-For copies of a topic outside of it: to keep, to move to another cluster, to hand on. For rows that people and other
-programs are to read there are `kafkalike.spark.files.consume` and `kafkalike.spark.sql.value_views`.
+An export is a copy of a topic, to keep or to move to another cluster. To make rows for people and other programs, use
+`kafkalike.spark.files.consume` and `kafkalike.spark.sql.value_views`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kafkalike.spark.writes.batch_write import Written, write
 FORMATS: Final = ("parquet", "delta", "json", "csv")
 
 ABOUT: Final = "_topic"
-"""Folder in an export that says how many partitions the topic had. Readers leave out names that begin like this."""
+"""Folder in an export with the number of the topic's partitions. Spark's readers skip names that start with `_`."""
 
 _TEXT_HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", StringType())]))
 _ORDER: Final = ("partition", "offset")
@@ -51,7 +51,7 @@ TEXT_SCHEMA: Final[Mapping[str, StructType]] = {
 
 _CSV: Final = {
     "header": "true",
-    # No base64 has this character, and an empty text must not be read as a null: a null value is a tombstone.
+    # Base64 does not contain this character, and an empty text must not be read as a null, which is a tombstone.
     "nullValue": "-",
     # Headers are JSON, with quotes and backslashes of their own.
     "escape": '"',
@@ -59,7 +59,7 @@ _CSV: Final = {
 WRITER_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {"csv": _CSV, "json": {"ignoreNullFields": "false"}}
 """Options of Spark's writer that a format needs."""
 
-# A session may call the column of lines that cannot be read like one of ours, which would then be null.
+# A session may give its column of unreadable lines the name of a record's column, which would then be null.
 _NOT_OURS: Final = {"columnNameOfCorruptRecord": "__kafkalike_corrupt"}
 
 READER_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -70,15 +70,15 @@ READER_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def export_columns(frame: DataFrame, file_format: str) -> DataFrame:
-    """Records as rows of a file format.
+    """Convert records to the rows of a file format.
 
     Args:
         frame: columns of `kafkalike.spark.read`, headers included.
-        file_format: one of `FORMATS`.
+        file_format: a name in `FORMATS`.
 
     Returns:
         Columns `partition, offset, timestamp, timestampType, key, value, headers`: in Parquet and Delta with their
-        types, else as `TEXT_SCHEMA` says.
+        types, otherwise by `TEXT_SCHEMA`.
     """
     _check(file_format)
     columns = [F.col(name) for name in ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")]
@@ -98,15 +98,15 @@ def export_columns(frame: DataFrame, file_format: str) -> DataFrame:
 
 
 def import_columns(frame: DataFrame, file_format: str) -> DataFrame:
-    """Rows that `export_columns` made, as records for `kafkalike.spark.write`, in the order of their offsets.
+    """Convert the rows of `export_columns` to records for `kafkalike.spark.write`, in the order of their offsets.
 
     Args:
-        frame: the files, read with `TEXT_SCHEMA` if they are text.
-        file_format: one of `FORMATS`.
+        frame: the files; text files read with `TEXT_SCHEMA`.
+        file_format: a name in `FORMATS`.
 
     Returns:
-        Columns `partition INT, timestamp TIMESTAMP, key BINARY, value BINARY, headers`. New offsets are given by the
-        topic; they are the old ones if the topic is empty and the export began at offset 0 and had no holes.
+        Columns `partition INT, timestamp TIMESTAMP, key BINARY, value BINARY, headers`. The topic assigns new offsets.
+        They equal the old ones if the topic is empty and the export started at offset 0 and had no gaps.
     """
     _check(file_format)
     ordered = frame.orderBy(*_ORDER)
@@ -129,12 +129,14 @@ def _decoded(header: Column) -> Column:
 
 
 def _base64(column: Column) -> Column:
-    """Bytes in base64 on one line: Spark may break it after 76 characters, and a line of CSV ends there."""
+    """Encode bytes as base64 on one line, because Spark may break it after 76 characters, which would end a line of
+    CSV.
+    """
     return F.translate(F.base64(column), "\r\n", "")
 
 
 def _bytes(column: Column) -> Column:
-    """What `_base64` has made, with breaks or without; anything else fails, where `unbase64` would skip characters."""
+    """Decode base64 with or without line breaks. Other text fails; `unbase64` would skip its characters."""
     return F.to_binary(F.translate(column, "\r\n", ""), F.lit("base64"))
 
 
@@ -155,25 +157,25 @@ def export_topic(
     ending_offsets: Offsets = LATEST,
     as_of: Snapshot | None = None,
 ) -> Consumed:
-    """Write records of a topic, with everything they have, to a folder.
+    """Write records of a topic, with all their fields, to a folder.
 
     Args:
         spark: a session with Delta.
         topic: the topic.
         path: the folder.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        file_format: one of `FORMATS`.
-        mode: for files that are there: `error`, `append` or `overwrite`.
+        file_format: a name in `FORMATS`.
+        mode: handling of existing files: `error`, `append` or `overwrite`.
         starting_offsets: first offsets.
-        ending_offsets: offsets to stop before; fixed now.
+        ending_offsets: offsets to stop before; fixed at the call.
         as_of: a snapshot; see `kafkalike.spark.files.consume.consume`.
 
     Returns:
-        What was read.
+        The offsets read, and the number of records.
 
     Raises:
         IllegalArgumentError, OffsetOutOfRangeError: bad arguments.
-        DataLossError: fewer records were found than the offsets promise; the files hold what was found.
+        DataLossError: fewer records were found than the offsets promise; the files hold the records that were found.
     """
     cluster = connect(bootstrap_servers, access="spark")
     log = cluster.log(topic)
@@ -193,13 +195,13 @@ def export_topic(
 
 
 def _note_partitions(spark: SparkSession, path: str, partitions: int) -> None:
-    """Write the number of the topic's partitions beside the records: the last ones may have none."""
+    """Write the number of the topic's partitions beside the records, because the last partitions may be empty."""
     text = json.dumps({"partitions": partitions})
     spark.range(1, numPartitions=1).select(F.lit(text).alias("value")).write.mode("overwrite").text(f"{path}/{ABOUT}")
 
 
 def _noted_partitions(spark: SparkSession, path: str) -> int:
-    """The number that `_note_partitions` wrote; 0 for the export of an earlier version."""
+    """Read the number from `_note_partitions`; 0 if the export has none."""
     try:
         rows = spark.read.text(f"{path}/{ABOUT}").collect()
     except AnalysisException as cause:
@@ -220,25 +222,25 @@ def import_topic(
     configs: Mapping[str, str] | None = None,
     txn_id: str | None = None,
 ) -> Written:
-    """Write what `export_topic` has written into a topic, in one table commit.
+    """Import an export into a topic, in one table commit.
 
     Args:
         spark: a session with Delta.
         path: the folder.
-        topic: the topic; created when it is missing.
+        topic: the topic; created if it is missing.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        file_format: one of `FORMATS`.
-        partitions: of a topic that is created; None: as many as the exported topic had, or, where the folder does not
-            say that, as the records name.
-        configs: settings of a topic that is created.
-        txn_id: names the import; a second one under the same name adds nothing. None: made of `path`.
+        file_format: a name in `FORMATS`.
+        partitions: number of partitions of a new topic. None: as many as the exported topic had, or, if the export does
+            not note that, as the records name.
+        configs: settings of a new topic.
+        txn_id: names the import; a second import under the same name adds nothing. None: derived from `path`.
 
     Returns:
         The offsets written.
 
     Raises:
         IllegalArgumentError: bad arguments, or a topic with fewer partitions than the records name.
-        AnalysisException: no such files.
+        AnalysisException: the files do not exist.
     """
     _check(file_format)
     cluster = connect(bootstrap_servers, access="spark_write")

@@ -1,4 +1,4 @@
-"""Decode records into rows that files and tables can hold, and into dead letters where that fails."""
+"""Decode records into rows for files and tables, or into dead letters if decoding fails."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ if TYPE_CHECKING:
 VALUE_FORMATS: Final = ("string", "json", "binary", "avro", "protobuf", "json-schema")
 KEY_FORMATS: Final = ("string", "avro", "protobuf", "json-schema")
 TYPED: Final[Mapping[str, str]] = {"avro": "avro", "protobuf": "protobuf", "json-schema": "json"}
-"""Formats of records with schemas, and what `kafkalike.spark.from_topic` calls them."""
+"""Formats with schemas, and their names in `kafkalike.spark.from_topic`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """How records become rows."""
+    """Options to turn records into rows."""
 
     value_format: str = "string"
     """`string`: the value as text. `json`: parsed by `schema`. `binary`: bytes, the key too. `avro`, `protobuf` and
     `json-schema`: by the schemas of the topic."""
     key_format: str = "string"
-    """`string`, or one of those with schemas."""
+    """`string`, or a format with schemas."""
     schema: str | None = None
     """Fields of a JSON value, as DDL."""
     malformed: str = "fail"
-    """What a value, or a key with a schema, that cannot be parsed does: `fail` the job, or become `null`."""
+    """Handling of a value, or of a key with a schema, that cannot be parsed: `fail` the job, or become `null`."""
     value_only: bool = False
-    """Rows are values alone: the fields of a JSON object (all null for a tombstone), else one column `value`."""
+    """Writes values alone: the fields of a JSON object (all null for a tombstone), or one column `value`."""
     headers: bool = False
-    """Whether the column `headers` is there."""
+    """Adds the column `headers`."""
     message: str | None = None
-    """Full name of the values' Protobuf message; None for the first one of the schema."""
+    """Full name of the values' Protobuf message. None takes the first message of the schema."""
     registry: str | Mapping[str, str] | None = None
-    """Where schemas are; None for the cluster's own registry."""
+    """The schema registry. None takes the cluster's own."""
 
 
 def decode_rows(frame: DataFrame, decoding: Decoding, topic: str, cluster: Cluster) -> DataFrame:
-    """Make records rows that files and tables can hold.
+    """Turn records into rows for files and tables.
 
     Args:
         frame: columns of `kafkalike.spark.read`.
-        decoding: how.
-        topic: whose records they are, for their schemas.
-        cluster: where the topic is.
+        decoding: options of the rows.
+        topic: the records' topic, for its schemas.
+        cluster: the topic's cluster.
 
     Returns:
-        Columns `key`, `value`, `partition`, `offset`, `timestamp`, and `headers` when asked for; or the value alone.
+        Columns `key`, `value`, `partition`, `offset`, `timestamp`, and `headers` if requested; or the value alone.
 
     Raises:
-        IllegalArgumentError: a format that is not known, or JSON without a schema.
-        ParseException: a bad schema.
+        IllegalArgumentError: an unknown format, or JSON without a schema.
+        ParseException: the schema is not valid DDL.
         SchemaRegistryError: the topic has no schemas.
     """
     typed = partial(_typed, topic=topic, cluster=cluster, decoding=decoding)
@@ -92,21 +92,22 @@ def decode_rows_and_letters(  # noqa: PLR0917 - see `decode_rows`
     settings: DeadLetterSettings,
     connector: str,
 ) -> tuple[DataFrame, DataFrame | None]:
-    """Rows of the records that can be decoded, and dead letters of the others.
+    """Split records into rows of those that can be decoded, and dead letters of the others.
 
     Args:
         frame: columns of `kafkalike.spark.read`.
-        decoding: how; what `malformed` says does not matter.
-        topic: whose records they are, for their schemas.
-        cluster: where the topic is.
-        settings: where letters go.
-        connector: who could not read them.
+        decoding: options of the rows; `malformed` does not matter.
+        topic: the records' topic, for its schemas.
+        cluster: the topic's cluster.
+        settings: settings of the dead letters.
+        connector: name of the job that could not decode the records.
 
     Returns:
-        Columns as `decode_rows`, and those of `kafkalike.spark.dead_letters`; None where none are to be written.
+        Rows with the columns of `decode_rows`, and letters with the columns of `kafkalike.spark.dead_letters`; None for
+        the letters if the settings drop them.
 
     Raises:
-        IllegalArgumentError: keys have schemas, and values have none; and see `decode_rows`.
+        IllegalArgumentError: keys have schemas, and values do not; and see `decode_rows`.
     """
     rows = _with_errors(frame, decoding, topic, cluster)
     good = rows.where(F.col(error_of(rows)).isNull())
@@ -125,7 +126,7 @@ def decode_rows_and_letters(  # noqa: PLR0917 - see `decode_rows`
 
 
 def _with_errors(frame: DataFrame, decoding: Decoding, topic: str, cluster: Cluster) -> DataFrame:
-    """Records with what is wrong with them; the value is one column, and the key bytes unless it has a schema."""
+    """Add the error of each record. The value is one column, and keys are bytes unless they have a schema."""
     if decoding.value_format in TYPED:
         how = Typed(
             topic=topic,
@@ -179,7 +180,7 @@ def _json(text: Column, schema: str, malformed: str) -> Column:
     """Parse JSON; a tombstone stays null."""
     if malformed == "null":
         return F.from_json(text, schema)
-    # Spark takes an empty text for a null, whatever the mode.
+    # Spark reads an empty text as null in every mode.
     empty = F.raise_error(F.lit("a value is empty, which is no JSON"))
     parsed = F.from_json(text, schema, {"mode": "FAILFAST"})
     return F.when(F.trim(text) == F.lit(""), F.from_json(empty.cast("string"), schema)).otherwise(parsed)

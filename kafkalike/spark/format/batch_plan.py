@@ -1,4 +1,4 @@
-"""Plan a batch: how far it goes, and how its ranges are split over tasks. Pure.
+"""Rules to plan a batch: the end of each partition, and the split of its ranges over tasks. Pure.
 
 The rules are those of Spark's Kafka source (`KafkaMicroBatchStream.rateLimit` and `delayBatch`,
 `KafkaOffsetRangeCalculator`), in exact whole numbers instead of doubles.
@@ -16,12 +16,11 @@ from typing import Final
 from kafkalike.model.structs import TopicPartition
 
 TASK_OFFSETS: Final = 65_536
-"""Offsets of a micro-batch for each of its tasks. One task reads so many in about the time that Spark takes to begin
-another one."""
+"""Offsets of a micro-batch per task: a task reads them in about the time that Spark needs to start another task."""
 TASK_BYTES: Final = 16 * 1024 * 1024
-"""The same for large records, in bytes of the files."""
+"""The limit per task for large records, in bytes of the files."""
 BATCH_TASKS: Final = 8
-"""How many times as much a task of a batch reads, where nobody waits for the first records: a task costs 60 ms."""
+"""Factor for tasks of a batch query, where latency does not matter and a task costs 60 ms."""
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -34,23 +33,23 @@ class OffsetRun:
     offsets: range
 
     def __len__(self) -> int:
-        """Number of offsets."""
+        """Return the number of offsets in the run."""
         return self.offsets.stop - self.offsets.start
 
 
 def rate_limited(limit: int, start: Offsets, until: Offsets) -> dict[TopicPartition, int]:
-    """How far each partition may go when at most about `limit` offsets are to be read.
+    """Return the end of each partition for a batch of about `limit` offsets.
 
-    Shared in proportion to what waits in each partition. One with something waiting gets at least one offset, so that
-    a small partition never starves; the sum may be above the limit by that.
+    The limit is shared in proportion to the backlog of each partition. A partition with a backlog gets at least one
+    offset, so that small partitions never starve; the sum may exceed the limit by that.
 
     Args:
         limit: offsets of the whole batch, at least 1.
-        start: where each partition of `until` begins.
-        until: where each could end.
+        start: start of each partition of `until`.
+        until: furthest end of each partition.
 
     Returns:
-        An end for each partition of `until`; one that is below its start stays as it is.
+        An end for each partition of `until`; an end below its start is kept.
     """
     sizes = {tp: end - start[tp] for tp, end in until.items() if end > start[tp]}
     total = sum(sizes.values())
@@ -61,21 +60,21 @@ def rate_limited(limit: int, start: Offsets, until: Offsets) -> dict[TopicPartit
 
 
 def waits(minimum: int, start: Offsets, until: Offsets) -> bool:
-    """Whether less is there than the least that a batch should have."""
+    """Return whether fewer offsets are available than a batch should have."""
     return sum(max(0, end - start[tp]) for tp, end in until.items()) < minimum
 
 
 def split(runs: Sequence[OffsetRun], min_parts: int | None = None, max_records: int | None = None) -> list[OffsetRun]:
-    """Cut runs into pieces, one for each task; empty ones are left out.
+    """Cut runs into pieces, one for each task; empty runs are left out.
 
     Args:
-        runs: what is to be read.
-        min_parts: pieces wanted in all; the pieces of a run are in proportion to its size. Runs are left whole when
-            there are that many anyway.
-        max_records: no piece has more offsets than this.
+        runs: the runs to read.
+        min_parts: total number of pieces wanted, in proportion to the runs' sizes. Runs stay whole if there are enough
+            of them.
+        max_records: most offsets of a piece.
 
     Returns:
-        Pieces in the order of the runs and their offsets. No offset is lost or doubled.
+        Pieces in the order of the runs and their offsets. No offset is lost or repeated.
     """
     full = [run for run in runs if len(run) > 0]
     counts = [1 if max_records is None else -(-len(run) // max_records) for run in full]
@@ -85,18 +84,18 @@ def split(runs: Sequence[OffsetRun], min_parts: int | None = None, max_records: 
 
 
 def grouped(pieces: Sequence[OffsetRun], most: int | None) -> list[list[OffsetRun]]:
-    """Give pieces to tasks, so that the largest task is about as small as can be.
+    """Distribute pieces over tasks, so that the largest task is nearly as small as possible.
 
     Args:
-        pieces: whole, in the order of their partitions and offsets.
-        most: tasks at most; None for one task for each piece.
+        pieces: the pieces, in the order of their partitions and offsets; they are not cut.
+        most: most tasks; None for one task for each piece.
 
     Returns:
-        The pieces of each task, in the order given; no task is empty.
+        The pieces of each task, in the given order. Each task has at least one piece.
     """
     if most is None or len(pieces) <= most:
         return [[piece] for piece in pieces]
-    # Largest first, each to the task with the least so far: at most a third above the best there is (Graham, 1969).
+    # Largest first, each to the task with the least so far: at most a third above the optimum (Graham, 1969).
     tasks: list[tuple[int, int, list[int]]] = [(0, number, []) for number in range(most)]
     for at in sorted(range(len(pieces)), key=lambda at: -len(pieces[at])):
         size, number, mine = tasks[0]
@@ -105,18 +104,18 @@ def grouped(pieces: Sequence[OffsetRun], most: int | None) -> list[list[OffsetRu
 
 
 def tasks_for(offsets: int, size: float, *, scale: int = 1) -> int:
-    """How many tasks a read wants where nobody says so: a small micro-batch is done before a second task has begun.
+    """Return the number of tasks for a read without options for it.
 
     Args:
         offsets: of the batch.
-        size: bytes of their files, about.
-        scale: times `TASK_OFFSETS` and `TASK_BYTES` that one task reads.
+        size: bytes of their files, approximately.
+        scale: factor on `TASK_OFFSETS` and `TASK_BYTES`, which one task reads.
     """
     return max(1, math.ceil(offsets / (scale * TASK_OFFSETS)), math.ceil(size / (scale * TASK_BYTES)))
 
 
 def _shares(sizes: Sequence[int], parts: int) -> list[int]:
-    """Whole shares of `parts`, at least one and at most its size for each, the largest pieces cut first."""
+    """Share `parts` in whole numbers: at least one and at most its size for each, the largest pieces cut first."""
     total = sum(sizes)
     shares = [max(1, min(size, parts * size // total)) for size in sizes]
     missing = min(parts, total) - sum(shares)
@@ -131,7 +130,7 @@ def _shares(sizes: Sequence[int], parts: int) -> list[int]:
 
 
 def _pieces(run: OffsetRun, count: int) -> list[OffsetRun]:
-    """`count` pieces of nearly the same size."""
+    """Cut a run into `count` pieces of nearly the same size."""
     begin, size = run.offsets.start, len(run)
     cuts = [begin + size * number // count for number in range(count + 1)]
     return [OffsetRun(run.tp, range(low, high)) for low, high in pairwise(cuts)]

@@ -48,22 +48,22 @@ Source = TypeVar("Source", bound=DataSource)
 
 
 class KafkalikeSource(DataSource):
-    """Topics as Spark's Kafka source shows them, and its sink writes them; options in `docs/spark.md`."""
+    """Topics with the columns of Spark's Kafka source and sink. The options are described in `docs/spark.md`."""
 
     storage: ClassVar[SentOptions | None] = None
-    """Who asks an object store; None leaves it to the environment. Not an option of a reader or writer: those are in
-    plans, for everybody to see."""
+    """Credentials and endpoint of an object store. None takes the environment's. They are not options of a reader or
+    writer, because plans show those to everybody."""
     scratch: ClassVar[str | None] = None
-    """A folder that all tasks share, where they run on this machine; see `tasks_here`."""
+    """A folder that all tasks share, if they run on this machine; see `tasks_here`."""
 
     @classmethod
     def name(cls) -> str:
-        """Name of the format."""
+        """Return the format's name."""
         return FORMAT
 
     @hide_frames
     def schema(self) -> StructType:
-        """Columns of Spark's Kafka source; options are checked here, so at `load`.
+        """Return the columns of Spark's Kafka source; Spark calls this at `load`, so wrong options fail there.
 
         Raises:
             IllegalArgumentError: an option is wrong.
@@ -74,11 +74,11 @@ class KafkalikeSource(DataSource):
 
     @hide_frames
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of one batch query."""
+        """Create the reader of a batch query."""
         return BatchReader(self._checked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A reader of one streaming query."""
+        """Create the reader of a streaming query."""
         from kafkalike.spark.format.stream_reader import HandingReader
 
         try:
@@ -88,14 +88,14 @@ class KafkalikeSource(DataSource):
 
     @hide_frames
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
-        """A writer of one batch query."""
+        """Create the writer of a batch query."""
         from kafkalike.spark.format.sink import BatchWriter, parse_batch
 
         return BatchWriter(self._near(parse_batch(self.options, self.storage)), schema, overwrite=overwrite)
 
     @hide_frames
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802
-        """A writer of one streaming query.
+        """Create the writer of a streaming query.
 
         Args:
             schema: the DataFrame's.
@@ -106,7 +106,11 @@ class KafkalikeSource(DataSource):
         return StreamSink(self._near(parse_stream(self.options, self.storage)), schema)
 
     def _near(self, options: SinkOptions) -> SinkOptions:
-        """What is decided for several topics others must find, who may be elsewhere."""
+        """Add the scratch folder if all rows have one topic.
+
+        A transaction of several topics may be completed by a process on another machine, which must find the staged
+        files.
+        """
         return options if options.topic is None else replace(options, scratch=self.scratch)
 
     def _checked(self, schema: StructType) -> SourceOptions:
@@ -124,16 +128,16 @@ def register_format(
     spark: SparkSession,
     storage_options: StorageOptionsLike | None = None,
 ) -> None:
-    """Make the format `kafkalike` known to a session; `kafkalike.spark.session` does so itself.
+    """Register the format `kafkalike` in a session; `kafkalike.spark.session` does so itself.
 
     Args:
         spark: the session.
-        storage_options: who asks an object store, in all reads and writes of the format in this session; environment
-            variables of the driver say what it does not. They go to the tasks as part of a function, and stand in no
-            plan, log or setting of Spark's.
+        storage_options: credentials and endpoint of an object store, for all reads and writes of the format in this
+            session. Environment variables of the driver supply the missing ones. They go to the tasks as part of a
+            function, and do not appear in plans, logs or settings of Spark.
 
     Raises:
-        IllegalArgumentError: they are no dict of texts.
+        IllegalArgumentError: the storage options are not a dict of strings.
     """
     source, scratch = with_storage(KafkalikeSource, storage_options), tasks_here(spark)
     if scratch is not None:
@@ -151,29 +155,29 @@ def session(
     storage_options: Any = None,  # noqa: ANN401 - a dict of Spark's settings may be unpacked as `conf`
     **conf: str,
 ) -> SparkSession:
-    """Build a SparkSession with Delta and kafkalike's settings, or take the one that runs.
+    """Build a SparkSession with Delta and kafkalike's settings, or configure the running one.
 
     `spark.read.format("kafkalike")` and `spark.readStream.format("kafkalike")` work in it.
 
     Args:
         app_name: name shown by Spark.
-        master: where to run; `local[*]` when neither this nor `SPARK_MASTER` nor spark-submit says so.
-        bootstrap_servers: a cluster whose topics are to be read by `kafkalike.spark.read` or SQL: one in S3 adds
-            Hadoop's client for it to a JVM that starts now. It is fetched where it is missing (14 MB). None for the
-            environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`. The formats, and all writes, do without. A root that is
-            named here is told to Hadoop at once, so that the session finds checkpoints in its bucket.
-        storage_options: who asks object stores in the formats; see `register_format`.
-        **conf: more settings; they win over kafkalike's own. Dotted names go in as `**{"spark.x.y": "z"}`.
+        master: Spark's master URL. None: from spark-submit or `SPARK_MASTER`, otherwise `local[*]`.
+        bootstrap_servers: a cluster to read with `kafkalike.spark.read` or SQL. For a cluster in S3, a JVM that starts
+            now gets Hadoop's S3 client, which is downloaded if it is missing (14 MB), and Hadoop gets the credentials
+            at once, so that the session finds checkpoints in that bucket. None for the environment variable
+            `KAFKALIKE_BOOTSTRAP_SERVERS`. The format and all writes work without it.
+        storage_options: credentials and endpoint of object stores for the format; see `register_format`.
+        **conf: more settings; they win over kafkalike's own. Pass dotted names as `**{"spark.x.y": "z"}`.
 
     Returns:
-        The session. Settings that only count when a JVM starts have no effect on one that runs already. Warnings of
-        its JVM go to standard error, less those that say nothing; name another file with
-        `-Dlog4j2.configurationFile=` in `spark.driver.extraJavaOptions`.
+        The session. Settings of the JVM have no effect on a running JVM. Warnings of the JVM go to standard error,
+        without the meaningless ones. Name another log configuration with `-Dlog4j2.configurationFile=` in
+        `spark.driver.extraJavaOptions`.
 
     Raises:
-        KafkaConfigurationError: `bootstrap_servers` or `storage_options` are wrong, or the session that runs has no
-            client of Hadoop's for that root.
-        IllegalArgumentError: `storage_options` are no dict of texts.
+        KafkaConfigurationError: `bootstrap_servers` or `storage_options` are wrong, or the running session lacks
+            Hadoop's client for that root.
+        IllegalArgumentError: the storage options are not a dict of strings.
     """
     from kafkalike.spark.jvm.spark_session import delta_session, tell_hadoop
 
@@ -189,10 +193,10 @@ def session(
 
 
 def check_storage(storage_options: StorageOptionsLike | None) -> StorageOptions | None:
-    """What a user has given as storage options.
+    """Check a user's storage options.
 
     Raises:
-        IllegalArgumentError: they are no dict of texts.
+        IllegalArgumentError: the storage options are not a dict of strings.
     """
     try:
         return check_options(storage_options)
@@ -201,26 +205,26 @@ def check_storage(storage_options: StorageOptionsLike | None) -> StorageOptions 
 
 
 def with_storage(source: type[Source], storage_options: StorageOptionsLike | None) -> type[Source]:
-    """A format whose readers and writers ask object stores with these options.
+    """Return a format whose readers and writers use these storage options.
 
     Raises:
-        IllegalArgumentError: they are no dict of texts.
+        IllegalArgumentError: the storage options are not a dict of strings.
     """
     options = check_storage(storage_options)
     if not options:
         return source
-    # No module has a class of this name, so Spark's pickler takes it along with what it holds.
+    # The class is not an attribute of any module, so Spark's pickler sends it by value, with its storage options.
     return type(f"{source.__name__}WithStorage", (source,), {"storage": options.for_tasks()})
 
 
 class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises an error of a query's options at the first question.
+    """Raises an error of a query's options at Spark's first call.
 
-    Spark 4.2 hides the error of a source that raises it when the reader is made: it stops the reader that it has not
-    got, and tells that.
+    Spark 4.2 hides an error that a source raises while it creates the reader: it then stops the missing reader, and
+    reports that failure instead.
 
     Args:
-        error: a named one.
+        error: an error of kafkalike.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -231,35 +235,35 @@ class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise self._error
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Raises."""
+        """Raise the error of the options."""
         self._raise()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Spark asks for it before there is a question that could be answered by an error."""
+        """Return no limit, because Spark does not report errors of this call."""
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Raises."""
+        """Raise the error of the options."""
         self._raise()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
-        """Raises."""
+        """Raise the error of the options."""
         self._raise()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:  # noqa: ARG002
-        """Raises."""
+        """Raise the error of the options."""
         self._raise()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002
-        """Raises."""
+        """Raise the error of the options."""
         self._raise()
 
 
 class BatchReader(DataSourceReader):
     """Plans and reads one batch query.
 
-    It takes no conditions from Spark (`pushFilters`): Spark 4.2 keeps what they have left over and gives it to other
-    queries on the same DataFrame, see `docs/decisions/010`.
+    It does not take conditions from Spark (`pushFilters`), because Spark 4.2 keeps the remaining conditions and applies
+    them to other queries on the same DataFrame, see `docs/decisions/010`.
 
     Args:
         options: checked options.
@@ -275,13 +279,13 @@ class BatchReader(DataSourceReader):
 
     @hide_frames
     def partitions(self) -> list[InputPartition]:
-        """What each task reads: the offsets of the moment, each end exclusive.
+        """Plan the tasks: the offsets as of this call, each end exclusive.
 
         Raises:
-            KafkaConnectionError: there is no cluster.
-            UnknownTopicOrPartitionError: a topic or partition that is named does not exist.
+            KafkaConnectionError: the root has no cluster.
+            UnknownTopicOrPartitionError: a named topic or partition does not exist.
             IllegalArgumentError: offsets that do not fit the partitions or each other.
-            NoOffsetForPartitionError: a group that has committed nothing, with `auto.offset.reset` none.
+            NoOffsetForPartitionError: a group without a committed offset, with `auto.offset.reset` none.
             DataLossError: offsets that are not in the log, with `failOnDataLoss`.
         """
         topics = SourceTopics(self._options)
@@ -289,12 +293,12 @@ class BatchReader(DataSourceReader):
 
     @hide_frames_of_rows
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The records of one input partition as Arrow batches, in offset order."""
+        """Read one input partition as Arrow batches, in offset order."""
         return read_part(partition)
 
 
 def batch_runs(topics: SourceTopics, options: SourceOptions) -> list[OffsetRun]:
-    """Offsets of each partition, as of now. See `BatchReader.partitions`."""
+    """Return the offsets to read of each partition, as of this call; see `BatchReader.partitions` for the errors."""
     found = topics.look()
     topics.require(found)
 

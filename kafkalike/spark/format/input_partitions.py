@@ -1,7 +1,7 @@
-"""Spark's input partitions: a range of offsets of one topic partition each, read as Arrow batches.
+"""Spark's input partitions: ranges of offsets of a topic partition, read as Arrow batches.
 
-A range is planned where the log is known (`plan_range`), travels to any process, and is read there without looking at
-the table's log: the files are named in it. Only when one of them is gone is the log opened again.
+`plan_range` plans a range in the process that has the log open. The plan names the files, so the task that reads it
+does not need the table's log. The task opens the log only if a file is missing.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ TYPES: Final[Mapping[str, DataType]] = {
     "timestampType": IntegerType(),
     "headers": HEADERS,
 }
-"""Columns of Spark's Kafka source, in its order. Not as text, in which a session may take TIMESTAMP for one without
-a zone."""
+"""Columns of Spark's Kafka source, in its order. Not as text, because a session's settings may make TIMESTAMP a type
+without a zone there."""
 
 
 def columns_of(options: SourceOptions) -> tuple[str, ...]:
-    """Names of the columns: `headers` only with `includeHeaders`."""
+    """Return the names of the columns; `headers` only with `includeHeaders`."""
     return tuple(name for name in FIELDS if name != "headers" or options.include_headers)
 
 
 def schema_of(columns: Iterable[str]) -> StructType:
-    """The schema of some columns."""
+    """Return the schema of some columns."""
     return StructType([StructField(name, TYPES[name]) for name in columns])
 
 
@@ -85,12 +85,12 @@ def parts(
 ) -> list[InputPartition]:
     """Return input partitions: each has a run, a piece of one (`minPartitions`, `maxRecordsPerPartition`), or several.
 
-    Small runs share a task where the options say nothing about the number of tasks.
+    Small runs share a task unless the options set the number of tasks.
 
     Args:
-        topics: whose logs are fresh.
+        topics: topics with refreshed logs.
         options: of the query.
-        runs: what is to be read.
+        runs: the runs to read.
         scale: see `tasks_for`.
     """
     root, columns = topics.cluster.store, columns_of(options)
@@ -109,16 +109,16 @@ def parts(
 
 
 def _bytes(topics: SourceTopics, run: OffsetRun) -> float:
-    """About how many bytes of files a run is."""
+    """Estimate the bytes of files in a run."""
     found = topics.log(run.tp.topic).segments_within(run.tp.partition, run.offsets)
     shares = ((s, min(s.stop, run.offsets.stop) - max(s.start, run.offsets.start)) for s in found)
     return sum(s.size_bytes * share / max(1, s.stop - s.start) for s, share in shares)
 
 
 def read_part(partition: InputPartition) -> Iterator[Any]:
-    """The records of an input partition, in the offset order of each Kafka partition."""
+    """Read the records of an input partition, in the offset order of each Kafka partition."""
     if not isinstance(partition, OffsetPartition):
-        # Spark's own, where a batch has none.
+        # Spark's own empty partition of a batch without any.
         return
     for plan in partition.plans:
         yield from read_range(plan, partition.columns, fail_on_data_loss=partition.fail_on_data_loss)
@@ -127,16 +127,16 @@ def read_part(partition: InputPartition) -> Iterator[Any]:
 _log = logging.getLogger(__name__)
 
 BATCH_BYTES: Final = 8 * 1024 * 1024
-"""Bytes decoded at a time, about: large enough for Spark, small enough for two of them in any worker."""
+"""Approximate bytes decoded at a time: large enough for Spark, small enough for two batches in any worker."""
 
 MAX_ROWS: Final = 65_536
-"""Rows decoded at a time, at most."""
+"""Most rows decoded at a time."""
 
 SMALL_ROWS: Final = 8_192
-"""Batches below this are joined, so that a topic of tiny appends does not become a stream of tiny batches."""
+"""Smaller batches are joined, so that a topic of tiny appends does not become a stream of tiny batches."""
 
 KEPT_OPEN: Final = 4
-"""Files that a process keeps open at the offset where its last range ended: the next micro-batch begins there."""
+"""Files that a process keeps open at the end of its last range, where the next micro-batch starts."""
 
 _BINARY: Final = pa.binary()
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", _BINARY)])
@@ -154,26 +154,26 @@ FIELDS: Final = {
 """Columns of Spark's Kafka source, in its order, as Spark's Arrow types."""
 
 CONSTANT: Final = ("topic", "partition")
-"""Columns that are the same in every row of a range and stand in no file."""
+"""Columns with the same value in every row of a range, which the files do not store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangePlan:
-    """A run of offsets and the files that hold it. Can be pickled."""
+    """A run of offsets and the files that hold it. It can be pickled."""
 
     root: Storage
-    """The cluster's."""
+    """The cluster's root."""
     topic: str
     topic_id: str
     uri: str
     """The topic's table."""
     files: Storage
-    """Its files."""
+    """The table's files."""
     partition: int
     offsets: range
     segments: tuple[Segment, ...]
     sparse_below: int
-    """Offset below which one without a record is no loss, as compaction may have taken it."""
+    """Offset below which a missing record is not a loss, because compaction may have removed it."""
 
 
 def plan_range(log: TopicLog, root: Storage, partition: int, offsets: range) -> RangePlan:
@@ -203,15 +203,15 @@ def _sparse_below(log: TopicLog, partition: int, offsets: range, segments: Seque
 
 
 def read_range(plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
-    """The records of a plan in offset order.
+    """Read the records of a plan in offset order.
 
     Args:
-        plan: what to read.
-        columns: columns of `FIELDS` wanted, in this order.
-        fail_on_data_loss: whether records that are gone are an error; else they are skipped and reported.
+        plan: the plan.
+        columns: columns of `FIELDS`, in the order wanted.
+        fail_on_data_loss: whether missing records are an error; otherwise they are skipped with a warning.
 
     Raises:
-        DataLossError: records of the plan are gone; names topic, partition, offsets and reason.
+        DataLossError: records of the plan are missing; names topic, partition, offsets and reason.
         CorruptRecordError: a file is damaged.
     """
     reader = RangeReader(plan, columns, fail_on_data_loss=fail_on_data_loss)
@@ -219,7 +219,7 @@ def read_range(plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bo
 
 
 class RangeReader:
-    """Reads one plan once, front to back. See `read_range`."""
+    """Reads one plan once, from start to end; see `read_range`."""
 
     def __init__(self, plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool) -> None:
         self._plan = plan
@@ -228,14 +228,14 @@ class RangeReader:
         self._files = plan.files
         self._position = plan.offsets.start
         self._next = 0
-        """Number of the first segment that is not behind the position."""
+        """Index of the first segment that does not end before the position."""
         self._looked_again = -1
-        """Position at which the log was opened again: once is enough for each."""
+        """Position at which the log was last reopened; it is reopened once per position."""
         wanted = {"offset", *columns} - set(CONSTANT)
         self._stored = tuple(name for name in FIELDS if name in wanted)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All records of the plan, with the columns that stand in files, as they come out of them."""
+        """Read all records of the plan, with the columns that the files store, in the files' batches."""
         stop = self._plan.offsets.stop
         while self._position < stop:
             segment = self._segment_here()
@@ -250,7 +250,7 @@ class RangeReader:
                 self._position = cause.lost.stop
 
     def _segment_here(self) -> Segment | None:
-        """The segment that holds the position; None after a hole was skipped, or the plan was made anew."""
+        """Return the segment that holds the position; None after a gap was skipped or the plan was replaced."""
         plan, position = self._plan, self._position
         while self._next < len(plan.segments) and plan.segments[self._next].stop <= position:
             self._next += 1
@@ -267,7 +267,7 @@ class RangeReader:
         return None
 
     def _read_segment(self, segment: Segment, stop: int) -> Iterator[pa.RecordBatch]:
-        """Records from the position to `stop`; moves the position before each one is handed out."""
+        """Read records from the position to `stop`; moves the position before it yields each batch."""
         rows = _take_open(self._plan.uri, segment.path, self._stored, self._position)
         if rows is None:
             reading = ReadOptions(columns=self._stored, batch_bytes=BATCH_BYTES, max_rows=MAX_ROWS, threads=False)
@@ -283,13 +283,13 @@ class RangeReader:
             while (batch := rows.next(stop)) is not None:
                 self._position = rows.position
                 yield batch
-        # Records that compaction has taken may have stood before `stop`.
+        # Compaction may have removed the last records before `stop`.
         self._position = rows.position
         if rows.position < segment.stop:
             _keep_open(self._plan.uri, segment.path, self._stored, rows)
 
     def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Records of `batches` with the columns that are wanted."""
+        """Return the wanted columns of a batch from `batches`."""
         columns = []
         for field in self._schema:
             if field.name == "topic":
@@ -301,14 +301,14 @@ class RangeReader:
                 columns.append(column if column.type == field.type else column.cast(field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    # --- what is gone --------------------------------------------------------------------------
+    # --- missing records ---------------------------------------------------------------------------
 
     @property
     def _name(self) -> str:
         return f"{self._plan.topic}-{self._plan.partition}"
 
     def _explain(self, segment: Segment, cause: Exception) -> None:
-        """A file could not be read: it was merged into another one, retention took it, or it is damaged."""
+        """Handle an unreadable file, which was merged into another file, deleted by retention, or damaged."""
         if self._looked_again != self._position:
             self._look_again()
             if segment not in self._plan.segments:
@@ -320,8 +320,8 @@ class RangeReader:
         self._position = lost.stop
 
     def _look_again(self) -> None:
-        """Make the plan anew from the table as it is now, from the position on."""
-        # Only here: it loads what a task does not need otherwise.
+        """Replace the plan by a new one from the position on, from the table's current version."""
+        # Imported here, because most tasks do not need it.
         from kafkalike.log.cluster.cluster import Cluster
 
         plan, position = self._plan, self._position
@@ -345,7 +345,7 @@ class RangeReader:
         self._plan, self._next = replace(plan, segments=segments, sparse_below=below), 0
 
     def _lose(self, lost: range, reason: str, cause: Exception | None = None) -> None:
-        """Fail, or report and let the caller go on behind them."""
+        """Raise, or log a warning and let the caller skip the records."""
         message = (
             f"KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE: {self._name}: offsets [{lost.start}, {lost.stop}) are "
             f"gone: {reason}"
@@ -356,11 +356,11 @@ class RangeReader:
 
 
 _open: OrderedDict[tuple[str, ...], SegmentRows] = OrderedDict()
-"""Files left open by this process, by table, file and columns. Spark's Python workers live on between tasks."""
+"""Files that this process keeps open, by table, file and columns. Spark's Python workers are reused for other tasks."""
 
 
 def _take_open(uri: str, path: str, columns: Sequence[str], position: int) -> SegmentRows | None:
-    """The file where an earlier range of this process has ended, if this one begins there."""
+    """Return the file in which an earlier range of this process ended, if this range starts there."""
     found = _open.pop((uri, path, *columns), None)
     return found if found is not None and found.position == position else None
 
@@ -372,7 +372,7 @@ def _keep_open(uri: str, path: str, columns: Sequence[str], rows: SegmentRows) -
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at least `SMALL_ROWS` rows, but for the last."""
+    """Join batches to at least `SMALL_ROWS` rows each, except the last."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

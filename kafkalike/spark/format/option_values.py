@@ -1,4 +1,4 @@
-"""Names and values of options as users give them: numbers, flags, words and durations; unknown names are refused."""
+"""Names and values of options: numbers, flags, words and durations; unknown names are refused."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from kafkalike.model.config.properties import nearest
 _log = logging.getLogger(__name__)
 
 STORAGE: Final = "storage."
-"""How options begin that say who asks an object store, where they are no secret: in files of settings."""
+"""Prefix of storage options, as files of settings have them. Options of a query must not use it, because plans show
+them."""
 SLIP: Final = 0.85
-"""From how much likeness on an unknown option is taken for a slip of the pen: `topics`, `startingOffset`."""
+"""Similarity from which an unknown option counts as a typing error: `topics`, `startingOffset`."""
 
 SPARKS: Final = (
     *("provider", "path", "location", "owner", "external", "comment", "collation", "is_managed_location"),
     "queryname",
 )
-"""What Spark itself adds: its catalog to the options of a table (`CREATE TABLE … USING kafkalike`), where `option.`
-before a name of the user's is one more way in which it gives them, and its streams. Nothing is said of these."""
+"""Options that Spark itself adds: its catalog for a table (`CREATE TABLE … USING kafkalike`), which repeats the user's
+options with the prefix `option.`, and its streams. They are accepted silently."""
 
 
 def is_first(what: str) -> bool:
-    """Whether this is the first process of the Spark driver above that asks so.
+    """Return whether this is the first process below the same Spark driver to ask with this text.
 
-    The answer is a file in Spark's folder for temporary files, which goes with the driver, or in the machine's.
+    The answer is a file in Spark's folder for temporary files, which is removed with the driver, or in the machine's.
     """
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or tempfile.gettempdir()
     name = hashlib.sha256(f"{what} {DriverProcess.above()}".encode()).hexdigest()[:32]
@@ -50,17 +51,17 @@ def is_first(what: str) -> bool:
 def by_known_name(
     given: Mapping[str, str], known: Sequence[str], no_meaning: Iterable[str], refused: Mapping[str, str]
 ) -> dict[str, str]:
-    """Options by the names they have here, in whatever case they were given.
+    """Return options by their canonical names; the given names may be in any case.
 
     Args:
-        given: what the user gave.
-        known: options with a meaning.
-        no_meaning: options that change nothing.
+        given: the user's options.
+        known: options with an effect.
+        no_meaning: options without an effect.
         refused: options that are refused, with the reason.
 
     Raises:
-        IllegalArgumentError: an option is refused; or it is unknown and looks like a known one, so it is a slip.
-            Spark's Kafka connector takes any other option and does nothing with it; so does this.
+        IllegalArgumentError: an option is refused, or is unknown and resembles a known one. Other unknown options are
+            accepted without an effect, as by Spark's Kafka connector.
     """
     canonical = {name.lower(): name for name in (*known, *no_meaning, *refused)}
     found = {}
@@ -85,12 +86,12 @@ def by_known_name(
 
 
 def of_spark(name: str) -> bool:
-    """Whether an option comes from Spark itself."""
+    """Return whether an option comes from Spark itself."""
     return name.lower() in SPARKS or name.lower().startswith("option.")
 
 
 def warn_of_names(given: Iterable[str], known: Iterable[str], no_meaning: Mapping[str, str]) -> None:
-    """Say by name, on standard error, which options are taken and change nothing."""
+    """Log a warning for each option without an effect."""
     reasons = {name.lower(): (name, reason) for name, reason in no_meaning.items()}
     meant = {name.lower() for name in known}
     for option in given:
@@ -112,7 +113,7 @@ MAX_LONG: Final = 2**63 - 1
 
 
 def number(options: Mapping[str, str], name: str, most: int, least: int = 1) -> int | None:
-    """An option that is a whole number from `least` to `most`."""
+    """Parse an option as a whole number from `least` to `most`."""
     text = options.get(name)
     if text is None:
         return None
@@ -124,7 +125,7 @@ def number(options: Mapping[str, str], name: str, most: int, least: int = 1) -> 
 
 
 def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """An option that is true or false, in any case."""
+    """Parse an option as true or false, in any case."""
     text = options.get(name)
     if text is None:
         return default
@@ -134,7 +135,7 @@ def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def word(options: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    """An option that is one of some words, in any case; the first one where it is not given."""
+    """Parse an option as a word of a list, in any case; the first word is the default."""
     text = options.get(name, words[0]).strip().lower()
     if text not in words:
         raise IllegalArgumentError(f"option {name} must be one of {', '.join(words)}, not {options[name]!r}")
@@ -151,7 +152,7 @@ _UNITS: Final = {
 
 
 def duration_ms(text: str) -> int:
-    """A duration as Spark writes it (`JavaUtils.timeStringAs`): `90s`, `15m`, `1h`; a bare number is ms."""
+    """Parse a duration in Spark's notation (`JavaUtils.timeStringAs`): `90s`, `15m`, `1h`; a bare number is ms."""
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS:
         units = ", ".join(unit for unit in _UNITS if unit)

@@ -1,7 +1,7 @@
-"""Starting and ending positions of a query as its options name them, resolved to offsets by partition.
+"""Starting and ending positions in a query's options, and their resolution to offsets by partition.
 
-The JSON forms, the words and the order in which options win are those of Spark's Kafka source
-(`JsonUtils`, `KafkaSourceProvider.getKafkaOffsetRangeLimit`, `KafkaOffsetReaderAdmin`).
+The JSON forms, the words and the precedence of options are those of Spark's Kafka source (`JsonUtils`,
+`KafkaSourceProvider.getKafkaOffsetRangeLimit`, `KafkaOffsetReaderAdmin`).
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ class AtTimes:
 
 @dataclass(frozen=True, slots=True)
 class CommittedPosition:
-    """Where a consumer group stands, in every partition; see `kafkalike.spark.format.source_topics`."""
+    """A consumer group's committed offset in every partition; see `kafkalike.spark.format.source_topics`."""
 
     reset: str | None = None
-    """Where it has committed nothing: `earliest`, `latest`, or `none` for an error. None: as a new query does."""
+    """Start in partitions without a committed offset: `earliest`, `latest`, or `none` for an error. None: the start of
+    a new query."""
 
 
 Settled: TypeAlias = Everywhere | AtOffsets | AtTime | AtTimes
@@ -63,18 +64,18 @@ Position: TypeAlias = Settled | CommittedPosition
 
 
 class Ends(Protocol):
-    """What resolving a position asks of a topic's log. See `TopicLog`."""
+    """The methods of a topic's log that resolving a position needs; see `TopicLog`."""
 
     def log_start(self, partition: int) -> int:
-        """First offset that may be read."""
+        """Return the first readable offset."""
         ...
 
     def log_end(self, partition: int) -> int:
-        """Next offset to be written."""
+        """Return the offset of the next record."""
         ...
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """The first record at or after a time."""
+        """Return the first record at or after a time."""
         ...
 
 
@@ -82,10 +83,10 @@ class Ends(Protocol):
 
 
 def parse_offsets(option: str, text: str) -> Position:
-    """`earliest`, `latest`, or JSON such as `{"a": {"0": 23, "1": -1}, "b": "earliest"}`.
+    """Parse `earliest`, `latest`, or JSON such as `{"a": {"0": 23, "1": -1}, "b": "earliest"}`.
 
     Raises:
-        IllegalArgumentError: it is none of these; quotes the text.
+        IllegalArgumentError: the text has another form; quotes it.
     """
     word = WORDS.get(text.strip().lower())
     if word is not None:
@@ -102,10 +103,10 @@ def parse_offsets(option: str, text: str) -> Position:
 
 
 def parse_timestamps(option: str, text: str) -> AtTimes:
-    """JSON such as `{"a": {"0": 1000, "1": 2000}}`: ms since the epoch.
+    """Parse JSON such as `{"a": {"0": 1000, "1": 2000}}`: ms since the epoch.
 
     Raises:
-        IllegalArgumentError: it is not; quotes the text.
+        IllegalArgumentError: the text has another form; quotes it.
     """
     shape = 'JSON like {"topicA":{"0":1000,"1":1000}}'
     found: dict[TopicPartition, int] = {}
@@ -115,10 +116,10 @@ def parse_timestamps(option: str, text: str) -> AtTimes:
 
 
 def parse_partitions(option: str, text: str) -> frozenset[TopicPartition]:
-    """JSON such as `{"a": [0, 1]}`.
+    """Parse JSON such as `{"a": [0, 1]}`.
 
     Raises:
-        IllegalArgumentError: it is not; quotes the text.
+        IllegalArgumentError: the text has another form; quotes it.
     """
     shape = 'JSON like {"topicA":[0,1],"topicB":[2,4]}'
     found = set()
@@ -188,10 +189,10 @@ def _numbers(  # noqa: PLR0917
 
 
 def refuse_mark(option: str, position: Position, mark: int) -> None:
-    """Refuse a mark that a batch cannot have on this side, as a word or inside JSON.
+    """Refuse a mark that a batch cannot have at its start or end, as a word or inside JSON.
 
     Raises:
-        IllegalArgumentError: names the partition where the mark stands in JSON.
+        IllegalArgumentError: the position has the mark; names the partition if it is in JSON.
     """
     if position == Everywhere(mark):
         raise IllegalArgumentError(f"option {option}: {NAMES[mark]} is not supported for batch queries")
@@ -204,10 +205,10 @@ def refuse_mark(option: str, position: Position, mark: int) -> None:
 
 
 def check_literals(start: Position, end: Position) -> None:
-    """Start and end offsets that are both given by partition must fit together before any log is looked at.
+    """Check start and end offsets against each other if both are given by partition; no log is needed.
 
     Raises:
-        IllegalArgumentError: other partitions, or a start above its end.
+        IllegalArgumentError: they name different partitions, or a start is above its end.
     """
     if not isinstance(start, AtOffsets) or not isinstance(end, AtOffsets) or start.topics or end.topics:
         return
@@ -236,14 +237,14 @@ def resolve(
     ending: bool,
     or_latest: bool = False,
 ) -> dict[TopicPartition, int]:
-    """Offsets of a position, of the moment.
+    """Resolve a position to offsets, as of this call.
 
     Args:
-        position: what the options say.
-        chosen: the partitions that are read.
-        log: the log of a topic, fresh.
-        ending: whether it is an end: there, a time after the last record is the log end.
-        or_latest: the same for a start (`startingOffsetsByTimestampStrategy=latest`).
+        position: a position from the options.
+        chosen: the partitions to read.
+        log: returns the refreshed log of a topic.
+        ending: whether the position is an end: there, a time after the last record is the log end.
+        or_latest: treat a start in the same way (`startingOffsetsByTimestampStrategy=latest`).
 
     Raises:
         IllegalArgumentError: the position names other partitions than the chosen ones, or no record is at or after a
@@ -281,10 +282,10 @@ def resolve(
 
 
 def by_partition(position: AtOffsets, chosen: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Offsets and marks of exactly the chosen partitions.
+    """Return offsets and marks of exactly the chosen partitions.
 
     Raises:
-        IllegalArgumentError: the position names others, or leaves some out.
+        IllegalArgumentError: the position names other partitions, or leaves some out.
     """
     marks = {tp: position.topics[tp.topic] for tp in chosen if tp.topic in position.topics} | dict(position.offsets)
     unknown = position.topics.keys() - {tp.topic for tp in chosen}
@@ -302,7 +303,7 @@ def _check_same(error: str, given: Collection[TopicPartition], chosen: Collectio
 def resolved_from_latest(
     position: Position, offsets: Mapping[TopicPartition, int], log: Callable[[str], Ends]
 ) -> frozenset[TopicPartition]:
-    """The partitions whose start could be another one if it were asked for again: the log end, or a group's place."""
+    """Return the partitions whose start depends on when it is resolved: at the log end, or at a group's offset."""
     match position:
         case Everywhere(mark):
             return frozenset(offsets) if mark == LATEST else frozenset()
@@ -316,5 +317,5 @@ def resolved_from_latest(
 
 
 def names(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions for people: `orders-0, orders-1`."""
+    """List partitions for people: `orders-0, orders-1`."""
     return ", ".join(f"{tp.topic}-{tp.partition}" if tp.partition >= 0 else tp.topic for tp in sorted(partitions))

@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordLoss:
-    """Records that a query may not get."""
+    """Records that a query may miss."""
 
     kind: str
     """Spark's sub-class of `KAFKA_DATA_LOSS`."""
     message: str
     hint: str | None = None
-    """What to do; None for what helps when records are gone."""
+    """Advice for the user. None for the advice about lost records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEnds:
-    """A partition as a look has found it."""
+    """A partition at the last refresh."""
 
     start: int
-    """Its log start."""
+    """The log start."""
     stop: int
-    """Its log end."""
+    """The log end."""
     why_gone: Callable[[int], str | None] = lambda _: None
-    """Why an offset is below the log start, if that is known."""
+    """Returns why an offset is below the log start, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,63 +51,63 @@ class TopicsLook:
     ids: Mapping[str, str]
     """Topic ids by name."""
     unread: Collection[str] = ()
-    """Topics that exist and that the options do not name."""
+    """Existing topics that the options do not name."""
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """Log ends."""
+        """Return the log ends."""
         return {tp: live.stop for tp, live in self.partitions.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """How much a batch may be, and how long it waits for more."""
+    """Limits of a micro-batch."""
 
     most: int | None
     """`maxOffsetsPerTrigger`; None for no limit."""
     least: int | None
-    """`minOffsetsPerTrigger`; None for none."""
+    """`minOffsetsPerTrigger`; None for no limit."""
     delay_ms: int
-    """`maxTriggerDelay`: after so long a batch is made of less than `least`."""
+    """`maxTriggerDelay`: after this time, a batch is planned with fewer offsets than `least`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamState:
-    """What the planner of one streaming query knows between two calls of Spark's."""
+    """The planner's knowledge of one streaming query between two calls from Spark."""
 
     ids: Mapping[str, str] = field(default_factory=dict)
-    """Ids of topics by name: of the life that is read."""
+    """Ids of the topics being read, by name."""
     initial: Offsets | None = None
-    """Where it began, if that was in this process."""
+    """Initial offsets, if they were resolved in this process."""
     movable: frozenset[TopicPartition] = frozenset()
-    """Partitions whose initial offset another call may find elsewhere, as it is the log end or where a group stands;
-    until a batch is planned."""
+    """Partitions whose initial offset depends on when it is resolved, because it is the log end or a group's offset.
+    Empty once a batch is planned."""
     target: Offsets | None = None
-    """With Trigger.AvailableNow: where the query ends."""
+    """End of the query with Trigger.AvailableNow."""
     latest: Offsets = field(default_factory=dict)
-    """Log ends of the last look."""
+    """Log ends at the last refresh."""
     began_again: Offsets = field(default_factory=dict)
-    """Where the query stood in partitions of topics that were created again: offsets of their earlier life."""
+    """Offsets of the query in earlier topics of the same names, by partition of the topics that were created again."""
     last_trigger: float | None = None
-    """When the last batch was planned, monotonic time in s; only with `minOffsetsPerTrigger`."""
+    """Time of the last planned batch, monotonic, in s; only with `minOffsetsPerTrigger`."""
 
     def saw(self, look: TopicsLook) -> StreamState:
-        """It knows the topics that a look has found, each by the life that it was first seen in."""
+        """Return the state with the ids of newly found topics; known ids stay."""
         if look.ids.keys() <= self.ids.keys():
             return self
         return replace(self, ids={**look.ids, **self.ids})
 
     def began_in(self, ids: Mapping[str, str]) -> StreamState:
-        """It knows which lives of topics the offsets belong to at which it stands: a checkpoint says so."""
+        """Return the state with topic ids that a checkpoint has for the query's offsets."""
         return replace(self, ids={**self.ids, **ids})
 
     def replaced(self, topic: str, look: TopicsLook) -> str | None:
-        """How a topic was created again, for people; None when it is the one that is read."""
+        """Describe how a topic was replaced by another one of its name; None if it is still the same."""
         known, now = self.ids.get(topic), look.ids.get(topic)
         return None if known is None or now is None or known == now else f"topic id {known} is now {now}"
 
     def start_of(self, tp: TopicPartition, begun: Offsets, live: PartitionEnds) -> int:
-        """Where a partition is read from: a new one, or one of a topic that was created again, from its beginning."""
+        """Return the offset at which to read a partition: the log start for new partitions and recreated topics."""
         if tp in begun and self.began_again.get(tp) != begun[tp]:
             return begun[tp]
         return live.start
@@ -116,16 +116,16 @@ class StreamState:
 def begin(
     query: StreamState, look: TopicsLook, offsets: Offsets, movable: frozenset[TopicPartition]
 ) -> tuple[StreamState, list[RecordLoss]]:
-    """A new query begins.
+    """Start a new query.
 
     Args:
-        query: before that.
+        query: the state.
         look: the topics.
-        offsets: where it is to begin.
-        movable: partitions of these that were found at their log end.
+        offsets: the initial offsets.
+        movable: partitions whose offset was resolved from the log end or a group.
 
     Returns:
-        The query, whose initial offsets are in the log, and what is lost by that.
+        The state, with initial offsets inside the log, and the records lost by that.
     """
     within, losses = dict(offsets), list[RecordLoss]()
     for tp, at in sorted(offsets.items()):
@@ -138,7 +138,7 @@ def begin(
 
 
 def out_of_reach(query: StreamState, look: TopicsLook) -> str | None:
-    """Why the end of Trigger.AvailableNow cannot be reached any more; None when it can."""
+    """Return why the end of Trigger.AvailableNow is unreachable; None if it can be reached."""
     for tp, target in sorted((query.target or {}).items()):
         live = look.partitions.get(tp)
         if live is None or query.replaced(tp.topic, look) or live.stop < target:
@@ -153,27 +153,27 @@ def out_of_reach(query: StreamState, look: TopicsLook) -> str | None:
 def next_end(
     query: StreamState, look: TopicsLook, begun: Offsets, limits: BatchLimits | None, now: float
 ) -> tuple[StreamState, Offsets | None, list[RecordLoss]]:
-    """Where the next micro-batch ends.
+    """Return the end of the next micro-batch.
 
     Args:
-        query: so far.
-        look: the topics now; the target can be reached.
-        begun: where the batch begins.
-        limits: None to read all that is there.
+        query: the state.
+        look: the topics; the target can be reached.
+        begun: start of the batch.
+        limits: None to read everything.
         now: monotonic time, s.
 
     Returns:
-        The query; the ends, None when there is to be no batch; what is lost.
+        The state; the ends, None for no batch; the losses.
     """
     query = query.saw(look)
     ends = look.ends if query.target is None else dict(query.target)
     query, losses = _checked(query, look, begun, ends)
     if not ends:
-        # Never `{}`: a checkpoint must say where the query stood.
+        # Never `{}`, because the checkpoint must keep the query's offsets.
         return query, None, losses
     if query.movable and begun == query.initial:
-        # The first batch of a query that begins at the log end, or where a group stands, is an empty one. It puts the
-        # initial offsets into the checkpoint; without that, a restart would begin somewhere else and skip what came in
+        # The first batch of a query that starts at the log end, or at a group's offset, is empty. It puts the initial
+        # offsets into the checkpoint; without it, a restart would resolve them to later offsets and skip the records
         # between.
         ends |= {tp: begun[tp] for tp in query.movable if tp in ends}
     query = replace(query, movable=frozenset())
@@ -192,7 +192,7 @@ def next_end(
 def _checked(
     query: StreamState, look: TopicsLook, begun: Offsets, ends: dict[TopicPartition, int]
 ) -> tuple[StreamState, list[RecordLoss]]:
-    """What has become of the partitions that the query has read so far; changes the ends of those that are others."""
+    """Check the partitions that the query has read so far; changes the ends of partitions of recreated topics."""
     losses, began_again = list[RecordLoss](), dict(query.began_again)
     gone = sorted(begun.keys() - ends.keys())
     unread = [tp for tp in gone if tp.topic in look.unread]
@@ -224,7 +224,7 @@ def _checked(
 
 
 def _other_than(old: int, end: int) -> int:
-    """An end that differs from where the query stood: else Spark would see nothing new in the topic's new life."""
+    """Return an end that differs from the query's offset, so that Spark sees new data in the recreated topic."""
     return end - 1 if end == old and end > 0 else end
 
 
@@ -237,18 +237,18 @@ def ranges(
     by_time: bool,
     begun_ids: Mapping[str, str] | None = None,
 ) -> tuple[StreamState, dict[TopicPartition, range], list[RecordLoss]]:
-    """What a micro-batch reads.
+    """Return the offsets of a micro-batch.
 
     Args:
-        query: so far.
-        look: the topics now.
-        begun: where the batch begins.
-        ends: where it ends.
-        by_time: whether the query's start was found by time.
-        begun_ids: ids of the topics that `begun` belongs to, as far as they are known; those of `ends` the query has.
+        query: the state.
+        look: the topics.
+        begun: start of the batch.
+        ends: end of the batch.
+        by_time: whether the query's start was resolved by time.
+        begun_ids: known ids of the topics to which `begun` belongs; the state has the ids of `ends`.
 
     Returns:
-        The query; offsets by partition, in order; what is lost.
+        The state; offsets by partition, in order; the losses.
     """
     query, found, losses = query.saw(look), dict[TopicPartition, range](), list[RecordLoss]()
     other = {
@@ -257,7 +257,7 @@ def ranges(
         if began not in {query.ids.get(topic, began), look.ids.get(topic, began)}
     }
     if other:
-        # The batch was planned after a look had found these created again: it reads them from their beginning.
+        # These topics were found to be recreated before the batch was planned, so it reads them from their log start.
         again = {tp: at for tp, at in begun.items() if tp.topic in other}
         query = replace(query, began_again={**query.began_again, **again})
     for tp in sorted(ends):
@@ -266,7 +266,7 @@ def ranges(
             message = f"{names([tp])}: it is gone; it was to be read up to offset {ends[tp]}"
             losses.append(RecordLoss("PARTITIONS_DELETED", message))
         elif query.replaced(tp.topic, look):
-            # Since the batch was planned; the next one begins with the topic's new life.
+            # The topic was replaced after the batch was planned; the next batch starts with the new topic.
             known, now = query.ids[tp.topic], look.ids[tp.topic]
             message = f"{names([tp])}: topic id {known}, to be read up to {ends[tp]}, is now {now}"
             losses.append(RecordLoss("PARTITION_OFFSET_CHANGED", message))
@@ -279,20 +279,19 @@ def ranges(
 def _readable(
     query: StreamState, tp: TopicPartition, begun: Offsets, end: int, live: PartitionEnds, *, by_time: bool
 ) -> tuple[range, list[RecordLoss]]:
-    """The offsets of a partition that a batch reads."""
+    """Return the offsets of a partition that a batch reads, and the losses."""
     losses = []
     begin_at = query.start_of(tp, begun, live)
     if tp not in begun and begin_at > 0:
         message = f"{names([tp])}: the added partition starts from {begin_at} instead of 0"
         losses.append(RecordLoss("ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", message))
     if tp in query.movable and end <= live.stop:
-        # The first batch of the query again: it was logged as an empty one, where the log ended then or where a group
-        # stood then.
+        # A repeated first batch. It was planned as an empty one, at the log end or group offset of that time.
         return range(end, end), losses
     if end < begin_at:
         if tp in query.movable or (live.start <= end and by_time and begun == query.initial):
-            # The first batch of the query again: it was logged as an empty one at an earlier log end, or where no
-            # record below its end was as late as the starting time.
+            # A repeated first batch. It was planned as an empty one, at an earlier log end, or because no record below
+            # its end was as late as the starting time.
             return range(end, end), losses
         message = f"{names([tp])}: its offset was changed from {begin_at} to {end}: it was deleted and created again"
         losses.append(RecordLoss("PARTITION_OFFSET_CHANGED", message))
@@ -310,10 +309,10 @@ def _readable(
 
 
 def offsets_behind(source: Any) -> dict[str, float]:  # noqa: ANN401 - a dict, or Spark's SourceProgress
-    """How far a source of a streaming query is behind, in offsets of a partition.
+    """Return how far a source of a streaming query is behind, in offsets per partition.
 
-    Spark's Kafka source puts the same figures into its progress as strings; a Python source cannot, so they are worked
-    out of the offsets that are there.
+    Spark's Kafka source puts these figures into its progress as strings. A Python source cannot, so this function
+    computes them from the offsets in the progress.
 
     Args:
         source: an entry of `sources` of `StreamingQuery.lastProgress`.

@@ -1,6 +1,6 @@
 """The format's sinks: tasks stage the rows of a batch or streaming query, then the driver commits them to topics.
 
-Options are named as those of Spark's Kafka sink.
+Options have the names of Spark's Kafka sink.
 
 Spark tells a streaming sink a batch's number, but not the query. The tasks find the query's id in their local
 properties, and the checkpoint, which the options name, holds it as well. So each batch carries both into the table
@@ -55,12 +55,12 @@ TIMEOUT_MS: Final = 120_000
 USE_TIMESTAMP: Final = "useTimestampColumn"
 
 KNOWN: Final = (BOOTSTRAP, "topic", COMPRESSION, TIMEOUT, USE_TIMESTAMP, "txnAppId", "txnVersion", CHECKPOINT)
-"""Options with a meaning."""
+"""Options with an effect."""
 
 OF_SOURCES: Final = {name.lower() for name in SOURCE_OPTIONS} - {"kafka.group.id", "includeheaders"}
 
 NO_MEANING: Final = {"includeHeaders": "the column headers is written wherever there is one"}
-"""Options of Spark's Kafka sink that change nothing here; each one is warned about."""
+"""Options of Spark's Kafka sink without an effect here; each one gets a warning."""
 
 REFUSED: Final = {
     "kafka.key.serializer": "keys are written as bytes; cast them in the query",
@@ -72,36 +72,36 @@ REFUSED: Final = {
     "with a partitioner",
     "kafka.transactional.id": "a write is one table commit per topic; txnAppId and txnVersion make a rerun add nothing",
 }
-"""Kafka settings that Spark's Kafka sink refuses, or that would change what is written, with the reason."""
+"""Kafka settings that Spark's Kafka sink refuses, or that would change the written bytes, with the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Checked options."""
+    """The checked options of a sink."""
 
     root: str
     """The cluster's root, as given."""
     storage: SentOptions | None
-    """Who asks an object store; None: the environment says it."""
+    """Credentials and endpoint of an object store. None takes the environment's."""
     topic: str | None
-    """The topic of all rows; None: their column `topic`."""
+    """The topic of all rows. None takes the column `topic`."""
     codec: str
     timeout_ms: int
-    """How long to wait for other writers, for each topic, ms."""
+    """Longest wait for other writers, per topic, ms."""
     timestamps: bool
-    """Whether the column `timestamp` is the time of the records; Spark's Kafka sink ignores it."""
+    """Takes the column `timestamp` as the time of the records; Spark's Kafka sink ignores it."""
     txn: TxnId | None
-    """Names the write of a batch query."""
+    """Name of a batch query's write."""
     txn_id: str | None
-    """Names a streaming query."""
+    """Name of a streaming query."""
     checkpoint: str | None
-    """Where a streaming query has its checkpoint."""
+    """Checkpoint location of a streaming query."""
     scratch: str | None = None
-    """A folder of this machine for what is staged, where all tasks share it and one table commit ends the write."""
+    """A folder of this machine for staged files, if all tasks share it and one table commit completes the write."""
 
 
 def parse_batch(given: Mapping[str, str], storage: SentOptions | None = None) -> SinkOptions:
-    """Check the options of a batch query and warn of those without effect.
+    """Check the options of a batch query, and log a warning for options without an effect.
 
     Raises:
         IllegalArgumentError, UnsupportedCodecError, InvalidTopicError: an option is unknown, refused, missing, or has a
@@ -121,13 +121,13 @@ def parse_batch(given: Mapping[str, str], storage: SentOptions | None = None) ->
 
 
 def parse_stream(given: Mapping[str, str], storage: SentOptions | None = None) -> SinkOptions:
-    """Check the options of a streaming query and warn of those without effect.
+    """Check the options of a streaming query, and log a warning for options without an effect.
 
     Raises:
         IllegalArgumentError, UnsupportedCodecError, InvalidTopicError: as for a batch query; or the checkpoint is not
-            named, or is somewhere else than on this machine or in an object store.
+            named, or is neither on this machine nor in an object store.
     """
-    # Spark makes two writers for each batch; it is said once for a run of the query.
+    # Spark creates two writers for each batch, but the warning should appear once per run of the query.
     options = _known(given, warn=is_first(f"sink {given.get(CHECKPOINT, '')} {sorted(given)}"))
     if "txnVersion" in options:
         raise IllegalArgumentError("option txnVersion belongs to batch queries: a stream's batches have numbers")
@@ -150,7 +150,7 @@ def _known(given: Mapping[str, str], *, warn: bool) -> dict[str, str]:
     options = by_known_name(given, KNOWN, NO_MEANING, REFUSED)
     flag(options, "includeHeaders", default=True)
     if warn:
-        # A table has the options of both.
+        # A table has the options of source and sink.
         own = {name: value for name, value in given.items() if name.lower() not in OF_SOURCES}
         warn_of_names(own, KNOWN, NO_MEANING)
     return options
@@ -179,8 +179,8 @@ def check_sink_columns(schema: StructType, options: SinkOptions) -> None:
     """Check that the columns of a DataFrame make up records.
 
     Raises:
-        AnalysisException: a column is missing or has a wrong type. A column `timestamp` may have any, unless it is to
-            be used.
+        AnalysisException: a column is missing or has a wrong type. The type of `timestamp` matters only with
+            `useTimestampColumn`.
     """
     fields = [field for field in schema.fields if options.timestamps or field.name != "timestamp"]
     if options.timestamps and "timestamp" not in schema.fieldNames():
@@ -198,25 +198,26 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What a task has staged."""
+    """The commit message of a task, with its staged files."""
 
     result: TaskResult
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame: made on the driver, sent to the tasks, and again to the process that commits.
+    """Writes a DataFrame. Spark creates it on the driver, and sends it to the tasks and to the process that commits.
 
     Args:
         options: checked options.
         schema: the DataFrame's.
-        overwrite: whether the mode asks to replace what is there.
+        overwrite: whether the mode is overwrite.
 
     Raises:
         IllegalArgumentError: a mode other than append.
-        UnsafeStorageError: the root can only be read.
+        UnsafeStorageError: the root is read-only.
         AnalysisException: a column is missing or has a wrong type.
-        InvalidTopicError, UnknownTopicOrPartitionError: a bad name, or a topic that is missing and must not be created.
-        OutOfOrderSequenceNumberError: `txnVersion` is below the latest one and was never written.
+        InvalidTopicError, UnknownTopicOrPartitionError: the name is invalid, or the topic is missing and topics are not
+            created automatically.
+        OutOfOrderSequenceNumberError: `txnVersion` is below the latest version and was never written.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -242,12 +243,12 @@ class BatchWriter(DataSourceArrowWriter):
 
     @hide_frames
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of a task; those of a rerun are not looked at."""
+        """Stage the rows of a task; skips the rows of a rerun."""
         return Message(stage_topics(self._target, self._folder, iterator, task_number()))
 
     @hide_frames
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Number and commit what the tasks have staged.
+        """Number and commit the staged rows.
 
         Raises:
             KafkaError: see `kafkalike.spark.write`.
@@ -262,7 +263,7 @@ class BatchWriter(DataSourceArrowWriter):
             say_duplicates(written, f"{options.txn.app_id} had written version {options.txn.version} before")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
-        """Remove what was staged."""
+        """Remove the staged files."""
         self._folder.remove()
 
 
@@ -273,7 +274,7 @@ def commit_messages(
     naming: Naming | None,
     sources: Mapping[str, int] | None = None,
 ) -> Mapping[str, Appended]:
-    """Number and commit what the tasks say; one that has failed has no message. See `commit_results`."""
+    """Number and commit the rows of the tasks' messages; a failed task has no message. See `commit_results`."""
     return commit_results(
         connect(options.root, options.storage, access="spark"),
         options.topic,
@@ -284,28 +285,28 @@ def commit_messages(
 
 
 def say_duplicates(written: Mapping[str, Appended], why: str) -> None:
-    """Say in the log which topics had the records already."""
+    """Log a warning for each topic that already had the records."""
     for topic, done in written.items():
         if done.duplicate:
             _log.warning("%s: nothing was written: %s", topic, why)
 
 
 NAME_LENGTH: Final = 32
-"""Characters of the name of a query's folder."""
+"""Length of the name of a query's folder."""
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""Local property in which Spark gives its tasks the query."""
+"""Local property in which Spark gives its tasks the query's id."""
 
 
 @dataclass
 class StreamMessage(Message):
-    """What a task has staged, and for which query."""
+    """The commit message of a task of a streaming query, with the query's id."""
 
     query_id: str | None
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """Writes the batches of one query. Spark makes one for each batch, and another one for its commit.
+    """Writes the batches of one query. Spark creates one for each batch, and another one for its commit.
 
     Args:
         options: checked options.
@@ -313,11 +314,12 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     Raises:
         AnalysisException: a column is missing or has a wrong type.
-        InvalidTopicError, UnknownTopicOrPartitionError: a bad name, or a topic that is missing and must not be created.
+        InvalidTopicError, UnknownTopicOrPartitionError: the name is invalid, or the topic is missing and topics are not
+            created automatically.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        # An object store is tried out by the process that commits: Spark makes two writers for each batch.
+        # The process that commits probes an object store; a second probe per batch would be wasted here.
         cluster = connect(options.root, options.storage, access="offline")
         check_sink_columns(schema, options)
         self._options = options
@@ -362,11 +364,11 @@ class StreamSink(DataSourceStreamArrowWriter):
         say_duplicates(written, f"batch {batchId} had been written before")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Remove what was staged."""
+        """Remove the staged files."""
         self._folder.remove()
 
     def _batch(self, messages: list[WriterCommitMessage | None], batch_id: int) -> tuple[str, BatchOffsets]:
-        """The query that a batch belongs to, and what the batch reads."""
+        """Return the query's id and the offsets of a batch, from the checkpoint."""
         checkpoint = checkpoint_at(self._options.checkpoint or "", self._options.storage)
         owner = checkpoint.query_id()
         queries = {message.query_id for message in messages if isinstance(message, StreamMessage)}
@@ -380,6 +382,6 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def _folder(cluster: Cluster, options: SinkOptions) -> JobPlace:
-    """The query's folder: the same in all processes of a driver, another one after its restart."""
+    """Return the query's folder: the same in all processes of a driver, and another one after a restart."""
     name = hashlib.sha256(f"{options.checkpoint or ''}\0{DriverProcess.above()}".encode()).hexdigest()[:NAME_LENGTH]
     return job_place(cluster.store, name, options.scratch)

@@ -1,4 +1,4 @@
-"""Options of the format's source, checked; named as those of Spark's Kafka source."""
+"""The checked options of the format's source, with the names of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ BOOTSTRAP: Final = "kafka.bootstrap.servers"
 STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 MAX_PATTERN_BYTES: Final = 1_024
 MAX_PARTS: Final = 1_000_000
-"""Most Spark partitions that options may name: each one is a task."""
+"""Most Spark partitions that options may request; each one is a task."""
 
 GROUP: Final = "kafka.group.id"
 GROUP_TOO: Final = "group_id"
-"""The same, as Python's functions call it."""
+"""Alternative name, as in the Python functions."""
 RACK: Final = "kafka.client.rack"
 STRIPE: Final = "stripeReads"
 RESET: Final = "kafka.auto.offset.reset"
 RESETS: Final = ("earliest", "latest", "none")
 COMMITTED: Final = "committed"
-"""The word for where the group stands."""
+"""Position word for a group's committed offsets."""
 
 ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 TOPIC: Final = "topic"
-"""The sink's name of the topic; read where no strategy is given."""
+"""The sink's name of the topic, read if no strategy is given."""
 
 KNOWN: Final = (
     BOOTSTRAP,
@@ -74,7 +74,7 @@ KNOWN: Final = (
     RACK,
     STRIPE,
 )
-"""Options with a meaning."""
+"""Options with an effect."""
 
 NO_MEANING: Final = {
     "kafkaConsumer.pollTimeoutMs": "records are read from files, not polled",
@@ -82,7 +82,7 @@ NO_MEANING: Final = {
     "fetchOffset.retryIntervalMs": "offsets are read from the table's log, not fetched",
     "groupIdPrefix": "no consumer group is made for a query",
 }
-"""Options of Spark's Kafka source that change nothing here; each one is warned about."""
+"""Options of Spark's Kafka source without an effect here; each one gets a warning."""
 
 REFUSED: Final = {
     "kafka.key.deserializer": "keys are read as bytes; cast them in the query",
@@ -97,40 +97,40 @@ REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """Which partitions are read: exactly one of the three; none of them for `assign` of nothing."""
+    """The partitions to read, by one of three strategies; all are empty if `assign` is empty."""
 
     assign: frozenset[TopicPartition] = frozenset()
     topics: tuple[str, ...] = ()
     pattern: str = ""
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic is one of those read."""
+        """Return whether the query reads a topic."""
         if self.pattern:
-            # Spark's Kafka source looks for the pattern in the name (`SubscribePatternStrategy`); a Kafka consumer
-            # would want it to match the whole name.
+            # Spark's Kafka source searches for the pattern in the name (`SubscribePatternStrategy`). A Kafka consumer
+            # would match the whole name.
             return re.search(self.pattern, topic) is not None
         return topic in self.topics or any(tp.topic == topic for tp in self.assign)
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Topics that must exist; none with a pattern."""
+        """Return the topics that must exist; empty with a pattern."""
         return tuple(sorted({tp.topic for tp in self.assign} | set(self.topics)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Checked options."""
+    """The checked options of a source."""
 
     root: str
     """The cluster's root, as given."""
     storage: SentOptions | None
-    """Who asks an object store; None: the environment says it."""
+    """Credentials and endpoint of an object store. None takes the environment's."""
     choice: TopicChoice
     starting: Position | None
     """None for the default: latest in a stream, earliest in a batch."""
     ending: Position
     or_latest: bool
-    """Begin at the log end where no record is at or after the starting time, instead of failing."""
+    """Starts at the log end if no record is at or after the starting time, instead of failing."""
     fail_on_data_loss: bool
     include_headers: bool
     min_partitions: int | None
@@ -141,17 +141,17 @@ class SourceOptions:
     max_trigger_delay_ms: int
     group_id: str | None
     read_from: ReadFrom
-    """Where files are read first; see `kafkalike.connect.connect`."""
+    """The preferred replica to read from; see `kafkalike.connect.connect`."""
     given: frozenset[str]
-    """Options that were given, by the names of `KNOWN`."""
+    """Given options, by the names of `KNOWN`."""
 
 
 def parse_options(given: Mapping[str, str], storage: SentOptions | None = None) -> SourceOptions:
-    """Check options that may be wrong in themselves; names of options count in any case.
+    """Check options that can be judged alone; their names may be in any case.
 
     Args:
-        given: what the user gave.
-        storage: who asks an object store.
+        given: the user's options.
+        storage: credentials and endpoint of an object store.
 
     Raises:
         IllegalArgumentError: an option is unknown, refused, missing, or has a value that is not allowed.
@@ -185,7 +185,7 @@ def parse_options(given: Mapping[str, str], storage: SentOptions | None = None) 
 
 
 def _bounds(options: Mapping[str, str], low: str, high: str, limit: int) -> tuple[int | None, int | None]:
-    """The values of two options of which the first must not be above the second."""
+    """Parse two options of which the first must not exceed the second."""
     least, most = number(options, low, limit), number(options, high, limit)
     if least is not None and most is not None and least > most:
         raise IllegalArgumentError(f"{low} ({least}) is above {high} ({most})")
@@ -193,10 +193,10 @@ def _bounds(options: Mapping[str, str], low: str, high: str, limit: int) -> tupl
 
 
 def check_batch(options: SourceOptions) -> None:
-    """Rules that only a batch has; limits of a stream are warned about.
+    """Check the rules for batch queries, and log a warning for options of streams.
 
     Raises:
-        IllegalArgumentError: it begins at latest, ends at earliest, or begins after it ends.
+        IllegalArgumentError: the query starts at latest, ends at earliest, or starts after it ends.
     """
     if options.starting is not None:
         refuse_mark("startingOffsets", options.starting, LATEST)
@@ -209,7 +209,7 @@ def check_batch(options: SourceOptions) -> None:
 
 
 def check_stream(options: SourceOptions) -> None:
-    """Rules that only a stream has.
+    """Check the rules for streaming queries.
 
     Raises:
         IllegalArgumentError: an end is given.
@@ -222,15 +222,15 @@ def check_stream(options: SourceOptions) -> None:
 
 
 def warn_without_meaning(given: Iterable[str]) -> None:
-    """Say by name, on standard error, which options are taken and change nothing."""
+    """Log a warning for each option without an effect."""
     warn_of_names(given, KNOWN, NO_MEANING)
 
 
 def root_of(options: Mapping[str, str]) -> str:
-    """The cluster's root.
+    """Return the cluster's root.
 
     Raises:
-        IllegalArgumentError: it is missing.
+        IllegalArgumentError: the option is missing.
     """
     if not options.get(BOOTSTRAP, "").strip():
         raise IllegalArgumentError(f"option {BOOTSTRAP} must name the cluster's root, such as /data/kafkalike")
@@ -240,7 +240,7 @@ def root_of(options: Mapping[str, str]) -> str:
 def _choice(options: Mapping[str, str]) -> TopicChoice:
     named = [name for name in STRATEGIES if name in options]
     if not named and TOPIC in options:
-        # A table is both read and written, and the sink's name of its topic will do for both.
+        # A table is both read and written, so the sink's name of its topic works for both.
         return TopicChoice(topics=(check_topic_name(options[TOPIC].strip()),))
     if len(named) != 1:
         which = "none is" if not named else f"{' and '.join(named)} are"
@@ -265,7 +265,7 @@ def _choice(options: Mapping[str, str]) -> TopicChoice:
 
 
 def _group(options: Mapping[str, str], *positions: Position | None) -> str | None:
-    """The group that is named, with what needs one."""
+    """Return the group id, after checking the options that need a group."""
     named = {options[name] for name in (GROUP, GROUP_TOO) if name in options}
     if len(named) > 1:
         raise IllegalArgumentError(
@@ -288,7 +288,7 @@ def _pattern(given: str) -> str:
         raise IllegalArgumentError("option subscribePattern: the pattern to subscribe to is empty")
     size = len(text.encode(errors="replace"))
     if size > MAX_PATTERN_BYTES:
-        # Python's engine may take for ever for a long one.
+        # Python's engine may run forever on a long pattern.
         raise IllegalArgumentError(f"option subscribePattern has {size} bytes; at most {MAX_PATTERN_BYTES} are allowed")
     try:
         re.compile(text)
@@ -298,9 +298,9 @@ def _pattern(given: str) -> str:
 
 
 def _position(options: Mapping[str, str], side: str) -> Position | None:
-    """The global time wins over times by partition, which win over offsets."""
+    """Parse a position. The global time wins over times by partition, which win over offsets."""
     timestamp, by_timestamp, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
-    # All of them must be right, also those that another one wins over.
+    # All given options must be valid, even if another one wins.
     at_offsets: Position | None = None
     if options.get(offsets, "").strip().lower() == COMMITTED:
         at_offsets = CommittedPosition(word(options, RESET, RESETS) if RESET in options else None)

@@ -1,7 +1,7 @@
-"""The topics that a query reads: partitions, open logs, positions of a group in them, and records that are gone.
+"""The topics of a query: partitions, open logs, a group's committed offsets, and reports of lost records.
 
-Lives as long as its planner. A log stays open between looks, so that a look costs a few file look-ups however many
-files a topic has.
+The object lives as long as the query's planner. Logs stay open, so a refresh costs a few file look-ups, whatever the
+number of files of a topic.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 LOOKS: Final = 10
-"""Looks in a row during which a topic may be deleted and created again before the look gives up."""
+"""Attempts to list the topics while a topic is being deleted and created again."""
 
 
 class SourceTopics:
-    """The topics that a choice names, followed over time. Belongs to one thread.
+    """The topics that the options name, followed over time. To be used by one thread.
 
     Args:
-        options: of the query: where the cluster is, who asks for it, and which topics.
+        options: of the query, with the cluster, its credentials, and the topics.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -39,18 +39,18 @@ class SourceTopics:
         self._choice = options.choice
         self._logs: dict[str, TopicLog] = {}
         self.unread: Collection[str] = ()
-        """Topics that exist and that the choice does not name, as of the last look."""
+        """Existing topics that the options do not name, as of the last `look`."""
 
     def look(self) -> frozenset[TopicPartition]:
-        """Partitions that are to be read, as of now; their logs are fresh after it.
+        """Refresh the logs, and return the partitions to read.
 
-        A topic or partition that is named but does not exist is left out; see `missing`.
+        A named topic or partition that does not exist is left out; see `missing`.
         """
         for _ in range(LOOKS - 1):
             try:
                 return self._look()
             except UnknownTopicOrPartitionError:
-                # Deleted between the list of topics and the look at its log.
+                # Deleted between the list of topics and the refresh of its log.
                 continue
         return self._look()
 
@@ -81,29 +81,32 @@ class SourceTopics:
             self._logs[name] = self.cluster.log(name)
 
     def log(self, topic: str) -> TopicLog:
-        """The log of a topic that the last look has found."""
+        """Return the log of a topic that the last `look` found."""
         return self._logs[topic]
 
     def ids(self) -> Mapping[str, str]:
-        """Id of each topic's table, as of the last look: the same in a mirror, where a checkpoint goes on."""
+        """Return the id of each topic's table, as of the last `look`.
+
+        A mirror has the same ids, so a query can continue there with its checkpoint.
+        """
         return {name: log.info.table_id for name, log in self._logs.items()}
 
     def topic_ids(self) -> Mapping[str, str]:
-        """Id of each topic, as of the last look, by which groups commit their offsets."""
+        """Return the id of each topic, as of the last `look`, with which groups commit their offsets."""
         return {name: log.info.topic_id for name, log in self._logs.items()}
 
     def missing(self, found: frozenset[TopicPartition]) -> list[str]:
-        """Topics and partitions that the choice names and that do not exist."""
+        """Return named topics and partitions that do not exist."""
         topics = {tp.topic for tp in found}
         lost = [f"{tp.topic}-{tp.partition}" for tp in sorted(self._choice.assign - found)]
         return lost or [name for name in self._choice.named if name not in topics]
 
     def require(self, found: frozenset[TopicPartition]) -> None:
-        """Refuse a choice that names what does not exist.
+        """Refuse named topics and partitions that do not exist.
 
         Raises:
-            KafkaConnectionError: there is no cluster.
-            UnknownTopicOrPartitionError: naming it.
+            KafkaConnectionError: the root has no cluster.
+            UnknownTopicOrPartitionError: names the missing topics and partitions.
         """
         if not found:
             check_founded(self.cluster)
@@ -127,25 +130,25 @@ def where_it_stands(
     otherwise: int,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Settled:
-    """What a group has committed, as offsets; other positions as they are.
+    """Replace a group's position by its committed offsets; return other positions as they are.
 
     Offsets that were committed for an earlier topic of the same name do not count.
 
     Args:
-        position: what the options say.
-        chosen: the partitions that are read.
-        cluster: where the group is.
-        topic_ids: id of each topic that is read.
+        position: a position from the options.
+        chosen: the partitions to read.
+        cluster: the group's cluster.
+        topic_ids: id of each topic to read.
         group_id: the group; it need not exist.
-        otherwise: the mark at which a query begins that is told nothing.
+        otherwise: the mark for partitions without a committed offset, if the options set none.
         clock: of the group.
 
     Raises:
-        NoOffsetForPartitionError: nothing is committed for a partition, and `auto.offset.reset` is `none`.
+        NoOffsetForPartitionError: a partition has no committed offset, and `auto.offset.reset` is `none`.
     """
     if not isinstance(position, CommittedPosition):
         return position
-    # Only here: most queries begin elsewhere.
+    # Imported here, because most queries do not need it.
     from kafkalike.log.group.group_offsets import GroupOffsets
 
     found = GroupOffsets.of(cluster, clock).committed(group_id or "", chosen, topic_ids)
@@ -165,13 +168,13 @@ CLIENT: Final = "spark-stream"
 def commit_progress(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str], clock: Clock
 ) -> None:
-    """Commit offsets for a group that has no members.
+    """Commit offsets for a group without members.
 
     Raises:
         CommitFailedError: the group has members.
         KafkaError: the offsets could not be written.
     """
-    # Only here: most queries show no group.
+    # Imported here, because most queries do not name a group.
     from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 
     known = {tp: OffsetAndMetadata(at) for tp, at in offsets.items() if tp.topic in topic_ids}
@@ -188,16 +191,16 @@ _log = logging.getLogger(__name__)
 
 
 def report_loss(kind: str, message: str, *, fail: bool, hint: str | None = None) -> None:
-    """Say that records may have been lost.
+    """Raise or log that records may have been lost.
 
     Args:
         kind: Spark's sub-class of `KAFKA_DATA_LOSS`.
         message: names topic, partition, offsets and reason.
-        fail: whether it is an error (`failOnDataLoss`); else it is a warning in the driver's log.
-        hint: what to do; None for what helps when records are gone.
+        fail: whether it is an error (`failOnDataLoss`); otherwise a warning in the driver's log.
+        hint: advice for the user; None for the advice about lost records.
 
     Raises:
-        DataLossError: `fail` says so.
+        DataLossError: with `fail`.
     """
     text = f"KAFKA_DATA_LOSS.{kind}: {message}"
     if fail:

@@ -1,9 +1,9 @@
-"""What Spark refuses on a topic, a batch write without a mode or a statement, refused with what to do instead.
+"""Batch writes without a mode and SQL statements that Spark refuses for a topic, refused with advice.
 
-Spark and Delta refuse to change a topic's view, each in words about tables. A Python source has no say there, so the
-error is told anew where it comes back, as with modes. What runs is the same, but for two kinds of statements: with
-Delta's catalog `CREATE TABLE … USING kafkalike` would make a table that nothing can use, and a change of the table
-below a root, named by its path, would be one behind the log's back (decision 093). Both are refused.
+Spark and Delta refuse to change a topic's view, each in terms of tables. A Python source cannot intervene there, so the
+error is replaced when it comes back, for modes as well. Statements run unchanged, with two exceptions. With Delta's
+catalog, `CREATE TABLE … USING kafkalike` would create a table that cannot be used. A change of the table below a root,
+named by its path, would bypass the log (decision 093). Both are refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TABLES: Final = (
     ("readwriter", "DataFrameWriterV2", "using", ("create", "replace", "createOrReplace")),
     ("streaming.readwriter", "DataStreamWriter", "format", ("toTable",)),
 )
-"""Methods that write to tables of a catalog, and those that name their format, by module and class."""
+"""Methods that write to tables of a catalog, and methods that name their format, by module and class."""
 
 _NAMED: Final = "_kafkalike_format"
 """Attribute of a writer: the format that it was given."""
@@ -35,13 +35,13 @@ _WRITERS: Final = ("pyspark.sql.readwriter", "pyspark.sql.connect.readwriter")
 
 
 def explain_modes(source: str) -> None:
-    """Let writers say what to do where Spark refuses a write of a format.
+    """Patch writers to give advice if Spark refuses a write of a format.
 
-    `save` without a mode names the word that is missing. Methods that write to tables of a catalog name the method that
-    writes to topics.
+    For `save` without a mode, the error names the missing call. For methods that write to tables of a catalog, it names
+    the method that writes to topics.
 
-    Spark wants a mode for every source in Python, in its planner, before any code of the source runs; so the error can
-    only be told anew where it comes back. What is written is the same.
+    Spark's planner requires a mode for every source in Python, before any code of the source runs, so the error can
+    only be replaced when it comes back. The writes themselves are unchanged.
 
     Args:
         source: name of the format.
@@ -75,7 +75,7 @@ def _noting(method: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's method
 def _no_table(method: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's method
     @wraps(method)
     def refused(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        # Delta's catalog would end in a NullPointerException.
+        # Delta's catalog would fail with a NullPointerException.
         if source in {getattr(self, _NAMED, None), kwargs.get("format"), *args[1:2]}:
             raise AnalysisException(
                 f"{method.__name__}: a topic is no table of a catalog. Write with .format({source!r}), the options "
@@ -109,7 +109,7 @@ def _explained(save: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's metho
 _SESSIONS: Final = ("pyspark.sql.session", "pyspark.sql.classic.session", "pyspark.sql.connect.session")
 
 SOURCE_COLUMNS: Final = tuple(name for name in TYPES if name != "headers")
-"""What a view of a topic begins with."""
+"""The first columns of a topic's view."""
 
 CATALOG: Final = "spark.sql.catalog.spark_catalog"
 
@@ -145,11 +145,11 @@ INSTEAD: Final = {
     "INSERT OVERWRITE": "a topic cannot be overwritten, only added to: INSERT INTO; " + _DELETED,
     "INSERT INTO": _ADDED,
 }
-"""What to do instead of a statement, by its first words."""
+"""Advice by the first words of a statement."""
 
 
 def change_of(statement: str) -> tuple[str, str] | None:
-    """What a statement would do, as in `INSTEAD`, and to what; None for one that changes no rows of a table."""
+    """Return the kind of a statement, as in `INSTEAD`, and its target; None if it does not change rows of a table."""
     found = _CHANGE.match(statement)
     if found is None:
         return None
@@ -158,13 +158,15 @@ def change_of(statement: str) -> tuple[str, str] | None:
 
 
 def makes_table(statement: str) -> str | None:
-    """Of which format a table is that a statement makes; None for any other statement."""
+    """Return the format of the table that a statement creates; None for any other statement."""
     found = _TABLE.match(statement)
     return None if found is None else found[1].lower()
 
 
 def below_root(target: str) -> bool:
-    """Whether a statement's target is a table of a cluster, named by its path on this machine: delta.`/data/log/t`.
+    """Return whether a statement's target is a cluster's table, named by its path on this machine.
+
+    Such a target looks like delta.`/data/log/t`.
 
     >>> below_root("orders"), below_root("delta.`/data/no/root/orders`")
     (False, False)
@@ -174,7 +176,7 @@ def below_root(target: str) -> bool:
 
 
 def explain_statements(source: str) -> None:
-    """Let `SparkSession.sql` say what to do instead where Spark refuses to change a topic, or it does: by its path.
+    """Patch `SparkSession.sql` to give advice if a statement would change a topic, by its view or by its path.
 
     Args:
         source: name of the format.
@@ -219,7 +221,7 @@ def _instead(spark: Any, statement: str, error: PySparkException, source: str) -
         return None
     kind, target = change
     if kind == "INSERT INTO" and "UNSUPPORTED_INSERT" not in str(error):
-        # Refused for what is inserted.
+        # Refused because of the inserted values.
         return None
     try:
         columns = spark.table(target).columns

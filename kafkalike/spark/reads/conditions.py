@@ -1,6 +1,6 @@
 """Conditions on the rows of a topic's table: at or above the log start, and within a range of offsets.
 
-Ranges are given as Spark's Kafka source takes offsets (`earliest`, `latest`, JSON).
+Ranges are given in the forms of Spark's Kafka source (`earliest`, `latest`, JSON).
 
 The offsets of a condition stand in an array that is indexed by partition, so a condition is as small for thousands of
 partitions as for one. With a comparison for each of 600 partitions, Spark's analyzer takes 8 seconds, and the generated
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 
 
 MOST_SINGLE: Final = 16
-"""Partitions that get a comparison each. Delta prunes their files one by one; of more, by the bounds of all."""
+"""Up to this number, partitions get a comparison each and Delta prunes their files one by one. Above it, Delta prunes
+by the lowest and highest offset of all partitions."""
 
 
 def readable(info: TopicInfo) -> Column | None:
-    """Return the condition to be at or above the log start; None where no partition has one."""
+    """Return the condition that a row is at or above the log start; None if all log starts are 0."""
     starts = _log_starts(info)
     if not starts:
         return None
@@ -47,7 +48,8 @@ def readable(info: TopicInfo) -> Column | None:
 def readable_sql(info: TopicInfo) -> str:
     """Return the same condition as SQL.
 
-    It is never empty: Delta deletes through a view that only selects columns, but not through one with a condition.
+    It is never empty, because Delta allows DELETE through a view that only selects columns, but not through a view with
+    a condition.
     """
     starts, least = _log_starts(info), f"offset >= {_least(info)}"
     if not starts:
@@ -56,10 +58,10 @@ def readable_sql(info: TopicInfo) -> str:
 
 
 def within(ranges: Mapping[int, range]) -> Column:
-    """Return the condition to be in the range of one's partition.
+    """Return the condition that a row is within the range of its partition.
 
     Args:
-        ranges: offsets by partition, half-open; nothing is read of the others.
+        ranges: offsets by partition, half-open. Other partitions are not read.
     """
     full = {partition: run for partition, run in sorted(ranges.items()) if run}
     partition, offset = F.col("partition"), F.col("offset")
@@ -71,7 +73,7 @@ def within(ranges: Mapping[int, range]) -> Column:
         return reduce(or_, runs) if runs else F.lit(False)  # noqa: FBT003 - a Column
     starts = {p: run.start for p, run in full.items()}
     stops = {p: run.stop for p, run in full.items()}
-    # Spark cannot look into the arrays, and leaves out files by these.
+    # Spark cannot look into the arrays; it skips files by these bounds.
     bounds = (offset >= F.lit(min(starts.values()))) & (offset < F.lit(max(stops.values())))
     mine = (offset >= F.get(_array(starts), partition)) & (offset < F.get(_array(stops), partition))
     return bounds & mine
@@ -82,12 +84,12 @@ def _log_starts(info: TopicInfo) -> dict[int, int]:
 
 
 def _least(info: TopicInfo) -> int:
-    """The lowest log start: Spark cannot look into the array, and leaves out files by this one."""
+    """Return the lowest log start, by which Spark skips files, because it cannot look into the array."""
     return min(map(info.log_start, info.partitions))
 
 
 def _array(offsets: Mapping[int, int]) -> Column:
-    """Offsets by partition as an array: one literal, however many there are, which Spark computes once."""
+    """Build an array of offsets by partition: a single literal, which Spark computes once."""
     return F.split(F.lit(_text(offsets)), ",").cast("array<bigint>")
 
 
@@ -96,14 +98,15 @@ def _text(offsets: Mapping[int, int]) -> str:
 
 
 SOUNDNESS: Final = "kafkalike_soundness"
-"""Format of the one row that says that a topic's log is sound."""
+"""Format of the single row that confirms that a topic's log is sound."""
 
 
 def soundness(spark: SparkSession, cluster: Cluster, info: TopicInfo) -> Column | None:
-    """Return the condition that no foreign writer has broken a topic's log; None for a topic that is closed to them.
+    """Return the condition that the topic's log is not broken by a foreign writer; None for a topic closed to them.
 
-    A topic's frame is Delta's, which reads whatever the table holds when the query runs. Consumers and the format check
-    each version that they meet; this asks once in each query, which fails with the error of `check_readable`.
+    A topic's frame is read by Delta's reader, which returns whatever the table holds when the query runs. Consumers and
+    the format check each version that they read. This condition checks once per query, and the query fails with the
+    error of `check_readable`.
     """
     if cluster.server.is_closed(info.configs):
         return None
@@ -114,22 +117,22 @@ def soundness(spark: SparkSession, cluster: Cluster, info: TopicInfo) -> Column 
 
 
 class TopicSoundness(DataSource):
-    """The format `kafkalike_soundness`: one row, `true`, or an error; options `root` and `topic`."""
+    """The format `kafkalike_soundness`: a single row, `true`, or an error. Its options are `root` and `topic`."""
 
     storage: ClassVar[SentOptions | None] = None
-    """Who asks an object store; None leaves it to the environment."""
+    """Credentials and endpoint of an object store. None takes the environment's."""
 
     @classmethod
     def name(cls) -> str:
-        """Name of the format."""
+        """Return the format's name."""
         return SOUNDNESS
 
     def schema(self) -> str:
-        """Its one column."""
+        """Return its one column."""
         return "sound BOOLEAN"
 
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401, ARG002 - Spark's signature
-        """A reader; Spark makes one for each query."""
+        """Create a reader; Spark asks for one in each query."""
         return _Reader(str(self.options.get("root")), str(self.options.get("topic")), self.storage)
 
 
@@ -153,14 +156,14 @@ Offsets: TypeAlias = str | Mapping[int, int]
 
 
 def parse_offsets(text: str, topic: str) -> Offsets:
-    """Offsets as Spark's Kafka source takes them.
+    """Parse offsets in the forms of Spark's Kafka source.
 
     Args:
         text: `earliest`, `latest` or JSON such as `{"orders": {"0": 23, "1": -1}}`.
-        topic: the one topic that the JSON must name.
+        topic: the only topic that the JSON may name.
 
     Raises:
-        IllegalArgumentError: it is none of these.
+        IllegalArgumentError: the text is in none of these forms.
     """
     if text.strip().lower() in MARKS:
         return text.strip().lower()
@@ -184,16 +187,16 @@ def _offset(given: object) -> int:
 
 
 def plan_ranges(log: TopicLog, starting: Offsets, ending: Offsets) -> dict[int, range]:
-    """The offsets to read of each partition, fixed now: half-open, empty where there is nothing to read.
+    """Resolve the offsets to read of each partition as of this call: half-open ranges, which may be empty.
 
     Args:
-        log: the topic, fresh.
+        log: the topic's refreshed log.
         starting: first offsets.
         ending: offsets to stop before.
 
     Raises:
-        IllegalArgumentError: offsets that do not name exactly the topic's partitions, that begin after they end, or,
-            as for Spark's Kafka source, a start at `latest` and an end at `earliest`.
+        IllegalArgumentError: offsets that do not name exactly the topic's partitions, or start after they end; or, as
+            in Spark's Kafka source, a start at `latest` or an end at `earliest`.
         OffsetOutOfRangeError: offsets that are not in the log.
     """
     name = log.info.name

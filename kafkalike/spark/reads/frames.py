@@ -1,8 +1,7 @@
 """`read`: a topic as a native Delta DataFrame with the columns of Spark's Kafka source.
 
-Tables of topics on a remote root are prefetched while the cluster is looked at: the first topic of a name has its table
-in a folder of that name (decision 022). The look says whether this one has; a prefetched table that it does not confirm
-is not used.
+On a remote root, tables are prefetched while the cluster's metadata is read: the first topic of a name has its table in
+a folder of that name (decision 022). A prefetched table is used only if the metadata confirms the folder.
 """
 
 from __future__ import annotations
@@ -62,54 +61,53 @@ def read(
     storage_options: StorageOptionsLike | None = None,
     client_rack: str = "",
 ) -> DataFrame:
-    """A topic, or several, as a DataFrame over the Delta tables themselves.
+    """Read one or more topics as a DataFrame over the Delta tables themselves.
 
-    All of Delta's pruning works: by partition, and by file for `offset` and `timestamp`. The records are those of the
-    moment a query runs; those below the log start, which retention has let go, are left out.
+    All of Delta's pruning works: by partition, and by file for `offset` and `timestamp`. The records are read when a
+    query runs. Records below the log start, which retention has removed, are left out.
 
     Args:
         spark: a session with Delta.
-        topic: name, or names.
+        topic: a name, or names.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        key: only the records with this key: bytes, or text, whose UTF-8 is taken. Spark leaves out the row groups whose
-            Bloom filters rule it out; all partitions are asked, so that no record is missed, wherever it was placed.
-            None for all records; those without key are `where("key IS NULL")`.
-        placed_by_key: with `key`: read only the partition that murmur2 names. That is right for topics all of whose
-            records Kafka's default partitioner has placed since the topic has so many partitions; of others it misses
-            records.
-        include_headers: whether the column `headers` is there.
-        as_of: a whole number: one topic as of a version of its table. Reaches back as far as the table's log does
-            (`delta.logRetentionDuration`) and its files are there; the log start is that of today. A time, or its text:
-            one topic as of then, not after the table's last commit. A snapshot (`kafkalike.snapshot`): the topics,
-            which it must have, as of it: of every transaction they show all or nothing.
-        starting_offsets: the same as the format's option `startingOffsets`: `earliest`, JSON, or `committed` for where
-            `group_id` stands. With this or the next, the records are those between the offsets of the moment in which
-            `read` is called.
-        ending_offsets: the same as `endingOffsets`; exclusive.
+        key: read only the records with this key: bytes, or text, which is encoded as UTF-8. Spark skips row groups by
+            their Bloom filters. All partitions are searched, so that no record is missed, wherever it was placed. None
+            for all records; records without a key are `where("key IS NULL")`.
+        placed_by_key: with `key`: read only the partition that murmur2 names. This is right for topics all of whose
+            records were placed by Kafka's default partitioner with today's number of partitions; in other topics it
+            misses records.
+        include_headers: whether to include the column `headers`.
+        as_of: a whole number: one topic at a version of its table, as long as the table's log
+            (`delta.logRetentionDuration`) and its files reach back to it; the log start is today's. A time, or its
+            text: one topic at that time, not after the table's last commit. A snapshot (`kafkalike.snapshot`): topics
+            of the snapshot, which show all or nothing of every transaction.
+        starting_offsets: the format's option `startingOffsets`: `earliest`, JSON, or `committed` for the offsets of
+            `group_id`. With this argument or the next, the offsets are resolved when `read` is called.
+        ending_offsets: the format's option `endingOffsets`; exclusive.
         group_id: the consumer group of `committed`.
-        auto_offset_reset: what `committed` is where the group has committed nothing: `earliest` (None), `latest`, or
-            `none` for an error.
-        storage_options: who asks an object store; see `kafkalike.connect.connect`. Hadoop's client is told too.
-        client_rack: where the session is: of a cluster of several roots the table of a replica in this rack is read, if
-            one is in sync, else that of the leader. The records are those of the moment in which `read` is called then:
-            a replica may be ahead of what is published, so the version is named.
+        auto_offset_reset: start of `committed` in partitions without a committed offset: `earliest` (None), `latest`,
+            or `none` for an error.
+        storage_options: credentials and endpoint of an object store, for Hadoop's client too; see
+            `kafkalike.connect.connect`.
+        client_rack: rack of the session. In a cluster of several roots, the table is read from an in-sync replica in
+            this rack, or else from the leader. The table's version is then fixed when `read` is called, because a
+            replica may be ahead of the published version.
 
     Returns:
         Columns `key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
-        timestampType INT`, and `headers ARRAY<STRUCT<key STRING, value BINARY>>`, as Spark's Kafka source has them.
+        timestampType INT`, and `headers ARRAY<STRUCT<key STRING, value BINARY>>`, as in Spark's Kafka source.
 
     Raises:
-        KafkaConnectionError: there is no cluster.
-        InvalidTopicError, UnknownTopicOrPartitionError: no such topic.
-        IllegalArgumentError: no topic, a version or time that is not one of one topic, or a snapshot of another
-            cluster or without one of the topics; or offsets that do not fit the topics.
-        NoOffsetForPartitionError: the group has committed nothing, and `auto_offset_reset` is `none`.
+        KafkaConnectionError: there is no cluster at the root.
+        InvalidTopicError, UnknownTopicOrPartitionError: the topic does not exist.
+        IllegalArgumentError: no topic; a version or time with several topics; a snapshot of another cluster or without
+            one of the topics; or offsets that do not fit the topics.
+        NoOffsetForPartitionError: the group has no committed offset, and `auto_offset_reset` is `none`.
         DataLossError: offsets that are not in the log, or records that a foreign writer has deleted.
-        CorruptRecordError: a foreign writer has given an offset to a second record. Of a topic that is open to foreign
-            writers, queries over the frame raise these two as well, for what has happened since.
-        AnalysisException: the table has no such version, or none of that time.
-        KafkaConfigurationError: the session has no client of Hadoop's for the object store, see
-            `kafkalike.spark.session`.
+        CorruptRecordError: a foreign writer has given an offset to a second record. For a topic that is open to foreign
+            writers, queries over the frame raise these two as well if it happens later.
+        AnalysisException: the table has no such version, or no version of that time.
+        KafkaConfigurationError: the session lacks Hadoop's client for the object store, see `kafkalike.spark.session`.
     """
     cluster = connect(bootstrap_servers, storage_options, read_from=ReadFrom(client_rack), access="spark")
     tell_hadoop(spark, cluster)
@@ -129,7 +127,8 @@ def read(
         raise IllegalArgumentError("starting_offsets and ending_offsets do not go with a snapshot or an older version")
     ranges = between.ranges(cluster.root, cluster.store.tasks.sent_options(), names) if between else None
     wanted = _key(key, placed_by_key=placed_by_key)
-    # In an object store Delta's look at the table takes as long as ours at the topics: one beside the other.
+    # In an object store, Delta takes as long to read the table's log as kafkalike to read the topics' metadata, so both
+    # run at the same time.
     guesses = Guesses(spark, cluster, names, travel) if is_one_far_root(cluster) and at is None else None
     logs = guesses.logs() if guesses is not None else [log_of(cluster, name) for name in names]
     infos = [log.info for log in logs]
@@ -156,24 +155,26 @@ def read(
 
 
 def _check_files(log: TopicLog, travel: Mapping[str, str]) -> None:
-    """Refuse a table that a foreign writer has broken, as the log's own readers do; of a time, Delta knows the version.
+    """Refuse a table that a foreign writer has broken, as the log's own readers do.
+
+    A table as of a time is not checked, because only Delta knows its version.
 
     Raises:
         CorruptRecordError, DataLossError: see `check_readable`.
     """
     if "timestampAsOf" in travel:
         return
-    # Delta says what it lacks of a version.
+    # Delta reports versions that it cannot read.
     with suppress(LogCorruptError):
         check_readable(log, int(travel["versionAsOf"]) if travel else None)
 
 
 def log_of(cluster: Cluster, name: str) -> TopicLog:
-    """Open the log of a topic that is to be read.
+    """Open the log of a topic for reading.
 
     Raises:
-        KafkaConnectionError: there is no cluster.
-        UnknownTopicOrPartitionError: it has no such topic.
+        KafkaConnectionError: there is no cluster at the root.
+        UnknownTopicOrPartitionError: the cluster does not have the topic.
     """
     try:
         return cluster.log(check_topic_name(name))
@@ -183,7 +184,7 @@ def log_of(cluster: Cluster, name: str) -> TopicLog:
 
 
 def _table(cluster: Cluster, info: TopicInfo, travel: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-    """Where a topic's table is read, and options of Delta's reader."""
+    """Return the URI at which to read a topic's table, and options of Delta's reader."""
     near = cluster.near_table(info)
     if near is None or "timestampAsOf" in travel:
         return cluster.table_uri(info), travel
@@ -202,10 +203,10 @@ def _key(key: object, *, placed_by_key: bool) -> bytes | None:
 
 
 def options_of(at: Snapshot, root: str, info: TopicInfo) -> dict[str, str]:
-    """Options of Delta's reader for a topic as of a snapshot.
+    """Return options of Delta's reader for a topic as of a snapshot.
 
     Raises:
-        IllegalArgumentError: it is a snapshot of another cluster, or has no such topic.
+        IllegalArgumentError: the snapshot is of another cluster, or lacks the topic.
     """
     check_root(at, root)
     return {"versionAsOf": str(at.version_of(info.name, info.topic_id))}
@@ -215,7 +216,7 @@ def check_root(at: object, root: str) -> None:
     """Refuse a snapshot of another cluster.
 
     Raises:
-        IllegalArgumentError: it is one.
+        IllegalArgumentError: the snapshot's root differs, or the argument is not a snapshot.
     """
     if not isinstance(at, Snapshot):
         raise IllegalArgumentError(f"as_of must be a snapshot, see kafkalike.snapshot, not {at!r}")
@@ -224,7 +225,7 @@ def check_root(at: object, root: str) -> None:
 
 
 def _travel(names: list[str], as_of: int | str | datetime | None) -> dict[str, str]:
-    """Options of Delta's reader for a table as it was."""
+    """Return options of Delta's reader for a version or time of a table."""
     given: object = as_of
     if given is None:
         return {}
@@ -239,7 +240,7 @@ def _travel(names: list[str], as_of: int | str | datetime | None) -> dict[str, s
         )
     if isinstance(given, int):
         return {"versionAsOf": str(given)}
-    # Spark's Python would write a datetime without its zone.
+    # PySpark would write a datetime without its zone.
     zoned = given.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f+00:00") if isinstance(given, datetime) else given
     return {"timestampAsOf": zoned}
 
@@ -248,9 +249,9 @@ def refuse_reserved(spark: SparkSession) -> None:
     """Refuse a session in which Delta cannot read a topic's table.
 
     Raises:
-        IllegalArgumentError: `offset` is a reserved keyword in it, and Delta reads names of columns as SQL.
+        IllegalArgumentError: `offset` is a reserved keyword in the session, and Delta parses column names as SQL.
     """
-    # Without a default: Spark's own counts for ANSI mode.
+    # Without a default, so that Spark's own default of ANSI mode counts.
     if spark.conf.get(_RESERVED) == "true" and spark.conf.get("spark.sql.ansi.enabled") == "true":
         raise IllegalArgumentError(
             f"{_RESERVED} is true in this session, so `offset` is a reserved keyword, and Delta cannot read a table "
@@ -271,10 +272,11 @@ def topic_frame(
     loaded: DataFrame | None = None,
     sound: Column | None = None,
 ) -> DataFrame:
-    """The DataFrame of one topic's table, or of a key and a partition of it.
+    """Build the DataFrame of one topic's table, or of a key and a partition of it.
 
-    See `read` for its columns, and Delta's reader for options. `loaded` is what that one gives for the table and
-    options, where it was asked before. `sound` is a condition of `kafkalike.spark.reads.conditions.soundness`.
+    See `read` for its columns, and Delta's reader for options. `loaded` is the DataFrame that Delta's reader has
+    already returned for the table and options. `sound` is a condition from
+    `kafkalike.spark.reads.conditions.soundness`.
     """
     reader = spark.readStream if stream else spark.read
     frame = reader.format("delta").options(**(options or {})).load(uri) if loaded is None else loaded
@@ -297,7 +299,7 @@ def topic_frame(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Between:
-    """What a user has said."""
+    """The arguments of `read` that limit the offsets."""
 
     starting_offsets: str | None
     ending_offsets: str | None
@@ -305,15 +307,15 @@ class Between:
     auto_offset_reset: str | None
 
     def __bool__(self) -> bool:
-        """Whether anything was said."""
+        """Return whether any of them was given."""
         return any((self.starting_offsets, self.ending_offsets, self.group_id, self.auto_offset_reset))
 
     def ranges(self, root: str, storage: SentOptions | None, names: list[str]) -> dict[str, dict[int, range]]:
-        """Offsets by topic and partition, as of now.
+        """Return offsets by topic and partition, as of this call.
 
         Raises:
-            IllegalArgumentError, UnknownTopicOrPartitionError, NoOffsetForPartitionError, DataLossError: as with
-                format `kafkalike`.
+            IllegalArgumentError, UnknownTopicOrPartitionError, NoOffsetForPartitionError, DataLossError: as with format
+                `kafkalike`.
         """
         said = {
             "startingOffsets": self.starting_offsets,
@@ -330,17 +332,17 @@ class Between:
 
 
 def is_one_far_root(cluster: Cluster) -> bool:
-    """Whether a cluster is one root where each look is a wait."""
+    """Return whether a cluster has one root, in an object store."""
     return cluster.store.scheduler.is_remote and "," not in cluster.root
 
 
 class Guesses:
-    """Tables that are loaded while the topics are looked at.
+    """Tables that are loaded while the topics' metadata is read.
 
     Args:
         spark: the session.
-        cluster: whose topics, in an object store.
-        names: theirs.
+        cluster: the topics' cluster, in an object store.
+        names: the topics.
         options: of Delta's reader.
     """
 
@@ -352,21 +354,21 @@ class Guesses:
         self._loaded: dict[str, DataFrame] = {}
 
     def logs(self) -> list[TopicLog]:
-        """The topics, opened.
+        """Open the topics' logs, and load the expected tables in the meantime.
 
         Raises:
-            InvalidTopicError, UnknownTopicOrPartitionError: no such topic.
+            InvalidTopicError, UnknownTopicOrPartitionError: a topic does not exist.
             KafkaStorageError: the storage does not answer.
         """
         wheres = [self._cluster.first_table_uri(check_topic_name(name)) for name in self._names]
         with ThreadPoolExecutor(1) as pool:
             look = pool.submit(lambda: [self._cluster.log(name) for name in self._names])
             for where in wheres:
-                # Not there, or no such version: what the look says will be loaded, or is the error.
+                # The table or version may be missing here. The metadata then names the right table, or is the error.
                 with suppress(*SPARK_FAILURES):
                     self._loaded[where] = self._spark.read.format("delta").options(**self._options).load(where)
             return look.result()
 
     def loaded(self, uri: str) -> DataFrame | None:
-        """The table of a place, if it was loaded."""
+        """Return the prefetched table at a URI, if there is one."""
         return self._loaded.get(uri)

@@ -1,4 +1,4 @@
-"""`read_stream`: topics as a streaming DataFrame, with columns where their records have schemas."""
+"""`read_stream`: topics as a streaming DataFrame, with typed columns for records with schemas."""
 
 from __future__ import annotations
 
@@ -44,40 +44,40 @@ def read_stream(
     include_headers: bool = True,
     storage_options: StorageOptionsLike | None = None,
 ) -> DataFrame:
-    """A topic, or several, as they grow.
+    """Read one or more topics as a stream.
 
     Args:
         spark: the session.
-        topic: the topic, or topics; one of them with `format`.
+        topic: a topic, or several; exactly one with `format`.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         format: None: the columns of format `kafkalike`. `avro`, `protobuf` or `json`: the columns of
-            `kafkalike.spark.create_view` with this `format`, those of the topic's newest schema when the query starts.
-            Records of newer schemas are read too, without what is new in them; start the query again to see that.
+            `kafkalike.spark.create_view` with this `format`, by the topic's newest schema when the query starts.
+            Records of newer schemas are read too, without their new fields; restart the query to see those.
         key_format: with `format`: `string` (None), `binary`, or a format with schemas.
-        schema: a `kafkalike.schemas.Schema`, or its text, to bring the values to; None for the newest.
-        value_column: None makes each field a column; a name makes one struct column of it.
+        schema: reader schema of the values, a `kafkalike.schemas.Schema` or its text; None for the newest.
+        value_column: name of one struct column for the value; None makes each field a column.
         engine: `kafkalike`: the format, which reads by offset. `delta`: Delta's own source, for the JVM's speed. It has
-            the same columns, with `headers`; but its order holds between commits only, not within a partition of one
-            batch; its limits are `maxFilesPerTrigger` and `maxBytesPerTrigger` (`options`); it begins at `earliest` or
+            the same columns, with `headers`. Its order holds between commits, but not within a partition of one batch;
+            its limits are `maxFilesPerTrigger` and `maxBytesPerTrigger` (`options`); it starts at `earliest` or
             `latest`; it does not report lost records; and lag is committed by `write_stream(group_id=…)`.
-        starting_offsets: where a new query begins: `latest` (None), `earliest`, JSON, or `committed` for where
-            `group_id` stands; the format's option `startingOffsets`.
-        group_id: the query's progress is committed for this consumer group; the format's option `kafka.group.id`.
-        auto_offset_reset: what `committed` is where the group has committed nothing: `latest` (None), `earliest`, or
-            `none` for an error.
+        starting_offsets: start of a new query: `latest` (None), `earliest`, JSON, or `committed` for the offsets of
+            `group_id`; the format's option `startingOffsets`.
+        group_id: consumer group for which to commit the query's progress; the format's option `kafka.group.id`.
+        auto_offset_reset: start of `committed` in partitions without a committed offset: `latest` (None), `earliest`,
+            or `none` for an error.
         options: more options of the format, such as `maxOffsetsPerTrigger`.
         schema_options: with `format`: registry, Protobuf message and depth.
-        include_headers: whether the column `headers` is there, as with `kafkalike.spark.read`.
-        storage_options: who asks an object store; see `kafkalike.spark.read`.
+        include_headers: whether to include the column `headers`.
+        storage_options: credentials and endpoint of an object store; see `kafkalike.spark.read`.
 
     Returns:
         A streaming DataFrame.
 
     Raises:
         IllegalArgumentError: bad arguments.
-        SchemaRegistryError: the topic has no schema, or one that cannot be understood.
-        CorruptRecordError, DataLossError: engine delta, and a foreign writer has broken the topic's log; what happens
-            to it after this call Delta's source does not notice.
+        SchemaRegistryError: the topic has no schema, or the schema cannot be parsed.
+        CorruptRecordError, DataLossError: with engine delta, a foreign writer has broken the topic's log. Delta's
+            source does not notice such damage after this call.
     """
     if format is not None and format not in FORMATS:
         raise IllegalArgumentError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
@@ -141,7 +141,7 @@ def _of_table(
     *,
     include_headers: bool,
 ) -> DataFrame:
-    """A topic's table as Delta's source streams it."""
+    """Stream a topic's table by Delta's source."""
     unknown = {name.lower() for name in options} - LIMITS
     if begin not in {"earliest", "latest"} or unknown:
         raise IllegalArgumentError(
@@ -153,13 +153,13 @@ def _of_table(
     log = log_of(cluster, topic)
     check_readable(log)
     info = log.info
-    # Retention and compaction take records away; what they leave was there before.
+    # Retention and compaction only remove records; the remaining ones were there before.
     given = {"skipChangeCommits": "true", **options}
     if begin == "latest":
         given["startingVersion"] = "latest"
     elif is_young(cluster.files_of(info)):
-        # The same records: Delta reads the versions' own files, where it would else run jobs over its list of all
-        # files for each batch, and they come in the order of the versions.
+        # The records are the same, but Delta reads the versions' own files, in the order of the versions. Otherwise it
+        # would run jobs over its list of all files for each batch.
         given["startingVersion"] = "0"
     return topic_frame(
         spark, info, cluster.table_uri(info), include_headers=include_headers, options=given, stream=True
