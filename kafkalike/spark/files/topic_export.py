@@ -129,9 +129,7 @@ def _decoded(header: Column) -> Column:
 
 
 def _base64(column: Column) -> Column:
-    """Encode bytes as base64 on one line, because Spark may break it after 76 characters, which would end a line of
-    CSV.
-    """
+    """Encode bytes as base64 on one line; Spark may break it after 76 characters, and a line of CSV ends there."""
     return F.translate(F.base64(column), "\r\n", "")
 
 
