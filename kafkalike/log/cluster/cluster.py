@@ -48,7 +48,7 @@ from kafkalike.storage.port import Storage
 from kafkalike.storage.root_uri import normalise_root
 
 if TYPE_CHECKING:
-    # These are loaded by what needs them: many programs look at the metadata of a local root and go.
+    # Imported where they are used, because many programs only read the metadata of a local root.
     from kafkalike.log.cluster.single_broker import Replication
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.transactions import Transactions
@@ -58,24 +58,25 @@ if TYPE_CHECKING:
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25
 OBJECTS_TAIL_SECONDS: Final = 0.025
-"""Wait between two looks at the tail: a look costs microseconds on a local disk, a request where a root can only be
-read. In an object store not each look makes a request: see `Pace`."""
+"""Seconds between two looks at the log's tail: on a local disk, at a root that is remote and can only be read, and in
+an object store. A look takes microseconds on a local disk and a request elsewhere. In an object store not every look
+makes a request: see `Pace`."""
 
 HEARTBEAT_MS: Final = 3000.0
 FAR_HEARTBEAT_MS: Final = 10_000.0
-"""ms between two heartbeats: Kafka's default, and where each is a put that costs money, less than a third of Kafka's
-default session."""
+"""ms between two heartbeats: Kafka's default, and in an object store, where each heartbeat is a paid request, less than
+a third of Kafka's default session."""
 
 ROOT_SECONDS: Final = 10.0
 FAR_ROOT_SECONDS: Final = 600.0
-"""Wait between two looks whether the root is there at all; in an object store that is a request as dear as a write."""
+"""Seconds between two checks that the root exists. In an object store that check costs as much as a write."""
 
 JUST_SECONDS: Final = 10.0
-"""How long after a look at the metadata the root of an object store counts as being there."""
+"""Seconds after a look at the metadata during which the root of an object store counts as present."""
 
 
 def request_metrics(requests: Mapping[str, int]) -> dict[str, dict[str, float]]:
-    """What a client's metrics say of `Cluster.requests`: `{group: {name: number}}`; empty where none count."""
+    """Return `Cluster.requests` as a group of a client's metrics, `{group: {name: number}}`."""
     return {"object-store-metrics": {f"{kind}-total": count for kind, count in requests.items()}} if requests else {}
 
 
@@ -84,10 +85,10 @@ class Cluster:
 
     Args:
         store: the root's files.
-        server: settings that seed the cluster's defaults; those of the root's own file when None.
+        server: settings that seed the cluster's defaults; None reads the root's `server.properties`.
         clock: time and waiting.
-        root: what the cluster is called; the store's URI when None.
-        add_root: gives the cluster another root; after that it must be opened anew. None where that is not possible.
+        root: the cluster's name in messages; the store's URI when None.
+        add_root: adds a second root to the cluster, which must be reopened afterwards. None if that is not possible.
     """
 
     def __init__(
@@ -102,37 +103,37 @@ class Cluster:
         self.store = store
         name, read = store.uri if root is None else root, self._server_files if server is None else given(server)
         self.root = name
-        """What `bootstrap_servers` named, normalised."""
+        """The root that `bootstrap_servers` named, normalized."""
         self.clock = clock
         self._add_root = add_root
         self.defaults = ServerDefaults(name, lambda: self.metadata, clock, read, several=self.several, took=self._took)
         far_tail = OBJECTS_TAIL_SECONDS if store.scheduler.is_remote else REMOTE_TAIL_SECONDS
         self.tail_interval = far_tail if store.coordination.reach == "everywhere" else LOCAL_TAIL_SECONDS
-        """Seconds a waiting reader should let pass between two looks at the log's tail."""
+        """Seconds that a waiting reader lets pass between two looks at the log's tail."""
         self.heartbeat_ms = FAR_HEARTBEAT_MS if store.scheduler.is_remote else HEARTBEAT_MS
-        """Time between two heartbeats, ms, of a group's member whose user does not say it."""
+        """Default time between two heartbeats of a group member, ms."""
         self.root_interval = FAR_ROOT_SECONDS if store.scheduler.is_remote else ROOT_SECONDS
-        """Seconds a reader should let pass between two looks whether the root is there at all."""
+        """Seconds that a reader lets pass between two checks that the root exists."""
         self._is_root_checked = False
         self.helpers = Helpers()
         self.open_appends = OpenTables()
         self.metadata: MetadataLog = self._metadata_log()
-        """The topics."""
+        """The table of topics, `__cluster_metadata`."""
         self.groups: GroupsLog = self._control.groups_log(before_change=self._before_commit)
         """Committed offsets and group membership."""
 
     metadata_properties: Mapping[str, str] = METADATA_TABLE_PROPERTIES
-    """Of `__cluster_metadata` when it is made."""
+    """Table properties with which `__cluster_metadata` is created."""
     several = False
-    """Whether it may lose a root and live."""
+    """True if the cluster has several roots and survives the loss of one."""
 
     def _before_commit(self) -> None:
-        # A root of a newer format is refused there.
+        # Rejects a root of a newer format.
         self.metadata.look_once()
         self.groups.durable = self.server.flush
 
     def _took(self, server: ServerProperties) -> None:
-        """See `ServerDefaults`."""
+        """Take settings that came into force; see `ServerDefaults`."""
 
     def _server_files(self) -> ServerFiles:
         return files_of_root(self.store)
@@ -141,18 +142,18 @@ class Cluster:
         check_root_format(self.root, properties)
 
     def _refuse_seal(self) -> None:
-        """Refuse a control table that has replicas: this client knows of one root only."""
+        """Refuse a control table that has replicas, because this client knows one root only."""
         raise grown_error(self.root)
 
     def _check_new_table(self) -> None:
-        """Refuse to make a control table at a root of which others have made, or are making, one of several.
+        """Refuse to create a control table at a root that is, or is becoming, part of a replicated cluster.
 
-        What the root was when it was opened does not count: this client would write past the other roots.
+        The check reads the root again, because this client would write past the other roots.
 
         Raises:
-            UnsupportedVersionError: they have.
+            UnsupportedVersionError: the root belongs to a cluster of several roots.
             KafkaConfigurationError: see `check_root`.
-            KafkaStorageError: the root gives no answer.
+            KafkaStorageError: the root does not answer.
         """
         try:
             taken = any(self.store.look(name) is not None for name in (BROKERS, CLAIM))
@@ -163,10 +164,10 @@ class Cluster:
         self.check_root()
 
     def check_root(self) -> None:
-        """Refuse a root without metadata that is a Delta table, or lies in one, or in another cluster's root.
+        """Refuse a root without metadata that is a Delta table, or lies in a Delta table or in another cluster's root.
 
         Raises:
-            KafkaConfigurationError: it does.
+            KafkaConfigurationError: the root is such a place.
         """
         if not LogFiles.listed(self.store.at(CLUSTER_METADATA)).commits:
             check_not_enclosed(self.store)
@@ -194,14 +195,16 @@ class Cluster:
     @cached_property
     def schemas(self) -> SchemasLog:
         """Schemas with their subjects, ids, levels and modes; see `kafkalike.schemas.Registry`."""
-        # A root of a newer format is refused there.
+        # `look_once` rejects a root of a newer format.
         return self._control.schemas_log(before_change=self.metadata.look_once)
 
     def metadata_on_disk(self) -> ClusterState:
-        """The cluster's metadata, read from nothing: before something is removed, what is remembered does not count.
+        """Read the cluster's metadata from the storage, ignoring this client's copy.
+
+        Callers do so before they remove files.
 
         Raises:
-            LogCorruptError: they cannot be read.
+            LogCorruptError: the metadata cannot be read.
         """
         metadata = self._metadata_log()
         state = metadata.refresh()
@@ -224,28 +227,28 @@ class Cluster:
         return Transactions(TransactionContext(cluster=self, staging=staging))
 
     def settle(self, timeout: float | None = None) -> None:
-        """Wait until no thread of this process writes to the root on behalf of calls that are over.
+        """Wait until no background thread of this process writes to the root.
 
         Args:
-            timeout: seconds; None without end.
+            timeout: seconds; None waits without limit.
         """
         self.helpers.wait(timeout)
         self.groups.settle(timeout)
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Requests that this process has made of the root's object store, by kind, such as `get`; else empty."""
+        """Requests of this process to the root's object store, by kind, such as `get`; empty for other storage."""
         return self.store.scheduler.requests
 
     @property
     def there(self) -> bool:
-        """Whether the root holds the table of topics, looked at now; False for a root that was never written to.
+        """True if the root holds the table of topics. Looks at the storage; False for a root that was never written to.
 
         Raises:
             KafkaStorageError: the storage refused.
         """
         if self.store.scheduler.is_remote:
-            # Whoever asks wants them next, or has just read them: one list for both.
+            # The caller reads the metadata next, or has just read them, so one request serves both.
             with contextlib.suppress(KafkaError):
                 self.metadata.look_once()
             if self.metadata.seen_within(JUST_SECONDS):
@@ -257,80 +260,81 @@ class Cluster:
             raise KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
 
     def check_there(self) -> None:
-        """Refuse a folder that is not there: never made, or gone since the cluster was opened.
+        """Refuse a folder that does not exist or has lost its tables.
 
         Raises:
-            KafkaConnectionError: it does not exist, or its tables are gone.
+            KafkaConnectionError: the folder does not exist, or its tables have disappeared since the cluster was
+                opened.
         """
         if not Path(self.root).is_dir():
             raise KafkaConnectionError(f"the root {self.root} does not exist")
         if self.metadata.state.seq and not is_root(self.root):
-            raise KafkaConnectionError(f"the tables of {self.root} are gone; is it still mounted?")
+            raise KafkaConnectionError(f"the tables of {self.root} have disappeared; is it still mounted?")
 
     def reading(self, read_from: ReadFrom) -> Cluster:
-        """Return the same cluster for a client that says where data files are read: here at the one root there is."""
+        """Return this cluster for a client that chooses where data files are read; a single root leaves no choice."""
         del read_from
         return self
 
     def places(self) -> Sequence[Storage]:
-        """The roots that answer, each for itself."""
+        """The storage of each root that answers."""
         return list(self.roots_by_broker().values())
 
     def roots_by_broker(self) -> Mapping[int, Storage]:
-        """The same, by broker."""
+        """The storage of each root that answers, by broker id."""
         return {ONLY_BROKER: self.store}
 
     def files_of(self, info: TopicInfo) -> Storage:
-        """Files of a topic's table."""
+        """Return the files of a topic's table."""
         return self.store.at(info.location)
 
     def table_uri(self, info: TopicInfo) -> str:
-        """Where Spark finds a topic's table."""
+        """Return the URI by which Spark opens a topic's table."""
         return self._uri_at(info.location)
 
     def near_table(self, info: TopicInfo) -> tuple[str, int] | None:
-        """Where Spark finds a topic's table at a root in the client's rack, and the version that is published.
+        """Return Spark's URI of a topic's table in the client's rack, and its newest published version.
 
-        None: there is none but that of `table_uri`.
+        None if no other place than `table_uri` has the table.
         """
         del info
         return None
 
     def first_table_uri(self, name: TopicName) -> str:
-        """Where it finds the table of the first topic of a name; later ones lie elsewhere."""
+        """Return Spark's URI of the table of the first topic of a name; later topics have other folders."""
         return self._uri_at(location_of(name, used_before=False))
 
     def _uri_at(self, location: str) -> str:
         return spark_uri(f"{self.root}/{location}")
 
     def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
-        """Make a read-only copy of another cluster's topic, whose table has the same id and holds nothing yet.
+        """Create a read-only copy of another cluster's topic, with an empty table of the same id.
 
         Args:
-            source: the topic.
-            mirrored: how the copy stands.
-            first: the first version of its table; None where its log no longer has it.
+            source: the topic to copy.
+            mirrored: the state of the copy.
+            first: content of the first version of the source's table; None if the source's log no longer has it.
 
         Raises:
-            TopicAlreadyExistsError: there is a topic of that name.
-            MirrorError: files of a deleted topic of the same id are still there.
+            TopicAlreadyExistsError: the cluster has a topic of that name.
+            MirrorError: files of a deleted topic of the same id still exist.
         """
         return self._changes.create_mirror(source, mirrored, first)
 
     @property
     def mirror_root(self) -> Storage:
-        """The root where mirrors are, and what their passes stage."""
+        """The root that holds mirrors and the files that their runs stage."""
         return self.store
 
     def mirror_files(self, info: TopicInfo) -> Storage:
-        """Files of a mirror's table, at the root where mirrors are; those of another topic, too."""
+        """Return the files of a mirror's table, at the root that holds mirrors; for other topics, as `files_of`."""
         return self.files_of(info)
 
     def adopt_mirror(self, info: TopicInfo) -> None:
-        """Make the table of a mirror that is being promoted ready for those who write to topics here. Done once.
+        """Prepare the table of a mirror for its promotion to a topic with writers of this cluster. Idempotent.
 
         Raises:
-            KafkaStorageError, LogCorruptError, OSError: it cannot be now.
+            KafkaStorageError, LogCorruptError, OSError: the table cannot be read or changed at present.
         """
         del info
 
@@ -357,12 +361,12 @@ class Cluster:
             since: see `ControlLog.refresh`.
 
         Raises:
-            UnknownTopicOrPartitionError: no such topic.
+            UnknownTopicOrPartitionError: the topic does not exist.
         """
         return self.open(self.topic(name, since=since))
 
     def open(self, info: TopicInfo) -> TopicLog:
-        """Open the log of a topic whose metadata were just looked at."""
+        """Open the log of a topic from metadata that the caller has just read."""
         from kafkalike.log.topic.tailed_topic import TopicContext
         from kafkalike.log.topic.topic_log import TopicLog
 
@@ -381,15 +385,15 @@ class Cluster:
         return log
 
     def _in_sync(self, info: TopicInfo) -> int:
-        """How many replicas of a topic are in sync, as far as is known."""
+        """Return how many replicas of a topic are in sync, as of the last look at the metadata."""
         table = self.metadata.state.replicas.get(info.location)
         return 1 if table is None else len(table.registration.in_sync)
 
     def open_ahead(self, names: Iterable[str]) -> Mapping[str, TopicLog]:
-        """Open the logs of several topics side by side, where that saves time.
+        """Open the logs of several topics in parallel if that saves time.
 
         Returns:
-            Those that were opened, by topic; `log` opens the others, or says why it cannot.
+            The opened logs by topic. For the other topics call `log`, which also reports errors.
         """
         wanted = set(names)
         if len(wanted) <= 1 or not self.store.scheduler.is_remote:
@@ -400,17 +404,17 @@ class Cluster:
         return open_ahead([known[name] for name in sorted(wanted & known.keys())], self.open)
 
     def look_ahead(self, logs: Iterable[TopicLog], *, waiting: bool = False) -> float:
-        """Look at the tables of several topics side by side, where that saves time.
+        """Look at the tables of several topics in parallel if that saves time.
 
         Args:
             logs: opened by this cluster.
             waiting: see `TopicLog.refresh`.
 
         Returns:
-            The `since` with which `TopicLog.refresh` takes what was seen.
+            The `since` with which `TopicLog.refresh` uses these looks.
         """
         if not self.store.scheduler.is_remote:
-            # Where a look costs nothing, neither may this.
+            # A look at local files is cheap, so this must be, too.
             return SYSTEM_CLOCK.monotonic()
         from kafkalike.log.topic.tailed_topic import look_ahead
 
@@ -421,39 +425,43 @@ class Cluster:
         """Cluster-wide defaults, as of the last look at the metadata; the first call looks.
 
         Raises:
-            InvalidConfigurationError: a `server.properties` differs from them, or cannot be read.
-            KafkaStorageError: the metadata cannot be read; or nothing has recorded the defaults, and a root that may
-                have a file with them gives no answer.
+            InvalidConfigurationError: a `server.properties` contradicts the defaults, or cannot be read.
+            KafkaStorageError: the metadata cannot be read; or no defaults are recorded, and a root whose
+                `server.properties` may hold them does not answer.
         """
         return self.defaults.in_force()
 
     def edit_defaults(
         self, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
     ) -> None:
-        """Replace the cluster-wide defaults by what `edit` makes of them, checked; see `edit_configs`."""
+        """Replace the cluster-wide defaults by the checked result of `edit`; see `edit_configs`."""
         self.defaults.edit(edit, validate_only=validate_only)
 
     @cached_property
     def replication(self) -> Replication:
-        """Brokers and replicas."""
+        """Brokers and replicas of the cluster."""
         from kafkalike.log.cluster.single_broker import SingleBroker
 
         return SingleBroker(self.root, self.topics, self.topic, lambda: self.metadata.refresh().seq, self._add_root)
 
     def topics(self) -> Mapping[str, TopicInfo]:
-        """All topics by name, fresh."""
+        """Look at the metadata and return all topics by name."""
         return dict(self.metadata.refresh().topics)
 
     def topic(self, name: str, *, since: float = math.inf) -> TopicInfo:
-        """One topic, fresh.
+        """Look at the metadata and return one topic.
 
         Raises:
-            InvalidTopicError, UnknownTopicOrPartitionError: no such name, no such topic.
+            InvalidTopicError, UnknownTopicOrPartitionError: the name is invalid, or the topic does not exist.
         """
         return self.metadata.refresh(since=since).require(check_topic_name(name))
 
     def ensure_topic(self, name: str) -> TopicInfo:
-        """The topic, created with the server's defaults when it is missing and `auto.create.topics.enable` allows."""
+        """Return the topic; create it with defaults if it is missing and `auto.create.topics.enable` allows that.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic is missing and may not be created.
+        """
         known = self.metadata.refresh().topics.get(check_topic_name(name))
         if known is not None:
             return known
@@ -479,19 +487,20 @@ class Cluster:
 
         Args:
             name: its name.
-            num_partitions: -1 takes the server's default, or as many as there are assignments.
-            configs: its own settings.
-            validate_only: create nothing.
-            replication_factor: on how many roots it shall be; -1 takes the server's default.
-            assignments: ids of the brokers that shall have each partition, the preferred leader first. All partitions
-                of a topic are in one table, so all have the same brokers.
-            begins: where the logs of some partitions begin; nobody ever sees the topic without that.
+            num_partitions: -1 takes the server's default, or the number of assignments.
+            configs: settings of the topic.
+            validate_only: check, and create nothing.
+            replication_factor: number of roots that hold the topic; -1 takes the server's default.
+            assignments: broker ids by partition, the preferred leader first. All partitions of a topic are in one
+                table, so they all have the same brokers.
+            begins: log starts of some partitions; they become visible together with the topic.
 
         Raises:
-            TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError: as they say.
-            InvalidReplicationFactorError: there are not so many roots, or none answers.
-            InvalidReplicationAssignmentError: no such broker, different ones for partitions of one topic, or none that
-                answers.
+            TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError: the name,
+                partition count or a setting is rejected.
+            InvalidReplicationFactorError: too few roots exist or answer.
+            InvalidReplicationAssignmentError: a broker does not exist, partitions have different brokers, or no
+                assigned broker answers.
         """
         return self._changes.create_topic(
             name,
@@ -508,21 +517,21 @@ class Cluster:
         self._changes.delete_topic(name)
 
     def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> TopicInfo:
-        """Raise the partition count to `total`."""
+        """Raise the topic's partition count to `total`."""
         return self._changes.add_partitions(name, total, validate_only=validate_only)
 
     def set_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> TopicInfo:
-        """Replace the topic's own settings by these, checked."""
+        """Replace all settings of the topic by these, after a check."""
         settings = TOPIC_PROPERTIES.check_all(configs)
         return self.edit_configs(name, lambda _: settings, validate_only=validate_only)
 
     def edit_configs(
         self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
     ) -> TopicInfo:
-        """Replace the topic's own settings by what `edit` makes of them, checked.
+        """Replace the settings of the topic by the checked result of `edit`.
 
-        `edit` may be called again with newer settings when another writer was faster, so that two who change
-        different settings at the same time lose neither change.
+        If another client changes the topic first, `edit` is called again with the newer settings. So two clients that
+        change different settings at the same time lose neither change.
         """
         return self._changes.edit_configs(name, edit, validate_only=validate_only)
 
@@ -536,34 +545,37 @@ class Cluster:
         *,
         log: TopicLog | None = None,
     ) -> TopicInfo:
-        """Record that the log of some partitions begins later; never moves it back.
+        """Record a later log start for some partitions; never moves one back.
 
         Args:
             name: the topic.
             starts: first offset to keep, by partition.
-            reason: who moves it: `retention`, `delete_records`; what `OffsetOutOfRangeError` quotes.
-            run: id of the run that moves it.
-            topic_id: the topic that the offsets are about; None takes whichever has the name.
-            log: its log, if the caller has it open: opening one may take 100 ms.
+            reason: the operation, such as `retention` or `delete_records`, which `OffsetOutOfRangeError` quotes.
+            run: id of the run that moves the log start.
+            topic_id: id of the topic that the offsets belong to; None takes the current topic of that name.
+            log: the topic's log if the caller has it open, because opening one may take 100 ms.
 
         Raises:
-            TopicDeletedError: the name belongs to another topic by now; nothing was moved.
-            OffsetOutOfRangeError, UnknownTopicOrPartitionError: an offset above the log end, no such partition.
+            TopicDeletedError: the name belongs to another topic; nothing was moved.
+            OffsetOutOfRangeError, UnknownTopicOrPartitionError: an offset is above the log end, or a partition does not
+                exist.
         """
         return self._changes.move_log_start(name, starts, reason, run, topic_id, log=log)
 
     def disk_usage(self, name: str) -> Mapping[int, int]:
-        """Bytes of live data files, by partition."""
+        """Return the bytes of live data files, by partition."""
         log = self.log(name)
         log.refresh()
         return {p: sum(s.size_bytes for s in log.segments(p)) for p in log.info.partitions}
 
 
 class MemoryCluster(Cluster):
-    """A cluster in memory, for tests: its topics are Delta tables in a dictionary, and end with the process.
+    """A cluster in memory, for tests.
+
+    Its topics are Delta tables in a dictionary, which the end of the process discards.
 
     Args:
-        server: server defaults; Kafka's own when None.
+        server: server defaults; Kafka's when None.
         clock: source of append times.
 
     Example:
@@ -585,23 +597,23 @@ class MemoryCluster(Cluster):
 
 
 def is_root(folder: str | Path) -> bool:
-    """Whether a folder of this machine is the root of a cluster: its metadata are there."""
+    """True if a folder of this machine holds the metadata of a cluster."""
     return Path(folder, CLUSTER_METADATA, "_delta_log").is_dir()
 
 
 def spark_uri(uri: str) -> str:
-    """A place as Spark calls it: it has S3 under another scheme."""
+    """Return a URI with Spark's scheme for it: `s3a` for S3."""
     return f"s3a{uri[2:]}" if uri.startswith("s3:") else uri
 
 
 def open_cluster(
     root: str, storage_options: StorageOptions | None = None, *, add_root: AddRoot | None = None
 ) -> Cluster:
-    """Open the cluster at a path or URI; nothing is made before the first write.
+    """Open the cluster at a path or URI. Nothing is created before the first write.
 
     Args:
         root: a path or URI.
-        storage_options: of an object store; environment variables say what these do not.
+        storage_options: options of an object store; environment variables supply the rest.
         add_root: see `Cluster`.
 
     Raises:
@@ -614,9 +626,9 @@ def open_cluster(
                 f"storage_options are for object stores, and {root} is a folder of this machine"
             )
         return Cluster(LocalStorage(normalised), add_root=add_root)
-    # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
+    # Imported late because obstore takes 0.1 s and starts threads that do not survive a fork.
     from kafkalike.storage.objects import open_objects
 
     objects = open_objects(root, storage_options)
-    assert objects is not None, "what is no folder is in an object store"
+    assert objects is not None, "a root that is not a folder is in an object store"
     return Cluster(objects, add_root=add_root)

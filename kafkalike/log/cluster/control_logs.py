@@ -1,4 +1,4 @@
-"""ControlLogs: a root in; the control logs of its metadata, its groups and its schemas out."""
+"""ControlLogs: open the control logs of a root: its metadata, its groups and its schemas."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
-    # These are loaded by what needs them: many programs look at the metadata of a local root and go.
+    # Imported where they are used, because many programs only read the metadata of a local root.
     from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
     from kafkalike.model.schemas.registry_state import RegistryState
     from kafkalike.model.schemas.schema_rows import SchemaRow
 
 METADATA_PAUSE_SECONDS: Final = 30.0
-"""Most seconds between two looks at the topics of those who wait for records, where a look costs money; in Kafka a
-client looks at them every `metadata.max.age.ms`, five minutes."""
+"""Longest time between two looks at the topics by waiting readers where a look is a paid request. Kafka's clients look
+every `metadata.max.age.ms`, five minutes."""
 
 GROUPS_PATIENCE_SECONDS: Final = 1.0
-"""How long a commit queues for the lock of `__consumer_offsets`: many times what a turn takes, and short against a
-session, since a member that is stopped while it holds the lock must not stop its group (decision 007)."""
+"""How long a commit waits for the lock of `__consumer_offsets`. The limit is many times the length of a turn and short
+against a session, because a member that is stopped while it holds the lock must not stop its group (decision 007)."""
 
 
 MetadataLog: TypeAlias = ControlLog[ClusterState, MetadataRow]
-"""The table `__cluster_metadata`."""
+"""The table of topics and settings, `__cluster_metadata`."""
 
 GroupsLog: TypeAlias = ControlLog[GroupsState, GroupRow]
-"""The table `__consumer_offsets`."""
+"""The table of groups and offsets, `__consumer_offsets`."""
 
 SchemasLog: TypeAlias = "ControlLog[RegistryState, SchemaRow]"
-"""The table `__schemas`."""
+"""The table of the schema registry, `__schemas`."""
 
 
 class ControlLogs:
-    """Makes the control logs of one cluster.
+    """Opens the control logs of one cluster.
 
     Args:
         store: the root's files.
         clock: time and waiting.
-        helpers: threads that make checkpoints.
-        check_format: called with the properties of the table of metadata; refuses a root of a newer format.
-        on_seal: called where a table of groups or schemas has replicas.
-        on_missing: called where there are no metadata, see `ControlLog`.
-        check_new: called when a table is made, see `ControlLog`.
+        helpers: threads that write checkpoints.
+        check_format: called with the properties of the metadata table; rejects a root of a newer format.
+        on_seal: called if a table of groups or schemas has replicas.
+        on_missing: called if the metadata table is missing, see `ControlLog`.
+        check_new: called before a table is created, see `ControlLog`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ControlLogs:
         self._check_new = check_new
 
     def metadata_rows(self) -> RowTable[ClusterState, MetadataRow]:
-        """The rows of topics, settings, brokers and registrations."""
+        """Open the table with the rows of topics, settings, brokers and registrations."""
         return RowTable(
             self._store,
             CLUSTER_METADATA,
@@ -94,10 +94,10 @@ class ControlLogs:
         )
 
     def metadata_log(self, *, before_change: Callable[[], object]) -> MetadataLog:
-        """The metadata of a cluster at one root; each call makes one that has read nothing yet.
+        """Open the metadata of a cluster at one root. Each call returns a log that has read nothing yet.
 
         Args:
-            before_change: called before each change; it may refuse it.
+            before_change: called before each change; may reject it.
         """
         return ControlLog(
             self.metadata_rows(),
@@ -110,14 +110,14 @@ class ControlLogs:
         )
 
     def groups_log(self, *, before_change: Callable[[], object]) -> GroupsLog:
-        """Groups with their members and committed offsets, and transactional ids.
+        """Open the table of groups, members, committed offsets and transactional ids.
 
         Args:
-            before_change: called before each change; it may refuse it, and say whether it is durable.
+            before_change: called before each change; may reject it, and decides whether it is durable.
         """
         combined = None
         if self._store.scheduler.combines:
-            # Kept while any client has it: with it, one look of the process tells all its members.
+            # Shared by all clients of the process, so that one look serves all group members.
             combined = self._store.scheduler.shared(("groups", self._clock), self._combined_groups)
         return ControlLog(
             self._groups_table() if combined is None else combined.rows,
@@ -147,10 +147,10 @@ class ControlLogs:
         return ControlGroupCommit(self._groups_table(), load_commit, Helpers())
 
     def schemas_log(self, *, before_change: Callable[[], object]) -> SchemasLog:
-        """Schemas with their subjects, ids, levels and modes.
+        """Open the table of schemas with their subjects, ids, levels and modes.
 
         Args:
-            before_change: called before each change; it may refuse it.
+            before_change: called before each change; may reject it.
         """
         from kafkalike.model.schemas.registry_state import RegistryState
         from kafkalike.model.schemas.schema_rows import SchemaRow
@@ -163,7 +163,7 @@ class ControlLogs:
                 SchemaRow,
                 RegistryState,
                 clock=self._clock,
-                # Records carry its ids: one that is lost could not be told from one that never was.
+                # Records carry schema ids, and a lost id could not be told from an id that never existed.
                 durable=True,
                 rare=True,
                 on_seal=self._on_seal,

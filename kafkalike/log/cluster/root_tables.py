@@ -1,4 +1,4 @@
-"""RootTables: the tables of topics at one root: made where nobody else has one, discarded, and dropped with a topic."""
+"""RootTables: create, discard and drop the tables of topics at one root."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 
 class RootTables:
-    """Makes and removes the tables of topics.
+    """Creates and removes the tables of topics at one root.
 
     Args:
         root: path or URI of the root.
         store: its files.
         clock: time and waiting.
-        metadata: of the cluster, as this client remembers them.
-        metadata_on_disk: reads them from nothing.
+        metadata: the cluster's metadata as this client remembers them.
+        metadata_on_disk: reads the metadata from the storage.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class RootTables:
         factor: int,
         assignments: Mapping[int, Sequence[int]] | None,
     ) -> None:
-        """Refuse more than one replica, and brokers other than the one there is.
+        """Refuse more than one replica, and any broker but the only one.
 
         Raises:
-            InvalidReplicationFactorError, InvalidReplicationAssignmentError: it cannot be so.
+            InvalidReplicationFactorError, InvalidReplicationAssignmentError: one root cannot satisfy the request.
         """
         del state, location, partitions
         if factor != -1 or assignments:
@@ -92,48 +92,48 @@ class RootTables:
                 check_assignment(assignments, {ONLY_BROKER: None})
 
     def create(self, name: TopicName, location: str, placed: ReplicatedTable | None, *, closed: bool) -> TopicId:
-        """Make an empty table, or take one that is there; see `make`."""
+        """Create an empty table, or adopt an existing empty one; see `make`."""
         del placed
         table_id = str(uuid.uuid4())
         content = topic_creation(table_id, time_ms=self._clock.now_ms(), closed=closed)
         return self.make(name, location, table_id, content)
 
     def place_mirror(self, state: ClusterState, location: str) -> None:
-        """Choose no broker: there is one root."""
+        """Choose no broker, because there is one root."""
         del state, location
 
     def make_mirror(
         self, source: TopicInfo, location: str, first: bytes | None, placed: ReplicatedTable | None
     ) -> TopicId:
-        """Make the table of a mirror; see `make`."""
+        """Create the table of a mirror; see `make`."""
         del placed
         return self.make(source.name, location, source.table_id, first)
 
     def mirror_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
-        """Return no row: there is one root."""
+        """Return no row, because there is one root."""
         del seq, info, placed
         return ()
 
     def retry_elsewhere(self, create: Callable[[], TopicInfo], *, by_hand: bool = False) -> TopicInfo:
-        """Create a topic once: there is no other root."""
+        """Create a topic once, because the cluster has one root."""
         del by_hand
         return create()
 
     def make(self, name: TopicName, location: str, table_id: str, content: bytes | None = None) -> TopicId:
-        """Make an empty table, or take one that another creator has made there.
+        """Create an empty table, or adopt the empty table of another creator.
 
         Args:
-            name: of the topic, for errors.
+            name: the topic, for errors.
             location: the table's folder.
-            table_id: the table's id, where `content` is None.
-            content: its first version; by default one is made.
+            table_id: the table's id if `content` is None.
+            content: content of the table's first version; None generates it.
 
         Returns:
-            The id of the table that is there.
+            The id of the table at that place.
 
         Raises:
-            OutdatedError: `location` was chosen by metadata that do not hold any more.
-            KafkaStorageError: it cannot be made, or the table that is there is no new one.
+            OutdatedError: `location` was chosen by outdated metadata.
+            KafkaStorageError: the table cannot be created, or a table with records is in its place.
         """
         files = self._store.at(location)
         # The metadata survive a power failure, so the table that they name must.
@@ -147,8 +147,7 @@ class RootTables:
                 _refuse_cluster(name, files)
             if table.create(content):
                 return TopicId(table_id)
-            # Another creator has made it just now, or one that was killed long ago. Who of them has the topic, the
-            # metadata decide.
+            # Another creator, possibly killed long ago, has made the table. The metadata decide whose topic it is.
             found = topic_table(files)
         except (OSError, KafkaStorageError) as cause:
             self._check_unused(name, location)
@@ -163,7 +162,7 @@ class RootTables:
         return TopicId(str(found.metadata()["id"]))
 
     def _make_room(self, name: TopicName, location: str) -> None:
-        """Look whether a new table may be made at a place, and remove what a killed deletion has left."""
+        """Check that a new table may be created at a place, and remove the rest of a killed deletion."""
         root, folder = Path(self._root), Path(self._root, location)
         refuse_link(name, folder, root)
         if not is_later_life(location):
@@ -181,17 +180,17 @@ class RootTables:
         return live_topic(self._metadata_on_disk(), info.table_id) is not None
 
     def _check_unused(self, name: TopicName, location: str) -> None:
-        """Look whether a place for the first topic of a name can still be that, by the metadata on disk.
+        """Check by the metadata on disk that a place can still be that of the first topic of a name.
 
         Raises:
-            OutdatedError: the name was used since the creation was planned, or this client remembered it wrongly.
+            OutdatedError: the name was used after the creation was planned, or this client's metadata were wrong.
         """
         if not is_later_life(location) and self._metadata_on_disk().was_used(name):
             self._metadata.reload()
             raise OutdatedError
 
     def discard(self, info: TopicInfo) -> None:
-        """Remove a table that was made for a topic that does not come to be, if nobody else can have taken it."""
+        """Remove the table of a topic that was not created, unless another creator can have adopted it."""
         if is_later_life(info.location):
             self._store.at(info.location).remove(log_name(0), quietly=True)
             if self._store.coordination.reach == "machine":
@@ -202,22 +201,22 @@ class RootTables:
 
         Args:
             info: the topic.
-            forget: takes it out of the metadata; called when nobody else is writing to its table.
+            forget: removes the topic from the metadata; called while no writer holds its table.
 
         Raises:
             KafkaStorageError: the topic was not deleted.
-            KafkaTimeoutError: its writers did not end in time.
+            KafkaTimeoutError: its writers did not finish in time.
         """
         if self._store.coordination.reach != "machine":
             try:
-                # Says where the table is for as long as it takes maintenance to remove it, whatever has the name then.
+                # Tells maintenance where the dead table is, even if a new topic takes the name.
                 self._store.replace(f"{DELETED}/{info.table_id}", info.location.encode())
             except OSError as cause:
                 raise KafkaStorageError(f"topic {info.name!r} was not deleted: {cause}") from cause
             forget()
             return
         deadline = Deadline(self._clock, 60_000)
-        # Those who are about to write end first. Who comes later finds no folder, and never the next topic's.
+        # Writers that hold a turn finish first. Later ones find no folder, and never the folder of the next topic.
         with (
             self._store.coordination.turn(info.location, deadline),
             self._store.coordination.turn(cleaning_turn(info.location), deadline),
@@ -225,16 +224,16 @@ class RootTables:
             forget()
             faults.point("delete.after_forget")
             folder = put_aside(Path(self._root, info.location), Path(self._root), info.table_id)
-        # What somebody has in hand now, maintenance removes.
+        # Maintenance removes files that are in use at present.
         self._store.coordination.forget_turns(turns_of(info.location))
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _refuse_cluster(name: TopicName, files: Storage) -> None:
-    """Refuse the place of a topic that is the root of another cluster; in folders `check_first` does.
+    """Refuse the root of another cluster as the place of a topic; for local folders `check_first` does so.
 
     Raises:
-        KafkaStorageError: it is.
+        KafkaStorageError: the place is the root of another cluster.
     """
     if LogFiles.listed(files.at(CLUSTER_METADATA)).commits:
         raise KafkaStorageError(

@@ -1,7 +1,7 @@
-"""ServerDefaults: the metadata of a cluster and the `server.properties` of its roots in, the settings in force out.
+"""ServerDefaults: the settings in force, from a cluster's metadata and the `server.properties` of its roots.
 
-The metadata have them, so that a root that is lost takes none along. A file only seeds them, once. A setting never
-counts as unset because its source gives no answer: whoever needs it gets an error instead.
+The metadata record the settings, so the loss of a root loses none. A `server.properties` only seeds them, once. If the
+source of a setting does not answer, reading the setting raises an error; it never counts as unset.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 ALTER: Final = "kafkalike configs --entity-type brokers --entity-default --alter --add-config NAME=VALUE"
-"""The command that changes them."""
+"""The command that changes the defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFiles:
-    """The files of server settings that a client finds."""
+    """The `server.properties` files that a client finds."""
 
     found: Mapping[str, ServerProperties] = field(default_factory=dict)
-    """By name."""
+    """Settings of each file, by the file's name."""
     silent: Sequence[str] = ()
-    """Roots that give no answer, and may have one."""
+    """Roots that do not answer and may hold a file."""
 
     def merged(self) -> ServerProperties:
         """Return the settings of all files.
 
         Raises:
-            InvalidConfigurationError: two of them differ.
+            InvalidConfigurationError: two files differ.
         """
         settings: dict[str, str] = {}
         for (name, first), (other, second) in combinations(self.found.items(), 2):
@@ -59,7 +59,7 @@ class ServerFiles:
             if differing:
                 raise InvalidConfigurationError(
                     f"{name} and {other} differ in {', '.join(differing)}: these settings hold for the whole cluster; "
-                    "make the files equal, or keep one of them"
+                    "make the files equal, or remove all but one"
                 )
         for config in self.found.values():
             settings.update(config.settings)
@@ -67,11 +67,11 @@ class ServerFiles:
 
 
 def server_file(store: Storage) -> Mapping[str, ServerProperties]:
-    """Read the file `server.properties` at a root, by its name; empty if there is none.
+    """Read a root's `server.properties`, by the file's name; empty if the root has none.
 
     Raises:
-        InvalidConfigurationError: it cannot be read, or holds a bad setting.
-        OSError: the root gives no answer.
+        InvalidConfigurationError: the file cannot be read, or holds an invalid setting.
+        OSError: the root does not answer.
     """
     name = f"{store.uri}/{SERVER_PROPERTIES_FILE}"
     if store.coordination.reach == "machine":
@@ -85,11 +85,11 @@ def server_file(store: Storage) -> Mapping[str, ServerProperties]:
 
 
 def files_of_root(store: Storage) -> ServerFiles:
-    """Read the file of a cluster's only root, else the one that the environment names.
+    """Read the `server.properties` of a cluster's only root; if it has none, the file that the environment names.
 
     Raises:
-        InvalidConfigurationError: it cannot be read, or holds a bad setting.
-        KafkaStorageError: the root gives no answer.
+        InvalidConfigurationError: the file cannot be read, or holds an invalid setting.
+        KafkaStorageError: the root does not answer.
     """
     try:
         found = server_file(store)
@@ -99,13 +99,13 @@ def files_of_root(store: Storage) -> ServerFiles:
 
 
 def environments_file() -> Mapping[str, ServerProperties]:
-    """Read the file that `KAFKALIKE_SERVER_PROPERTIES` names, by its name; empty if that is not set."""
+    """Read the file that `KAFKALIKE_SERVER_PROPERTIES` names, by its name; empty if the variable is not set."""
     named = ServerProperties.from_environment()
     return {} if named is None else dict([named])
 
 
 def given(server: ServerProperties) -> Callable[[], ServerFiles]:
-    """Return a reader of settings that a program was given instead of files."""
+    """Return a reader of settings that a program passed instead of files."""
     return lambda: ServerFiles(found={"the settings that this client was given": server})
 
 
@@ -113,12 +113,13 @@ class ServerDefaults:
     """The defaults of one cluster. Thread-safe.
 
     Args:
-        root: the cluster, for errors.
-        metadata: its metadata.
+        root: the cluster's name in errors.
+        metadata: returns its metadata.
         clock: time.
         read: reads the files.
-        several: whether the cluster may lose a root and live: then it records that there are no defaults, too.
-        took: called with the settings whenever other ones are in force.
+        several: whether the cluster has several roots and survives the loss of one; it then also records empty
+            defaults.
+        took: called with the settings when others come into force.
     """
 
     def __init__(
@@ -146,8 +147,8 @@ class ServerDefaults:
         """Return the settings as of the last look at the metadata; the first call looks.
 
         Raises:
-            InvalidConfigurationError: a file differs from them, or cannot be read.
-            KafkaStorageError: they cannot be known: nothing has recorded them, and a root gives no answer.
+            InvalidConfigurationError: a file contradicts them, or cannot be read.
+            KafkaStorageError: no settings are recorded, and a root that may hold a file does not answer.
         """
         state = self._metadata().state
         if not state.seq:
@@ -180,38 +181,40 @@ class ServerDefaults:
                 values = ", ".join(f"{key}={file.get(key)} (cluster: {config.get(key)})" for key in differing)
                 raise InvalidConfigurationError(
                     f"{name} differs from the defaults of the cluster at {self._root}: {values}. The cluster keeps its "
-                    f"defaults itself, and a file only seeds them once: change them with `{ALTER}`, or take these "
-                    "settings out of the file"
+                    f"defaults itself, and a file only seeds them once: change them with `{ALTER}`, or remove these "
+                    "settings from the file"
                 )
         return config
 
     def _unknown(self, files: ServerFiles) -> KafkaStorageError:
         return KafkaStorageError(
             f"the defaults of the cluster at {self._root} are not recorded yet, and may be in a "
-            f"{SERVER_PROPERTIES_FILE} of {', '.join(files.silent)}, which gives no answer: bring it back, or set them "
-            f"with `{ALTER}`"
+            f"{SERVER_PROPERTIES_FILE} of {', '.join(files.silent)}, which does not answer: restore access to it, or "
+            f"set the defaults with `{ALTER}`"
         )
 
     # --- recording -----------------------------------------------------------------------------
 
     def record(self) -> None:
-        """Write the settings of the files into the metadata, if these have none. Caller: before each change of them.
+        """Record the settings of the files in the metadata if no settings are recorded.
 
-        A cluster of several roots must exist; a single root is made.
+        Called before each change of metadata.
+
+        A single root is created for that; a cluster of several roots must exist.
         """
         if self._recorded:
             return
         with self._mutex:
             state = self._metadata().refresh()
             if self._several and not state.seq:
-                # It is founded with them.
+                # Creating the cluster records them.
                 return
             rows = self.first_rows(state)
             if not rows and self._files is not None and self._files.silent:
-                # Nothing is known yet: the next change looks again.
+                # A root did not answer, so the next change looks again.
                 return
             with OnError(self._forget_record):
-                # Set before the write, which calls this again.
+                # Set before the write, because the write calls this method.
                 self._recorded = True
                 if rows:
                     self._metadata().transact(partial(self.first_rows, again=True))
@@ -220,32 +223,32 @@ class ServerDefaults:
         self._recorded = False
 
     def record_early(self) -> None:
-        """Record what the files say when a client connects, so that others have it when the files are gone.
+        """Record the settings of the files when a client connects, so that later clients do not need the files.
 
-        A cluster that does not exist is not made. Where nothing can be written, this client goes by the files.
+        Creates no cluster. If the metadata cannot be written, this client uses the files.
         """
         try:
             if self._recorded or not (self._several or self._looked().found) or not self._metadata().refresh().seq:
                 return
             self.record()
         except KafkaError as cause:
-            # Whoever needs a default gets the same error.
+            # Reading a default raises the same error.
             _log.debug("the defaults of %s were not recorded: %s", self._root, cause)
 
     def first_rows(
         self, state: ClusterState, *, after: int = 0, founding: bool = False, again: bool = False
     ) -> Sequence[MetadataRow]:
-        """Return the row that records what the files say, if nothing is recorded yet.
+        """Return the row that records the settings of the files, if no settings are recorded yet.
 
         Args:
-            state: of the cluster.
-            after: so many rows come before it.
-            founding: whether the cluster is being made: then all of its roots must answer.
-            again: whether the files were read a moment ago.
+            state: the cluster's metadata.
+            after: number of rows before this one in the same change.
+            founding: whether the cluster is being created, so that all of its roots must answer.
+            again: whether the files have just been read.
 
         Raises:
             InvalidConfigurationError: files differ from each other, or cannot be read.
-            KafkaStorageError: a root gave no answer.
+            KafkaStorageError: a root did not answer.
         """
         known = state.defaults
         if known is not None and known.are_set:
@@ -267,10 +270,10 @@ class ServerDefaults:
     # --- changing ------------------------------------------------------------------------------
 
     def edit(self, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False) -> None:
-        """Replace the settings in force by what `edit` makes of them.
+        """Replace the settings in force by the result of `edit`.
 
         Raises:
-            InvalidConfigurationError: one is unknown, or has a value that it cannot have.
+            InvalidConfigurationError: a setting is unknown or has an invalid value.
         """
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
@@ -279,8 +282,8 @@ class ServerDefaults:
             fixed = sorted(PER_ROOT & settings.keys())
             if fixed:
                 raise InvalidConfigurationError(
-                    f"{', '.join(fixed)} cannot be a default of the cluster: it belongs to one root, or to the moment "
-                    f"of the founding, and is read from {SERVER_PROPERTIES_FILE} of a root"
+                    f"{', '.join(fixed)} cannot be a default of the cluster, because it applies to one root or to the "
+                    f"creation of the cluster: set it in the {SERVER_PROPERTIES_FILE} of a root"
                 )
             if validate_only or settings == known.settings:
                 return []

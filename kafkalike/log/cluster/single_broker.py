@@ -1,4 +1,4 @@
-"""Replication: brokers and replicas of a cluster; and SingleBroker: those of a cluster of one root."""
+"""Replication: brokers and replicas of a cluster. SingleBroker: the implementation for a cluster of one root."""
 
 from __future__ import annotations
 
@@ -20,156 +20,160 @@ if TYPE_CHECKING:
 
 
 class Replication(Protocol):
-    """Brokers of a cluster, and where its tables have replicas. Thread-safe.
+    """Brokers of a cluster, and the replicas of its tables. Thread-safe.
 
-    A cluster of one root has one broker, number 1, with all topics; it refuses to change that.
+    A cluster of one root has one broker, number 1, which holds all topics and cannot be changed. Each method looks at
+    the cluster when it is called.
     """
 
     def brokers(self) -> Sequence[Broker]:
-        """All brokers, fresh, by id."""
+        """Return all brokers by id."""
         ...
 
     def quorum(self) -> MetadataQuorum:
-        """Who decides about topics, leaders and brokers, and how far each of them is, asked now.
+        """Return the voters that decide about topics, leaders and brokers, and the metadata version of each.
 
         Raises:
-            KafkaStorageError: no root in reach says who votes.
+            KafkaStorageError: no reachable root knows the voters.
         """
         ...
 
     def recover(
         self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
     ) -> Recovery:
-        """Have other voters take over from roots that are lost for good, and take these out of all chains.
+        """Replace voters on permanently lost roots by others, and remove the lost roots from all replica sets.
 
-        Never to be run where they may come back by themselves: see `kafkalike recover --help`.
+        Never run this if a lost root may return by itself: see `kafkalike recover --help`.
 
         Args:
-            source: a root that is left; None: whichever is.
-            voters: ids of brokers that are to vote, one, three or five; None: as many of those left as voted before.
-            dry_run: only say what would be done, and what is lost.
+            source: the remaining root to recover from; None takes any.
+            voters: ids of one, three or five new voters; None takes as many remaining brokers as voted before.
+            dry_run: only report the steps and the losses.
 
         Returns:
-            What was done; nothing where all voters answer, and no others are wanted.
+            The changes; empty if all voters answer and no others were requested.
 
         Raises:
-            KafkaConfigurationError: the source is no root of the cluster, or these brokers cannot vote.
-            KafkaStorageError: a root that is left gives no answer any more; it is to be run again.
+            KafkaConfigurationError: the source is not a root of the cluster, or these brokers cannot vote.
+            KafkaStorageError: a remaining root stopped answering; run `recover` again.
         """
         ...
 
     def alive(self, broker: int) -> bool:
-        """Whether the broker's root answers, asked now."""
+        """True if the broker's root answers."""
         ...
 
     def replicas(self, topic: str, *, ends: bool = False) -> Replicas:
-        """Replicas of a topic, fresh; a control table's name (`__consumer_offsets`) will do.
+        """Return the replicas of a topic or control table (`__consumer_offsets`).
 
         Args:
             topic: its name.
-            ends: whether to ask each root how far its replica is.
+            ends: whether to ask each root for its replica's version.
 
         Raises:
-            UnknownTopicOrPartitionError: no such topic.
+            UnknownTopicOrPartitionError: the topic does not exist.
         """
         ...
 
     def tables(self) -> Sequence[str]:
-        """Names of the topics and control tables that have replicas, fresh, sorted."""
+        """Return the names of the topics and control tables that have replicas, sorted."""
         ...
 
     def elect_leader(self, topic: str, kind: Literal["preferred", "unclean"] = "preferred") -> Replicas:
-        """Let the preferred replica lead; or, where nobody in sync answers, the one with the longest log.
+        """Elect the preferred replica, or (`unclean`) the replica with the longest log if no in-sync replica answers.
 
         Raises:
-            ElectionNotNeededError: it leads already; or somebody in sync answers.
-            PreferredLeaderNotAvailableError: it is not in sync.
+            ElectionNotNeededError: the preferred replica leads already, or an in-sync replica answers.
+            PreferredLeaderNotAvailableError: the preferred replica is not in sync.
             EligibleLeadersNotAvailableError: no replica answers.
         """
         ...
 
     def reassign(self, topic: str, assigned: Sequence[int] | None) -> Replicas:
-        """Say which brokers shall have replicas of a topic, the preferred leader first; `replicate` carries it out.
+        """Assign a topic's replicas to brokers, the preferred leader first; `replicate` carries it out.
 
         Args:
             topic: its name.
-            assigned: broker ids; None takes a move that is not finished back: those in sync stay.
+            assigned: broker ids; None cancels an unfinished reassignment, and the in-sync replicas stay.
 
         Raises:
-            InvalidReplicationAssignmentError: no, unknown, doubled or draining brokers.
-            NoReassignmentInProgressError: there is none to be taken back.
+            InvalidReplicationAssignmentError: the list is empty, or has unknown, duplicate or draining brokers.
+            NoReassignmentInProgressError: no reassignment can be canceled.
         """
         ...
 
     def reassigning(self) -> Mapping[str, Replicas]:
-        """Topics of which a reassignment is under way: replicas that it has named are to come, or others to go."""
+        """Return the topics whose reassignment is in progress: replicas have yet to be added or removed."""
         ...
 
     def replicate(self, topics: Sequence[str] | None = None, *, timeout_ms: float | None = None) -> ReplicateReport:
-        """Bring replicas in sync: copy what they lack, let them in, take out what is not assigned, move leaders back.
+        """Bring replicas in sync: copy missing versions, add caught-up replicas, remove unassigned ones, move leaders.
 
         Args:
             topics: names; None takes all tables.
-            timeout_ms: begin nothing more after so long; None has no end.
+            timeout_ms: start nothing more after this time; None sets no limit.
         """
         ...
 
     def clear_former(self) -> int:
-        """Remove the data files that replicas have left where they are not assigned any more.
+        """Remove the data files of former replicas.
 
-        That is `kafkalike.replaced.file.delay.ms` after the replicas of their table were changed last. Such a replica
-        never comes back under its name, so that nobody takes what is left of it for whole.
+        That happens `kafkalike.replaced.file.delay.ms` after the last change of their table's replicas. A former
+        replica never rejoins under its name, so an incomplete one cannot be mistaken for a complete one.
 
         Returns:
-            How many replicas had some.
+            The number of replicas that had files.
 
         Raises:
-            KafkaStorageError, OSError: a root, or the controller, gave no answer; the next run goes on.
+            KafkaStorageError, OSError: a root or the controller did not answer; the next run continues.
         """
         ...
 
     def add_broker(self, uri: str, *, rack: str | None = None, id: int | None = None) -> Broker:  # noqa: A002 - Kafka's word
-        """Add a root.
+        """Add a root to the cluster.
 
         Raises:
-            KafkaConfigurationError: it is one already, is part of another cluster, or its kind is not supported.
-            KafkaConnectionError: it gives no answer.
+            KafkaConfigurationError: the root is a broker already, is part of another cluster, or has an unsupported
+                kind.
+            KafkaConnectionError: the root does not answer.
         """
         ...
 
     def drain(self, broker: int) -> Sequence[str]:
-        """Put no new replicas on a broker, and assign those that are there to others; `replicate` moves them.
+        """Put no new replicas on a broker, and reassign its replicas to other brokers; `replicate` moves them.
 
         Returns:
-            Tables that have a replica there still.
+            Tables that still have a replica there.
 
         Raises:
-            BrokerNotAvailableError, InvalidReplicationFactorError: no such broker; too few others for a table's factor.
+            BrokerNotAvailableError, InvalidReplicationFactorError: the broker does not exist, or too few others remain
+                for a table's factor.
         """
         ...
 
     def remove_broker(self, broker: int, *, lost: bool = False) -> None:
-        """Take a root out of the cluster; nothing on it is deleted.
+        """Remove a root from the cluster; its files stay.
 
         Args:
             broker: its id.
-            lost: also when tables have replicas there, in sync or not: it never comes back.
+            lost: the root never returns, so remove it even if tables have replicas there.
 
         Raises:
-            PolicyViolationError: tables have replicas there; or it is the only one in sync of a table; or a voter.
+            PolicyViolationError: tables have replicas there, the root has the only in-sync replica of a table, or it is
+                a voter.
         """
         ...
 
 
 class SingleBroker:
-    """One root: broker 1 has everything.
+    """The replication of a cluster of one root: broker 1 holds everything.
 
     Args:
-        root: what the cluster is called.
-        topics: all of its topics, fresh.
-        topic: one topic by its name; raises where there is none.
-        seq: number of the last row of the metadata, fresh.
-        add_root: gives the cluster another root; None where that is not possible.
+        root: the cluster's name.
+        topics: looks at the metadata and returns all topics.
+        topic: looks at the metadata and returns one topic by name; raises if it does not exist.
+        seq: looks at the metadata and returns the number of the last row.
+        add_root: adds a second root to the cluster; None if that is not possible.
     """
 
     def __init__(
@@ -187,11 +191,11 @@ class SingleBroker:
         self._add_root = add_root
 
     def brokers(self) -> Sequence[Broker]:
-        """The one there is."""
+        """Return the only broker."""
         return [Broker(id=ONLY_BROKER, uri=self._root)]
 
     def quorum(self) -> MetadataQuorum:
-        """It decides alone."""
+        """Return a quorum of one voter."""
         from kafkalike.model.replication.quorum_protocol import MetadataQuorum, QuorumMember
 
         version = self._seq()
@@ -203,7 +207,7 @@ class SingleBroker:
     def recover(
         self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
     ) -> Recovery:
-        """There is nothing to recover."""
+        """Report that nothing was lost."""
         from kafkalike.model.replication.quorum_protocol import Recovery
 
         del source, voters, dry_run
@@ -211,27 +215,27 @@ class SingleBroker:
         return Recovery(lost=(), voters=(ONLY_BROKER,), version=version, sure=True)
 
     def alive(self, broker: int) -> bool:
-        """Whether it is that one."""
+        """True for the only broker."""
         return broker == ONLY_BROKER
 
     def replicas(self, topic: str, *, ends: bool = False) -> Replicas:
-        """One."""
+        """Return the only replica, in sync."""
         del ends
         self._topic(topic)
         return Replicas(topic=topic, leader=ONLY_BROKER, epoch=0, replicas=(ONLY_BROKER,), isr=(ONLY_BROKER,))
 
     def tables(self) -> Sequence[str]:
-        """The topics."""
+        """Return the names of the topics."""
         return sorted(self._topics())
 
     def elect_leader(self, topic: str, kind: Literal["preferred", "unclean"] = "preferred") -> Replicas:
-        """Not needed."""
+        """Refuse an election, because the only broker leads."""
         del kind
         self._topic(topic)
         raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: broker {ONLY_BROKER} leads")
 
     def reassign(self, topic: str, assigned: Sequence[int] | None) -> Replicas:
-        """Only to where it is."""
+        """Refuse any assignment but the only broker."""
         if assigned is None:
             raise NoReassignmentInProgressError(f"No reassignment of topic {topic} is in progress")
         if list(assigned) != [ONLY_BROKER]:
@@ -239,31 +243,31 @@ class SingleBroker:
         return self.replicas(topic)
 
     def reassigning(self) -> Mapping[str, Replicas]:
-        """None."""
+        """Return no topics, because nothing can be reassigned."""
         return {}
 
     def replicate(self, topics: Sequence[str] | None = None, *, timeout_ms: float | None = None) -> ReplicateReport:
-        """Nothing is to be done."""
+        """Report that no replica changed."""
         del topics, timeout_ms
         return ReplicateReport(joined={}, left={}, led={}, failed=())
 
     def clear_former(self) -> int:
-        """There are none."""
+        """Return 0, because there cannot be former replicas."""
         return 0
 
     def add_broker(self, uri: str, *, rack: str | None = None, id: int | None = None) -> Broker:  # noqa: A002
-        """Make it a cluster of several roots."""
+        """Add a second root, which makes the cluster a replicated one."""
         if self._add_root is None:
             self._refuse()
         return self._add_root(uri, rack, id)
 
     def drain(self, broker: int) -> Sequence[str]:
-        """Refused."""
+        """Refuse, because the cluster has no other broker."""
         self._known(broker)
         self._refuse()
 
     def remove_broker(self, broker: int, *, lost: bool = False) -> None:
-        """Refused."""
+        """Refuse to remove the only broker."""
         del lost
         self._known(broker)
         self._refuse()
@@ -271,10 +275,10 @@ class SingleBroker:
     @staticmethod
     def _known(broker: int) -> None:
         if broker != ONLY_BROKER:
-            raise BrokerNotAvailableError(f"there is no broker {broker}")
+            raise BrokerNotAvailableError(f"broker {broker} does not exist; this cluster has broker {ONLY_BROKER} only")
 
     @staticmethod
     def _refuse() -> NoReturn:
         raise KafkaConfigurationError(
-            "this cluster has one root; name the root that it has, and add others to it with `kafkalike brokers add`"
+            "this cluster has one root; connect to that root, and add others to it with `kafkalike brokers add`"
         )

@@ -1,4 +1,4 @@
-"""Topic changes: topics created, changed and deleted by rows of the cluster's metadata, with their tables."""
+"""Topic changes: create, change and delete topics and their tables, by rows of the cluster's metadata."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PROTOCOL_TIMEOUT_MS: Final = 60_000
 
 
 class OutdatedError(Exception):
-    """The metadata have moved on since a change was planned: it is to be planned anew."""
+    """The metadata have changed since a change was planned, so the change must be planned again."""
 
 
 class TopicTables(Protocol):
@@ -66,26 +66,26 @@ class TopicTables(Protocol):
         """Choose the brokers for the table of a new topic; None in a cluster of one root.
 
         Raises:
-            InvalidReplicationFactorError, InvalidReplicationAssignmentError: it cannot be so.
+            InvalidReplicationFactorError, InvalidReplicationAssignmentError: the brokers cannot satisfy the request.
         """
         ...
 
     def create(self, name: TopicName, location: str, placed: ReplicatedTable | None, *, closed: bool) -> TopicId:
-        """Make an empty table, or take one that is there, and return its id.
+        """Create an empty table, or adopt an existing empty one, and return its id.
 
         Args:
             name: the topic.
             location: the table's folder.
             placed: see `place`.
-            closed: whether foreign writers are to refuse it.
+            closed: whether foreign writers must refuse to write to the table.
 
         Raises:
-            OutdatedError: `location` was chosen by metadata that do not hold any more.
+            OutdatedError: `location` was chosen by outdated metadata.
         """
         ...
 
     def discard(self, info: TopicInfo) -> None:
-        """Remove a table that was made for a topic that does not come to be, if nobody else can have taken it."""
+        """Remove the table of a topic that was not created, unless another creator can have adopted it."""
         ...
 
     def drop(self, info: TopicInfo, forget: Callable[[], None]) -> None:
@@ -99,30 +99,30 @@ class TopicTables(Protocol):
     def make_mirror(
         self, source: TopicInfo, location: str, first: bytes | None, placed: ReplicatedTable | None
     ) -> TopicId:
-        """Make the table of a mirror, or take one that is there, and return its id."""
+        """Create the table of a mirror, or adopt an existing one, and return its id."""
         ...
 
     def mirror_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
-        """Return the row that says where a mirror's table is; none in a cluster of one root."""
+        """Return the row that records where a mirror's table is; none in a cluster of one root."""
         ...
 
     def retry_elsewhere(self, create: Callable[[], TopicInfo], *, by_hand: bool = False) -> TopicInfo:
-        """Create a topic; where there are several roots, again without those that refused its table.
+        """Create a topic; in a cluster of several roots, retry without the roots that refused its table.
 
         Args:
-            create: creates it.
+            create: creates the topic.
             by_hand: whether the caller has chosen the brokers.
         """
         ...
 
 
 class TopicChanges:
-    """Creates, changes and deletes the topics of a cluster. Thread-safe.
+    """Creates, changes and deletes the topics of a cluster; `Cluster` documents the methods. Thread-safe.
 
     Args:
         metadata: the table of topics.
-        server: gives the cluster-wide defaults.
-        tables: makes and removes the tables of topics.
+        server: returns the cluster-wide defaults.
+        tables: creates and removes the tables of topics.
         store: the cluster's files.
         log: opens the log of a topic.
         clock: time of the rows.
@@ -156,7 +156,7 @@ class TopicChanges:
         assignments: Mapping[int, Sequence[int]] | None = None,
         begins: LogStartsMoved | None = None,
     ) -> TopicInfo:
-        """See `Cluster.create_topic`."""
+        """Create a topic with checked settings."""
         checked = check_topic_name(name)
         settings = TOPIC_PROPERTIES.check_all(configs)
         if num_partitions != -1:
@@ -164,7 +164,7 @@ class TopicChanges:
         made: list[TopicInfo] = []
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
-            # The defaults of this state: others may have changed them since this client looked.
+            # Read again for this state, because another client may have changed the defaults.
             server = self._server()
             total = server.num_partitions if num_partitions == -1 else num_partitions
             closed = server.is_closed(settings)
@@ -200,17 +200,17 @@ class TopicChanges:
         return self._tables.retry_elsewhere(lambda: self._landed(plan, made), by_hand=bool(assignments))
 
     def _landed(self, plan: Callable[[ClusterState], Sequence[MetadataRow]], made: list[TopicInfo]) -> TopicInfo:
-        """Carry out a plan that makes a topic with its table, and remove the tables of those tries that did not land.
+        """Carry out a plan that creates a topic with its table, and remove the tables of failed tries.
 
         Args:
-            plan: makes the rows, and adds the topic that it has made a table for to `made`.
-            made: gets the topics of all tries; those of an earlier call go.
+            plan: makes the rows, and adds the topic whose table it has created to `made`.
+            made: gets the topics of all tries; topics of an earlier call are cleared.
 
         Returns:
-            The topic of the try that landed.
+            The topic of the try that was committed.
 
         Raises:
-            TopicAlreadyExistsError: somebody else has made the topic.
+            TopicAlreadyExistsError: another client has created the topic.
         """
         made.clear()
         while True:
@@ -225,13 +225,13 @@ class TopicChanges:
             return made[-1]
 
     def _discard(self, made: Sequence[TopicInfo]) -> None:
-        """Remove tables of plans that surely did not land; those of calls that failed, maintenance removes."""
+        """Remove tables of plans that were surely not committed; maintenance removes the tables of failed calls."""
         for info in made:
             if info.topic_id:
                 self._tables.discard(info)
 
     def delete_topic(self, name: str) -> None:
-        """See `Cluster.delete_topic`."""
+        """Delete a topic and its table."""
         info = self._metadata.refresh().require(check_topic_name(name))
         if self._server().get("delete.topic.enable") != "true":
             raise PolicyViolationError(f"topic {name!r} may not be deleted: delete.topic.enable=false")
@@ -245,7 +245,7 @@ class TopicChanges:
         self._tables.drop(info, lambda: self._metadata.transact(plan))
 
     def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> TopicInfo:
-        """See `Cluster.add_partitions`."""
+        """Raise the topic's partition count."""
 
         def change(info: TopicInfo) -> TopicInfo:
             check_partition_count(total)
@@ -260,7 +260,7 @@ class TopicChanges:
     def edit_configs(
         self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
     ) -> TopicInfo:
-        """See `Cluster.edit_configs`."""
+        """Replace the topic's settings, and close or open its table to foreign writers."""
         before: list[TopicInfo] = []
 
         def change(info: TopicInfo) -> TopicInfo:
@@ -268,7 +268,7 @@ class TopicChanges:
             return replace(info, configs=TOPIC_PROPERTIES.check_all(edit(info.configs)))
 
         after = self._change(name, "configs changed", change, validate_only=validate_only)
-        # Also where it was so before: the call that changed it may have been cut off.
+        # Also if the setting is unchanged, because the call that changed it may have been interrupted.
         if not validate_only and any(FOREIGN_WRITES in info.configs for info in (*before, after)):
             self._log(after.name).apply_foreign_writes(Deadline(self._clock, PROTOCOL_TIMEOUT_MS))
         return after
@@ -300,7 +300,7 @@ class TopicChanges:
         *,
         log: TopicLog | None = None,
     ) -> TopicInfo:
-        """See `Cluster.move_log_start`."""
+        """Record later log starts."""
         opened = self._log(name) if log is None else log
         opened.refresh()
 
@@ -326,7 +326,7 @@ class TopicChanges:
         return self._metadata.state.require(name)
 
     def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
-        """See `Cluster.create_mirror`."""
+        """Create a read-only copy of another cluster's topic."""
         made: list[TopicInfo] = []
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
@@ -338,7 +338,7 @@ class TopicChanges:
             placed = self._tables.place_mirror(state, location)
             table_id = self._tables.make_mirror(source, location, first, placed)
             if table_id != source.table_id:
-                raise TopicAlreadyExistsError(f"topic {source.name!r} is being created by somebody else")
+                raise TopicAlreadyExistsError(f"topic {source.name!r} is being created by another client")
             topic_id, origin_id = ids_of_mirror(table_id, used_before=used_before)
             info = replace(
                 source, topic_id=topic_id, origin_id=origin_id, location=location, log_starts={}, mirror=mirrored
@@ -353,21 +353,21 @@ class TopicChanges:
         return self._tables.retry_elsewhere(lambda: self._landed(plan, made))
 
     def _check_gone(self, source: TopicInfo, state: ClusterState) -> None:
-        """Refuse an id that was deleted here as long as its files are there: nobody could tell the two apart."""
+        """Refuse a deleted id while its files exist, because the two tables could not be told apart."""
         last = state.gone.get(source.name)
         if last is None or last.table_id != source.table_id or self._store.coordination.reach == "machine":
             return
         if LogFiles.listed(self._store.at(last.location)).commits:
             raise MirrorError(
-                f"topic {source.name!r} was deleted here, and its files are still there: run `kafkalike maintain` "
-                "until they are gone, then mirror it"
+                f"topic {source.name!r} was deleted here, and its files still exist: run `kafkalike maintain` "
+                "until it has removed them, then mirror the topic"
             )
 
 
 def ids_of_mirror(table_id: TopicId, *, used_before: bool) -> tuple[TopicId, TopicId | None]:
-    """The id of a mirror, and that of its table where it is another one.
+    """Return the id of a mirror, and the id of its table if that differs.
 
-    Where the name was used before, transactions and committed offsets of a deleted topic may name the table's id: they
-    must not count for this one.
+    If the name was used before, transactions and committed offsets of a deleted topic may name the table's id. They
+    must not apply to the mirror, so it gets a new id.
     """
     return (TopicId(str(uuid.uuid4())), table_id) if used_before else (table_id, None)

@@ -1,9 +1,10 @@
-"""Topic folders: where the tables of topics lie, and which folders a killed creation or deletion has left.
+"""Topic folders: where the tables of topics lie, which leftover folders are dead, and where a root may not lie.
 
-A folder belongs to one life of one topic. The first topic of a name has the folder of that name; each later one has a
-new folder with a random part, so a late writer of a deleted topic never meets the table of the next one. A folder is
-judged by facts that can never change back: a name that was used stays used, an id that is dead stays dead, and nobody
-makes the first folder of a used name, or a random one, a second time.
+A folder belongs to one life of one topic. The first topic of a name has the folder of that name. Each later one has a
+new folder with a random part, so a late writer of a deleted topic never meets the table of the next one.
+
+A folder is judged by facts that can never change back: a used name stays used, a dead id stays dead, and nobody creates
+the first folder of a used name, or a folder with a random part, a second time.
 
 A root may not lie in a Delta table or in another cluster's root (`check_not_enclosed`).
 """
@@ -39,23 +40,23 @@ if TYPE_CHECKING:
 UUID_LENGTH: Final = 36
 
 VERSION_FILE: Final = re.compile(r"\d{20}\.(json|.*parquet)|_last_checkpoint")
-"""A file of a table version: where there is one, there is a table."""
+"""Name of a file of a table version: its presence proves that a table exists."""
 
 
 def location_of(name: TopicName, *, used_before: bool) -> str:
-    """Folder, relative to the root, for the table of a new topic. A long name is cut: see `LONGEST_NAME`."""
+    """Return the folder for the table of a new topic, relative to the root. A long name is cut: see `LONGEST_NAME`."""
     if used_before or len(name) > LONGEST_NAME:
         return f"{name[:LONGEST_NAME]}~{uuid.uuid4().hex}"
     return name
 
 
 def is_later_life(location: str) -> bool:
-    """Whether a folder was made for one topic alone, which nobody else could make there."""
+    """True if a folder was made for one topic alone, so that no other client could have created it."""
     return LATER_LIFE.fullmatch(location) is not None
 
 
 def topic_table(files: Storage) -> LogSnapshot | None:
-    """The table at a place, when it can be read and has the columns of a topic."""
+    """Return the table at a place if it can be read and has the columns of a topic."""
     try:
         found = load_snapshot(files)
         schema = json.loads(found.metadata()["schemaString"])
@@ -65,29 +66,29 @@ def topic_table(files: Storage) -> LogSnapshot | None:
 
 
 def topic_id_of(folder: str) -> str:
-    """The id of the topic whose table was put aside into a folder of `__deleted`."""
+    """Return the id of the topic whose table was moved into a folder of `__deleted`."""
     return folder[:UUID_LENGTH]
 
 
 def check_first(name: TopicName, folder: Path, files: Storage) -> None:
-    """Refuse a place for the first topic of a name that holds anything but what a killed creation leaves.
+    """Refuse a place for the first topic of a name unless it is free or holds the rest of a killed creation.
 
-    That is an empty folder or an empty table of ours. Anything else is somebody's data.
+    Such a rest is an empty folder, or an empty table of kafkalike. Anything else is data of another program.
 
     Args:
         name: the topic.
         folder: the place.
-        files: the same as a store.
+        files: the same place as a store.
 
     Raises:
-        KafkaStorageError: the folder holds something else.
+        KafkaStorageError: the folder holds other data.
     """
     if _holds_nothing(folder):
         return
-    # Looked for after a file was seen: another creator of the topic made that file in one step with its table.
+    # Read after a file was seen, because another creator of the topic makes that file in one step with its table.
     table = topic_table(files)
     if table is not None and table.newest == 0:
-        # A creation that was killed, or is under way: the table is as good as a new one.
+        # A creation that was killed or is in progress has left an empty table, which serves as a new one.
         return
     what = "that kafkalike did not make" if table is None else "with records of a topic the metadata do not know"
     raise KafkaStorageError(
@@ -96,10 +97,10 @@ def check_first(name: TopicName, folder: Path, files: Storage) -> None:
 
 
 def refuse_link(name: TopicName, folder: Path, root: Path) -> None:
-    """Refuse a symbolic link in the place of a new topic when it leads out of the root.
+    """Refuse a symbolic link in the place of a new topic if it leads out of the root.
 
     Raises:
-        KafkaStorageError: it does.
+        KafkaStorageError: the link leads out of the root.
     """
     if folder.is_symlink() and not folder.resolve().is_relative_to(root.resolve()):
         raise KafkaStorageError(
@@ -109,12 +110,10 @@ def refuse_link(name: TopicName, folder: Path, root: Path) -> None:
 
 
 def put_aside(folder: Path, root: Path, topic_id: str) -> Path:
-    """Rename the folder of a dead table, which is quick however much is in it.
-
-    Caller: whoever knows that the id is dead.
+    """Rename the folder of a dead table, which is quick for any size. The caller has made sure that the id is dead.
 
     Returns:
-        Where it is now: where it was, if it cannot be renamed.
+        The new path, or the old one if the folder cannot be renamed.
     """
     aside = Path(root, DELETED, f"{topic_id}~{uuid.uuid4().hex}")
     with contextlib.suppress(OSError):
@@ -124,12 +123,12 @@ def put_aside(folder: Path, root: Path, topic_id: str) -> Path:
 
 
 def remove_folder(folder: Path, root: Path, topic_id: str) -> None:
-    """Remove the folder of a dead table; what cannot be removed now, maintenance removes. Caller: as `put_aside`."""
+    """Remove the folder of a dead table; maintenance removes the rest. The caller has made sure that the id is dead."""
     shutil.rmtree(put_aside(folder, root, topic_id), ignore_errors=True)
 
 
 def dead_folders(root: Storage, state: ClusterState, now_ms: int) -> Iterator[tuple[Path, str, bool]]:
-    """Folders of tables that no topic has: of killed deletions, and of creations that were killed or too late.
+    """Yield folders of tables that belong to no topic, left by killed deletions, or by killed or late creations.
 
     Args:
         root: the cluster's files, on a local disk.
@@ -137,8 +136,8 @@ def dead_folders(root: Storage, state: ClusterState, now_ms: int) -> Iterator[tu
         now_ms: the time, ms.
 
     Yields:
-        The folder, its table's id, and whether it may be given to a topic still: then the metadata must be fenced, and
-        looked at again, before it is removed.
+        The folder, its table's id, and whether a creator may still give it to a topic. If so, fence the metadata and
+        read them again before removing the folder.
     """
     for name in root.folders():
         if not may_be_dead(state, name):
@@ -156,7 +155,7 @@ def dead_folders(root: Storage, state: ClusterState, now_ms: int) -> Iterator[tu
 
 
 def _changed_ms(folder: Path) -> float:
-    """When a folder was changed, ms; infinite for one that is gone."""
+    """Return the time of a folder's last change, ms; infinity if the folder has disappeared."""
     try:
         return folder.stat().st_mtime * 1000
     except FileNotFoundError:
@@ -164,59 +163,59 @@ def _changed_ms(folder: Path) -> float:
 
 
 def _holds_nothing(folder: Path) -> bool:
-    """Whether a folder is gone, or empty but for what a killed creation leaves: a log without a version, half files."""
+    """True if a folder is missing or holds only the rest of a killed creation, such as a log without a version."""
     log = str(folder / "_delta_log")
-    # Other processes may take folders away meanwhile; walk passes over those.
+    # `os.walk` skips folders that other processes remove meanwhile.
     files = [(above, name) for above, _, names in os.walk(folder) for name in names]
     return all(above == log and not VERSION_FILE.fullmatch(name) for above, name in files)
 
 
 LATER_LIFE: Final = re.compile(r"(?P<name>[^~]+)~[0-9a-f]{32}")
-"""The folder of a topic whose name was used before; `~` cannot be part of a topic's name."""
+"""Folder name of a topic whose name was used before; `~` cannot be part of a topic's name."""
 
 LONGEST_NAME: Final = 200
-"""Characters of a topic's name that its folder's name takes. File systems allow 255 bytes; the random part of a later
-life takes 33 of them, and the life of a replica up to 20."""
+"""Characters of a topic's name in its folder's name. File systems allow 255 bytes; the random part of a later life
+takes 33, and the life of a replica up to 20."""
 
 UNDER_WAY_MS: Final = 86_400_000
-"""How long, ms, what no topic has may be what somebody is about to give to one."""
+"""How long, ms, a creator may still give a folder without a topic to one."""
 
 
 class Fate(Enum):
-    """What may be done about a folder."""
+    """Verdict on a folder."""
 
     STAYS = auto()
     GOES = auto()
     GOES_AFTER_FENCE = auto()
-    """A creator who was stopped may have it in hand: the metadata are fenced first, and looked at again."""
+    """A stopped creator may still use the folder, so fence the metadata and read them again before removing it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What lies in a folder right below the root."""
+    """Content of a folder right below the root."""
 
     folder: str
     table_id: str | None
-    """Id of the table; "" where no file of a table's log is, None where there are some and no table can be read."""
+    """Id of the table; "" if the folder has no file of a table's log, None if it has some and no table can be read."""
     is_new: bool = False
-    """The table has its first version only, which holds no record."""
+    """True if the table has only its first version, which holds no record."""
     age_ms: float
-    """Since anything there was changed, ms, by the storage's clock."""
+    """Time since the last change of any file there, ms, by the storage's clock."""
 
 
 def live_topic(state: ClusterState, table_id: str) -> TopicInfo | None:
-    """The topic whose table has that id, if there is one."""
+    """Return the topic whose table has that id; None if no topic has it."""
     return next((info for info in state.topics.values() if info.table_id == table_id), None)
 
 
 def may_be_dead(state: ClusterState, folder: str) -> bool:
-    """Whether a folder is worth a look: it has the name of one for a topic, and no topic has it."""
+    """True if a folder has a topic's folder name, and no topic lies in it."""
     used = any(state.was_used(name) for name in _names_of(state, folder))
     return used and all(info.location != folder for info in state.topics.values())
 
 
 def _names_of(state: ClusterState, folder: str) -> list[str]:
-    """Names of topics whose table may lie in a folder: several where long ones begin alike."""
+    """Return the names of topics whose table may lie in a folder: several if long names share a beginning."""
     later = LATER_LIFE.fullmatch(folder)
     if later is None:
         return [folder]
@@ -227,17 +226,17 @@ def _names_of(state: ClusterState, folder: str) -> list[str]:
 
 
 def fate_of(state: ClusterState, found: Found, deleted: Mapping[str, str]) -> Fate:
-    """What may be done about a folder.
+    """Decide about a folder.
 
     Args:
-        state: the metadata, which are not older than the look into the folder.
-        found: what lies there.
-        deleted: folders by the ids of tables whose topics somebody was about to delete; these may live all the same.
+        state: the metadata, read no earlier than the folder.
+        found: the folder's content.
+        deleted: folders by the ids of tables whose deletion was announced; such a topic may still exist.
     """
     if not may_be_dead(state, found.folder):
         return Fate.STAYS
     if found.table_id and live_topic(state, found.table_id):
-        # A topic that was deleted, and has come back as a mirror of its former copy, has another folder now.
+        # A topic that was deleted and recreated as a mirror of its former copy has another folder.
         return Fate.GOES if deleted.get(found.table_id) == found.folder else Fate.STAYS
     later = LATER_LIFE.fullmatch(found.folder)
     dead = {topic_id: folder for topic_id, folder in deleted.items() if live_topic(state, topic_id) is None}
@@ -249,28 +248,28 @@ def fate_of(state: ClusterState, found: Found, deleted: Mapping[str, str]) -> Fa
         if found.table_id in dead or (found.is_new and not later):
             return Fate.GOES
         return Fate.GOES_AFTER_FENCE if found.is_new and old else Fate.STAYS
-    # What late writers have left after the table was removed: files that no commit names, a commit without those below.
+    # Late writers may leave files after the table was removed: unnamed data files, or a commit without earlier ones.
     known = found.table_id is not None or found.folder in dead.values()
     return Fate.GOES if known and old else Fate.STAYS
 
 
 class EnclosingPlaces(NamedTuple):
-    """What a root would lie in."""
+    """Places that enclose a root."""
 
     table: str | None
-    """The Delta table that it is, or that it lies in; the innermost one."""
+    """Innermost Delta table that the root is, or lies in."""
     cluster: str | None
-    """The root of a cluster that it lies in; the innermost one."""
+    """Innermost cluster root that the root lies in."""
 
 
 def check_not_enclosed(store: Storage) -> None:
     """Refuse a root that is a Delta table, or lies in one, or in the root of another cluster.
 
     Args:
-        store: the root, which is none yet.
+        store: the intended root, which does not hold a cluster yet.
 
     Raises:
-        KafkaConfigurationError: it does. Places above the root that give no answer do not count.
+        KafkaConfigurationError: the root is or lies in such a place. Parent places that do not answer are skipped.
     """
     found = _enclosing(store)
     if found.table is None and found.cluster is None:
@@ -288,7 +287,7 @@ def _enclosing(store: Storage) -> EnclosingPlaces:
         return _in_folders(store.uri)
     if not store.scheduler.is_remote:
         return EnclosingPlaces(None, None)
-    # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
+    # Imported late because obstore takes 0.1 s and starts threads that do not survive a fork.
     from kafkalike.storage.objects import ObjectStorage
 
     return _in_objects(store) if isinstance(store, ObjectStorage) else EnclosingPlaces(None, None)
@@ -306,12 +305,12 @@ def _in_folders(uri: str) -> EnclosingPlaces:
 
 
 def _is_root(place: str) -> bool:
-    # A root that was added may have its sign alone.
+    # An added root may hold only its `BROKERS` file.
     return os.path.isdir(f"{place}/{CLUSTER_METADATA}") or os.path.isfile(f"{place}/{BROKERS}")  # noqa: PTH112, PTH113
 
 
 def _folders_above(uri: str) -> Iterator[str]:
-    """A folder and those above it, by its name and, where links lead there, by where it is."""
+    """Yield a folder and its parents, by name and, if links lead elsewhere, by real path."""
     real = os.path.realpath(uri)
     # In `a/../b` the folder `a` is not above `b`.
     for path in dict.fromkeys((real if ".." in Path(uri).parts else uri, real)):
@@ -321,7 +320,7 @@ def _folders_above(uri: str) -> Iterator[str]:
 def _in_objects(store: ObjectStorage) -> EnclosingPlaces:
     table = cluster = None
     for place in itertools.chain((store,), store.above()):
-        # Who may not list a place above may still use the root.
+        # A client may use a root without permission to list the places above it.
         with contextlib.suppress(OSError):
             if table is None and place.holds(TABLE_LOG):
                 table = place.uri

@@ -22,38 +22,37 @@ if TYPE_CHECKING:
 
 
 COPY_APP: Final = "kafkalike.copy/"
-"""Applications of this name, followed by a topic's id, have as their version the table version that was copied into it:
-so who forgets a key is told of the copies."""
+"""Applications of this name, followed by a topic's id, have as their version the table version that was copied into
+that topic. So `forget` can report copies of a topic."""
 
 ORIGIN_APP: Final = "kafkalike.copied-from/"
-"""The other way, in the copy's table: the topic that it was made from, and all that this one was made from. A copy of
-a copy is noted in all of these, so that it is found when what lies between was deleted."""
+"""The reverse, in the copy's table: the topic that it was made from, and all of that topic's own origins. So a copy of
+a copy is found even after the topic between them was deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relatives:
-    """Topics that have, or had, files in common with others; names, sorted, of those that exist."""
+    """Names, sorted, of existing topics that share, or have shared, files with others."""
 
     copies: tuple[str, ...]
-    """Those that were forked or restored from them, and from those."""
+    """Topics that were forked or restored from them, directly or through others."""
     origins: tuple[str, ...]
-    """Those that they come from, and all others that come from there."""
+    """Topics that they were made from, and all other topics made from those."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Both."""
+        """Names of copies and origins."""
         return (*self.copies, *self.origins)
 
 
 def relatives_of(cluster: Cluster, topic_ids: Collection[str]) -> Relatives:
-    """What was made from some topics, and what these were made from, looked up anew.
+    """Look up the topics that were made from some topics, and the topics that these were made from.
 
-    Where one that others were made from is gone, the table of each topic of the cluster is opened, as only the copies
-    tell of it.
+    If an origin was deleted, the table of every topic of the cluster is opened, because only the copies record it.
 
     Args:
-        cluster: where they are.
-        topic_ids: the topics, whether they exist still or not.
+        cluster: the topics' cluster.
+        topic_ids: ids of the topics, existing or deleted.
     """
     known = {str(info.table_id): info for info in cluster.topics().values()}
     wanted = set(topic_ids)
@@ -66,28 +65,28 @@ def relatives_of(cluster: Cluster, topic_ids: Collection[str]) -> Relatives:
 
 
 def _made_from(cluster: Cluster, topic_ids: Collection[str], there: Collection[str]) -> set[str]:
-    """Names of the topics that were made from some, `there` being those of them that exist."""
+    """Return the names of the topics made from some; `there` has the names of the existing ones among them."""
     logs = [cluster.log(name) for name in sorted(there)]
     gone = set(topic_ids) - {str(log.info.table_id) for log in logs}
     return {*copies_of(cluster, logs), *(made_from(cluster, gone) if gone else ())}
 
 
 def origins_of(cluster: Cluster, log: TopicLog) -> list[TopicInfo]:
-    """The topics that exist of those that one was made from, as of its log's last refresh; mirrors are none."""
+    """Return the existing topics that one was made from, mirrors excluded, as of its log's last refresh."""
     ids = set(origin_ids(log))
     return [info for info in cluster.topics().values() if info.table_id in ids and info.mirror is None]
 
 
 def origin_ids(log: TopicLog) -> list[str]:
-    """Ids of the topics that one was made from, whether they exist still or not."""
+    """Return the ids of the topics that one was made from, existing or deleted."""
     return [app.removeprefix(ORIGIN_APP) for app in log.apps(ORIGIN_APP)]
 
 
 def copies_of(cluster: Cluster, logs: Collection[TopicLog]) -> list[str]:
-    """Names of the topics that were forked or restored from some, and from those, as far as they exist; looked up anew.
+    """Look up the existing topics that were forked or restored from some, directly or through others; names, sorted.
 
     Args:
-        cluster: where they are.
+        cluster: the topics' cluster.
         logs: the topics.
     """
     by_id = {str(info.table_id): name for name, info in cluster.topics().items()}
@@ -105,24 +104,24 @@ def copies_of(cluster: Cluster, logs: Collection[TopicLog]) -> list[str]:
 
 
 def made_from(cluster: Cluster, topic_ids: Collection[str]) -> list[str]:
-    """Names of the topics that were made from topics which are gone; each topic's table is opened for it."""
+    """Return the names of the topics made from deleted topics; opens each topic's table."""
     wanted = set(topic_ids)
     return [name for name in sorted(cluster.topics()) if wanted.intersection(origin_ids(cluster.log(name)))]
 
 
 def cut_at(cluster: Cluster, infos: Iterable[TopicInfo], time_ms: int) -> Cut:
-    """Several topics as of a time, and as much later as transactions needed that had reached one of them by then.
+    """Return several topics as of a time, or later if a transaction had reached only some of them by then.
 
     Args:
-        cluster: where they are.
+        cluster: the topics' cluster.
         infos: the topics; every decided transaction is in all of them.
-        time_ms: the time, by the clocks of those who wrote.
+        time_ms: the time, by the writers' clocks.
 
     Returns:
-        Their versions; the groups' table has no such history, so its version is 0.
+        Their versions. The groups' table keeps no such history, so its version is 0.
 
     Raises:
-        IllegalArgumentError: a topic's log does not reach back so far, or the topic is younger.
+        IllegalArgumentError: a topic's log does not reach back to that time, or the topic is younger.
         KafkaStorageError, LogCorruptError: a log cannot be read.
     """
     states: dict[tuple[str, int], TableState] = {}
@@ -148,10 +147,10 @@ def cut_at(cluster: Cluster, infos: Iterable[TopicInfo], time_ms: int) -> Cut:
 
 
 def ends_at(cluster: Cluster, info: TopicInfo, version: int) -> Mapping[int, int]:
-    """Log ends of a topic as of a version of its table, by partition that has any record or had one.
+    """Return a topic's log ends as of a table version, for each partition that has or had a record.
 
     Raises:
-        KafkaStorageError, LogCorruptError: the log cannot be read, or does not reach back so far.
+        KafkaStorageError, LogCorruptError: the log cannot be read, or does not reach back to that version.
     """
     files = cluster.files_of(info)
     with storage_errors(files.uri):
@@ -159,7 +158,7 @@ def ends_at(cluster: Cluster, info: TopicInfo, version: int) -> Mapping[int, int
 
 
 def _walked_back(topic: str, files: Storage, time_ms: int) -> tuple[int, list[tuple[int, int]]]:
-    """The newest version that is not younger than a time, and the later ones that brought in decisions."""
+    """Return the newest version that is not younger than a time, and the later versions that applied decisions."""
     later: list[tuple[int, int]] = []
     oldest = time_ms
     with storage_errors(files.uri):
@@ -168,19 +167,19 @@ def _walked_back(topic: str, files: Storage, time_ms: int) -> tuple[int, list[tu
             try:
                 commit = parse_commit(version, files.read(log_name(version)), files.uri)
             except FileNotFoundError:
-                # The log's own retention took it meanwhile.
+                # Retention of the table's log has removed it meanwhile.
                 break
             if commit.timestamp_ms <= time_ms:
                 return version, later
             oldest = commit.timestamp_ms
             if APPLIED in commit.txns:
                 later.append((version, commit.txns[APPLIED]))
-    why = "its table was made" if known[:1] == [0] else "what its table's log remembers begins"
+    why = "its table was made" if known[:1] == [0] else "the history that its table's log keeps begins"
     raise IllegalArgumentError(f"topic {topic!r} cannot be seen as of {utc_text(time_ms)}: {why} at {utc_text(oldest)}")
 
 
 def _ends(state: TableState) -> Mapping[int, int]:
-    """Log ends of a version, by partition that has any record or had one."""
+    """Return the log ends of a version, for each partition that has or had a record."""
     recorded = {int(app.removeprefix(END_APP)) for app in state.txns if app.startswith(END_APP)}
     partitions = recorded | {segment.partition for segment in state.index}
     return {p: state.end(p) for p in sorted(partitions)}

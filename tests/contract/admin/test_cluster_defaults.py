@@ -95,7 +95,7 @@ def test_nothing_is_deleted_by_defaults_that_nobody_recorded_while_a_root_is_awa
     away = roots[0].rename(roots[0].with_name("away"))
     later = ManualClock(SYSTEM_CLOCK.now_ms() / 1000 + YEAR_SECONDS)
 
-    with pytest.raises(KafkaStorageError, match=r"may be in a server\.properties of .*/1, which gives no answer"):
+    with pytest.raises(KafkaStorageError, match=r"may be in a server\.properties of .*/1, which does not answer"):
         maintain(connect(named), clock=later)
     with pytest.raises(KafkaStorageError, match="not recorded yet"):
         connect(named).log("t").append(batch((0, "v1")))
@@ -431,8 +431,8 @@ def test_open_client_creates_a_topic_by_the_defaults_of_the_moment(open_log_clus
     ("configs", "message"),
     [
         pytest.param({"log.retention.ms": "soon"}, "whole number", id="value"),
-        pytest.param({"broker.rack": "a"}, "belongs to one root", id="setting of one root"),
-        pytest.param({"controller.quorum.voters": "1"}, "belongs to one root", id="setting of the founding"),
+        pytest.param({"broker.rack": "a"}, "applies to one root", id="setting of one root"),
+        pytest.param({"controller.quorum.voters": "1"}, "applies to one root", id="setting of the founding"),
     ],
 )
 def test_a_default_that_cannot_be_is_refused(log_cluster: Cluster, configs: dict[str, str], message: str) -> None:
