@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from benchmarks.data import bench_session
 from benchmarks.harness import Report, percentile
 from kafkalike import KafkaConsumer, TopicPartition
-from kafkalike.log.cluster.cluster import open_cluster
+from kafkalike.connect import open_cluster
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import write
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Figure, Report, percentile, ratio, rounds
+from kafkalike.connect import open_cluster
 from kafkalike.delta.actions import Add
-from kafkalike.log.cluster.cluster import Cluster, open_cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.batch_payload import iso_time
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.maintenance_commit import MaintenanceCommit, publish

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from kafkalike import TopicPartition
 from kafkalike.cli.jobs.job import run
-from kafkalike.log.cluster.cluster import Cluster, open_cluster
+from kafkalike.connect import open_cluster
+from kafkalike.log.cluster.cluster import Cluster
 from tests.e2e.test_jobs import module
 from tests.tools.letters import lettered
 from tests.tools.records import fill

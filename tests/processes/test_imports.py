@@ -88,7 +88,7 @@ def test_a_process_that_reads_does_not_import_pandas(root: str) -> None:
     code = """
 import sys
 from kafkalike import KafkaConsumer, KafkaProducer, find_records
-from kafkalike.log.cluster.cluster import open_cluster
+from kafkalike.connect import open_cluster
 from kafkalike.spark.format.input_partitions import FIELDS, plan_range, read_range
 with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("orders", b"v", key=b"k").get(60)

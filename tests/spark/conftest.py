@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkalike.log.cluster.cluster import Cluster, open_cluster
+from kafkalike.connect import open_cluster
+from kafkalike.log.cluster.cluster import Cluster
 from tests.tools.lines import Lines
 from tests.tools.shim import faultshim
 

@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, TopicPartition
+from kafkalike.connect import open_cluster
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidGroupIdError,
     InvalidTopicError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.cluster.cluster import Cluster, open_cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.spark import (
     CheckpointProgress,

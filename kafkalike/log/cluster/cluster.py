@@ -22,7 +22,6 @@ from kafkalike.delta.layout import (
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.errors import (
-    KafkaConfigurationError,
     KafkaConnectionError,
     KafkaError,
     KafkaStorageError,
@@ -36,16 +35,13 @@ from kafkalike.log.cluster.topic_changes import TopicChanges, TopicTables
 from kafkalike.log.cluster.topic_folders import check_not_enclosed, location_of
 from kafkalike.model.brokers import ONLY_BROKER
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.cluster_state import ClusterState, LogStartsMoved
-from kafkalike.model.config.storage_options import StorageOptions
+from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
 from kafkalike.model.groups.roster import Leases
 from kafkalike.model.mirror import Mirrored
 from kafkalike.model.names import TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
-from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import Storage
-from kafkalike.storage.root_uri import normalise_root
 
 if TYPE_CHECKING:
     # Imported where they are used, because many programs only read the metadata of a local root.
@@ -604,31 +600,3 @@ def is_root(folder: str | Path) -> bool:
 def spark_uri(uri: str) -> str:
     """Return a URI with Spark's scheme for it: `s3a` for S3."""
     return f"s3a{uri[2:]}" if uri.startswith("s3:") else uri
-
-
-def open_cluster(
-    root: str, storage_options: StorageOptions | None = None, *, add_root: AddRoot | None = None
-) -> Cluster:
-    """Open the cluster at a path or URI. Nothing is created before the first write.
-
-    Args:
-        root: a path or URI.
-        storage_options: options of an object store; environment variables supply the rest.
-        add_root: see `Cluster`.
-
-    Raises:
-        KafkaConfigurationError, UnsafeStorageError: see `normalise_root`, `resolve_options` and `object_root`.
-    """
-    normalised, local = normalise_root(root)
-    if local:
-        if storage_options:
-            raise KafkaConfigurationError(
-                f"storage_options are for object stores, and {root} is a folder of this machine"
-            )
-        return Cluster(LocalStorage(normalised), add_root=add_root)
-    # Imported late because obstore takes 0.1 s and starts threads that do not survive a fork.
-    from kafkalike.storage.objects import open_objects
-
-    objects = open_objects(root, storage_options)
-    assert objects is not None, "a root that is not a folder is in an object store"
-    return Cluster(objects, add_root=add_root)

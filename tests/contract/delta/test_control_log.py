@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
+from kafkalike.connect import open_cluster
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.checkpoint import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.delta.row_table import MERGE_INTERVAL
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.log.cluster.cluster import Cluster, open_cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.control_maintenance import compact_control, vacuum_control
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.cluster_state import topic_row

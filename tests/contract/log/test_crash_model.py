@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafkalike.admin.testing import ManualClock
+from kafkalike.connect import open_cluster
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.log.cluster.cluster import open_cluster
 from kafkalike.maintenance.verify import verify as verify_run
 from kafkalike.model.record_batch import RecordBatch, TxnId
 from kafkalike.model.structs import ConsumerRecord, TopicPartition

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import kafkalike
+from kafkalike.connect import open_cluster
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.log.cluster.cluster import Cluster, open_cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from kafkalike.connect import connect
+from kafkalike.connect import connect, open_cluster
 from kafkalike.errors import KafkaError
-from kafkalike.log.cluster.cluster import Cluster, open_cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.cluster_state import ClusterState

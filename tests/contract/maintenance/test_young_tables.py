@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kafkalike.log.cluster.cluster import open_cluster
+from kafkalike.connect import open_cluster
 from kafkalike.maintenance.verify.untouched_log import is_young
 from tests.tools.records import batch, make_topic
 

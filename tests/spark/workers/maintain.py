@@ -3,7 +3,7 @@
 import json
 import sys
 
-from kafkalike.log.cluster.cluster import open_cluster
+from kafkalike.connect import open_cluster
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.spark import session
