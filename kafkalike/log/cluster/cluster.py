@@ -35,7 +35,7 @@ from kafkalike.log.cluster.topic_changes import TopicChanges, TopicTables
 from kafkalike.log.cluster.topic_folders import check_not_enclosed, location_of
 from kafkalike.model.brokers import ONLY_BROKER
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.cluster_state import ClusterState, LogStartsMoved
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
 from kafkalike.model.groups.roster import Leases
 from kafkalike.model.mirror import Mirrored
