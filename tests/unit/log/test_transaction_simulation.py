@@ -23,7 +23,8 @@ from tests.tools.effort import examples
 from tests.tools.transaction_world import Broken, World
 
 STEPS = 600
-WORLDS = examples(400, 60)
+QUICK_WORLDS = 60
+WORLDS = examples(400, QUICK_WORLDS)
 
 
 def play(seed: int, steps: int = STEPS, broken: Broken | None = None) -> World:
@@ -52,7 +53,8 @@ def test_no_history_breaks_an_obligation() -> None:
     assert counts["fence"] > 5 * WORLDS
     assert counts["doubt"] > WORLDS // 2
     assert counts["cut"] > WORLDS
-    assert counts["forget"] > 0
+    # Rare: the few histories of `make mutants` have none.
+    assert counts["forget"] > 0 or WORLDS < QUICK_WORLDS
     # A topic's rules were tightened, and its disk was full, between a decision and its coming into the topic.
     assert min(counts["refused"], counts["tightened"], counts["full"]) > WORLDS // 10
 
