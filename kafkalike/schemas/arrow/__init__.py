@@ -1,1 +1,1 @@
-"""Columns: records with schemas as Arrow arrays, many at a time, and back."""
+"""Conversion of batches of records with schemas to Arrow columns, and back."""

@@ -152,7 +152,7 @@ def default_array(field: AvroField, kind: pa.DataType, depth: int, around: tuple
     try:
         return pa.array([default_of(field.type, field.default, depth, around)], kind)
     except (ArithmeticError, ValueError) as cause:
-        raise UnmatchedError(f"the default of {field.name} is no {kind}: {cause}") from cause
+        raise UnmatchedError(f"the default of {field.name} is not a valid {kind}: {cause}") from cause
 
 
 def default_of(of: AvroType, value: Any, depth: int, around: tuple[str, ...]) -> Any:  # noqa: ANN401, PLR0911

@@ -1,1 +1,1 @@
-"""Compatibility of two schemas: what a reader with one cannot read of what the other wrote."""
+"""Compatibility of two schemas: which records of the writer's schema the reader's schema cannot read."""

@@ -1,4 +1,4 @@
-"""Compatibility of Avro schemas, by Avro's rules of schema resolution."""
+"""Compatibility of Avro schemas by Avro's rules of schema resolution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalike.schemas.avro_schema import AvroField, AvroType, parse_avro
 from kafkalike.schemas.limits import no_deeper_than_the_stack
 
 Resolve = Callable[[Schema], Mapping[str, Schema]]
-"""Gives what a schema refers to (`SchemaSource.referenced`)."""
+"""Returns the schemas that a schema references (`SchemaSource.referenced`)."""
 
 _PROMOTED: Final[Mapping[str, frozenset[str]]] = {
     "long": frozenset({"int"}),
@@ -20,17 +20,17 @@ _PROMOTED: Final[Mapping[str, frozenset[str]]] = {
     "string": frozenset({"bytes"}),
     "bytes": frozenset({"string"}),
 }
-"""What else each type can read."""
+"""Other types that each type can read."""
 
 
 def problems(new: Schema, old: Schema, resolve: Resolve) -> list[str]:
-    """What a reader with the schema `new` cannot read of records that were written with `old`.
+    """Return the reasons why a reader with schema `new` cannot read records written with schema `old`.
 
     Returns:
-        One sentence for each, beginning with the place in the reader's schema; empty when it reads everything.
+        One sentence per incompatibility, starting with the path in the reader's schema; empty if compatible.
 
     Raises:
-        InvalidSchemaError: one of them is no Avro schema.
+        InvalidSchemaError: one of them is not an Avro schema.
     """
     with no_deeper_than_the_stack():
         reader = parse_avro(new, resolve(new), strict=False)
@@ -42,13 +42,13 @@ class _Comparison:
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], list[str]] = {}
         self._named: dict[int, dict[str, list[AvroType]]] = {}
-        """By the id of a union: its branches that have names, by these without namespace, and by aliases."""
+        """Branches of each union, by the id of the union and by their unqualified names and aliases."""
 
     def problems(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
-        """Problems of a pair; a pair that is being looked at further up has none of its own.
+        """Return the problems of a pair; a pair compared by a caller up the stack has none.
 
-        Of a pair that was seen before only the first is said again, or types that use others twice would say
-        2 to the power of their depth.
+        For a pair compared before, only the first problem is returned; otherwise types that use others twice would
+        return 2 to the power of their depth.
         """
         pair = (id(reader), id(writer))
         if pair in self._known:
@@ -90,7 +90,7 @@ class _Comparison:
         ]
 
     def _of_any_branch(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
-        """Problems of the branch that has the writer's name where none of the reader's branches fits."""
+        """Return an error if no branch of the reader fits, with the problems of the branch of the writer's type."""
         best: list[str] = []
         for branch in self._candidates(reader, writer):
             found = self.problems(branch, writer, f"{path}|{branch.name or branch.kind}")
@@ -101,7 +101,7 @@ class _Comparison:
         return [f"{path}: no branch of the union can read {writer.label}", *best]
 
     def _candidates(self, union: AvroType, writer: AvroType) -> Sequence[AvroType]:
-        """The branches that may read a type: unions have any number of named ones, and others of each kind once."""
+        """Return the branches that may read a type: several named types, but at most one branch of each other."""
         known = self._named.get(id(union))
         if known is None:
             known = self._named[id(union)] = {}
@@ -111,7 +111,7 @@ class _Comparison:
         if not writer.name:
             return known.get("", [])
         found = [*known.get(writer.name.rpartition(".")[2], ()), *known.get(writer.name, ())]
-        # One that is named in the error.
+        # Without a match, one branch for the error message.
         return found or list(islice((branch for branch in union.branches if branch.kind == writer.kind), 1))
 
     def _of_named(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
@@ -138,7 +138,7 @@ class _Comparison:
 
 
 def _of_names(reader: AvroType, writer: AvroType, path: str) -> list[str]:
-    """As in Avro's libraries the namespace does not count, unless an alias is needed."""
+    """Return an error for different names; as in Avro's libraries, namespaces only count in aliases."""
     same = reader.name.rpartition(".")[2] == writer.name.rpartition(".")[2]
     if same or writer.name in reader.aliases:
         return []
@@ -146,7 +146,7 @@ def _of_names(reader: AvroType, writer: AvroType, path: str) -> list[str]:
 
 
 def _of_scales(reader: AvroType, writer: AvroType, path: str) -> list[str]:
-    """Decimals are whole numbers on the wire: another scale is another value."""
+    """Return an error for decimals of different scales, because only the unscaled number is encoded."""
     if reader.logical != "decimal" or writer.logical != "decimal":
         return []
     read, wrote = reader.attributes.get("scale", 0), writer.attributes.get("scale", 0)

@@ -1,7 +1,7 @@
-"""Compatibility of JSON Schemas: what the reader refuses of what the writer accepts.
+"""Compatibility of JSON Schemas by the rules of Confluent's registry.
 
-By the rules of Confluent's registry, in which the content model decides what a property may do: an object is open
-(further properties may be anything), closed (there are none), or partially open (they must fit a schema).
+The content model decides how properties may change. An object is open (additional properties may have any value),
+closed (there are none), or partially open (they must match a schema).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from kafkalike.schemas.json_documents import DocumentReferences, JsonSchema
 from kafkalike.schemas.limits import MAX_COMPARISONS, no_deeper_than_the_stack
 
 Resolve = Callable[[Schema], Mapping[str, Schema]]
-"""Gives what a schema refers to (`SchemaSource.referenced`)."""
+"""Returns the schemas that a schema references (`SchemaSource.referenced`)."""
 _SUMS: Final = ("oneOf", "anyOf")
 _COMBINED: Final = ("allOf", *_SUMS)
 
 
 def problems(new: Schema, old: Schema, resolve: Resolve) -> list[str]:
-    """What a reader with the schema `new` refuses of what `old` accepts.
+    """Return the values that schema `old` accepts and a reader with schema `new` rejects.
 
     Returns:
-        One sentence for each, beginning with the place, `$` being the whole value; empty when it accepts everything.
+        One sentence per incompatibility, starting with the path in the value, `$` for the root; empty if compatible.
 
     Raises:
-        InvalidSchemaError: one of them is no JSON Schema, or has a `$ref` that leads nowhere.
+        InvalidSchemaError: one is not a JSON Schema, or has a `$ref` that cannot be resolved.
     """
     with no_deeper_than_the_stack():
         reader, writer = DocumentReferences(new, resolve(new)), DocumentReferences(old, resolve(old))
@@ -44,12 +44,12 @@ def problems(new: Schema, old: Schema, resolve: Resolve) -> list[str]:
 
 
 class Comparison:
-    """A reader's and a writer's document; each pair of schemas is looked at once.
+    """Compares a reader's document with a writer's; each pair of schemas is compared once.
 
     Args:
         reader: the reader's document.
-        writer: the writer's.
-        steps: counts the comparisons; choices of choices could make more of them than anybody can wait for.
+        writer: the writer's document.
+        steps: counts comparisons, because nested choices can multiply them beyond any reasonable time.
     """
 
     def __init__(self, reader: DocumentReferences, writer: DocumentReferences, steps: Iterator[int]) -> None:
@@ -60,7 +60,7 @@ class Comparison:
         self._alive: list[JsonSchema] = []
 
     def problems(self, reader: JsonSchema, writer: JsonSchema, path: str) -> list[str]:
-        """What of `writer` is refused by `reader`; of a pair that was seen before, only the first is said again."""
+        """Return the values of `writer` that `reader` rejects; for a pair compared before, only the first problem."""
         reader, writer = self._reader.resolve(reader), self._writer.resolve(writer)
         if reader is True or reader == {} or writer is False:
             return []
@@ -70,7 +70,7 @@ class Comparison:
         if pair in self._known:
             return self._known[pair][:1]
         self._known[pair] = []
-        self._alive += (reader, writer)  # an id is a schema's own only while the schema lives
+        self._alive += (reader, writer)  # keep the schemas alive, so that their ids stay unique
         self._known[pair] = found = self._found(reader, {} if writer is True else writer, path)
         return found
 
@@ -112,7 +112,7 @@ class Comparison:
         return self.problems(reader[keyword], writer[keyword], f"{path}/{keyword}")
 
     def _of_combined(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> list[str]:
-        """All that the writer may choose must be accepted by all that the reader demands."""
+        """Compare each choice of the writer with everything that the reader demands."""
         for keyword in _SUMS:
             if keyword in writer:
                 outer = _without(writer, keyword)
@@ -137,7 +137,7 @@ class Comparison:
     def _of_any(
         self, parts: list[JsonSchema], reader: Mapping[str, Any], rest: Mapping[str, Any], path: str
     ) -> list[str]:
-        """A writer that keeps to several schemas keeps to each, and to what they say together."""
+        """Compare with each schema of the writer's `allOf`, and with all of them merged; one match suffices."""
         if any(part is False for part in parts):
             return []
         best: list[str] | None = None
@@ -163,7 +163,7 @@ class Comparison:
 
 
 def _one_type_each(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A list of types as a choice of schemas, one for each type."""
+    """Return a list of types as a choice of schemas with a single type each."""
     kinds = schema.get("type")
     if not isinstance(kinds, list):
         return schema
@@ -177,7 +177,7 @@ def _one_type_each(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _joined(outer: Mapping[str, Any], inner: JsonSchema) -> Mapping[str, Any]:
-    """A branch with what stands beside its choice."""
+    """Return a branch joined with the keywords beside its choice."""
     if inner is True:
         return outer
     if not _says(outer):
@@ -194,7 +194,7 @@ def _joined(outer: Mapping[str, Any], inner: JsonSchema) -> Mapping[str, Any]:
 
 
 def _says(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema demands anything."""
+    """Return True if a schema restricts values."""
     return any(keyword in KEYWORDS or keyword in _COMBINED for keyword in schema)
 
 

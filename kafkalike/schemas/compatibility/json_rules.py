@@ -1,4 +1,4 @@
-"""Objects, arrays, numbers, strings and enums of JSON Schemas: what the writer accepts and the reader refuses."""
+"""Rules for the keywords of JSON Schema: which values the writer's schema accepts and the reader's rejects."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 Problems = Callable[[Any, Any, str], list[str]]
-"""Compares a reader's schema with a writer's, at a place."""
+"""Compares a reader's schema with a writer's at a path; returns the incompatibilities."""
 
 
 def object_problems(problems: Problems, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> list[str]:
-    """Objects that the writer accepts and the reader refuses."""
+    """Return the incompatibilities of keywords for objects."""
     found = _of_properties(problems, reader, writer, path)
     found += _of_required(reader, writer, path)
     found += _of_further(problems, reader, writer, path)
@@ -37,7 +37,7 @@ def _of_properties(problems: Problems, reader: Mapping[str, Any], writer: Mappin
 
 
 def _removed(problems: Problems, beside: list[Any], schema: Any, path: str) -> list[str]:  # noqa: ANN401
-    """A property that only the writer names is for the reader one of the further ones."""
+    """Compare a property that only the writer names with the schemas for the reader's other properties."""
     for further in beside:
         if further is False and schema is not False:
             return [f"{path}: the property was removed from a closed content model"]
@@ -48,7 +48,7 @@ def _removed(problems: Problems, beside: list[Any], schema: Any, path: str) -> l
 
 
 def _added(problems: Problems, schema: Any, beside: list[Any], path: str) -> list[str]:  # noqa: ANN401
-    """A property that only the reader names was for the writer one of the further ones."""
+    """Compare a property that only the reader names with the schemas for the writer's other properties."""
     if any(further is False for further in beside):
         return []
     best: list[str] = []
@@ -124,7 +124,7 @@ def _further(schema: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a JSON Schema
 
 
 def _beside(schema: Mapping[str, Any], name: str) -> list[Any]:
-    """What a schema says of a property that it does not name: its patterns, or its further properties."""
+    """Return the schemas for an unnamed property: matching patterns, or else the additional properties."""
     matching = [found for pattern, found in _patterns(schema).items() if _matches(pattern, name)]
     return matching or [_further(schema)]
 
@@ -132,7 +132,7 @@ def _beside(schema: Mapping[str, Any], name: str) -> list[Any]:
 def _matches(pattern: str, name: str) -> bool:
     try:
         return re.search(pattern, name) is not None
-    except re.error:  # another language's pattern; nothing is known of it
+    except re.error:  # a pattern in another dialect, so nothing is known
         return False
 
 
@@ -175,13 +175,13 @@ _ARRAY: Final = (
 _NUMBER: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _STRING: Final = ("minLength", "maxLength", "pattern")
 KEYWORDS: Final = frozenset((*_OBJECT, *_ARRAY, *_NUMBER, *_STRING, "type", "enum", "const", "not", "if", "$ref"))
-"""What a schema can demand, beside combining others."""
+"""Keywords that restrict values, without those that combine schemas."""
 _UPPER: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 _LOWER: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 
 
 def types_of(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The types that a schema accepts: said, or shown by its keywords, as Confluent's registry takes it."""
+    """Return the types that a schema accepts, explicitly or by its keywords, as in Confluent's registry."""
     kind = schema.get("type")
     if isinstance(kind, str):
         return frozenset({kind, "integer"}) if kind == "number" else frozenset({kind})
@@ -201,7 +201,7 @@ def types_of(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def type_problems(reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> list[str]:
-    """Types that the writer has and the reader lacks."""
+    """Return an error if the reader lacks a type of the writer."""
     lacking = types_of(writer) - types_of(reader)
     if not lacking:
         return []
@@ -213,7 +213,7 @@ def type_problems(reader: Mapping[str, Any], writer: Mapping[str, Any], path: st
 def value_problems(  # noqa: C901 - one branch for each keyword
     reader: Mapping[str, Any], writer: Mapping[str, Any], path: str
 ) -> list[str]:
-    """Values that the reader's limits leave out."""
+    """Return the incompatibilities of limits on values."""
     found = _enum_problems(reader, writer, path)
     for keywords, sign, word in ((_UPPER, 1, "smaller"), (_LOWER, -1, "larger")):
         for keyword in keywords:
@@ -225,7 +225,7 @@ def value_problems(  # noqa: C901 - one branch for each keyword
                 found.append(f"{path}: {keyword} {limit} is new")
             elif sign * limit < sign * before:
                 found.append(f"{path}: {keyword} became {word}, {limit} instead of {before}")
-    # In draft 4 these say whether the limit itself is left out.
+    # In draft 4 these are booleans that exclude the limit itself.
     for keyword in ("exclusiveMinimum", "exclusiveMaximum"):
         if reader.get(keyword) is True and writer.get(keyword) is not True:
             found.append(f"{path}: {keyword} is new")
@@ -245,7 +245,7 @@ def value_problems(  # noqa: C901 - one branch for each keyword
 
 
 def enumerated(schema: Mapping[str, Any]) -> list[Any] | None:
-    """The values of `enum` or `const`; None where there is neither."""
+    """Return the values of `enum` or `const`; None without either."""
     if "const" in schema:
         return [schema["const"]]
     values = schema.get("enum")
@@ -264,7 +264,7 @@ def _enum_problems(reader: Mapping[str, Any], writer: Mapping[str, Any], path: s
 
 
 def _key(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """A value as text that is the same for equal JSON; 1 and 1.0 are, 1 and true are not."""
+    """Return a string that is equal for equal JSON values: 1 equals 1.0, but not true."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{name!r}:{_key(value[name])}" for name in sorted(value)) + "}"
     if isinstance(value, list):
@@ -300,14 +300,14 @@ def _listed(kinds: frozenset[str]) -> str:
 
 
 def array_problems(problems: Problems, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> list[str]:
-    """Arrays that the writer accepts and the reader refuses."""
+    """Return the incompatibilities of keywords for arrays."""
     read, read_rest = _items(reader)
     wrote, wrote_rest = _items(writer)
     found = []
     for place in range(max(len(read), len(wrote))):
         below = f"{path}[{place}]"
         if place >= len(read) and read_rest is False and not _takes_anything(wrote[place]):
-            # As in Confluent's rules a closed array may lose its last places only where nothing stood there.
+            # As in Confluent's rules, a closed array may only lose trailing items that nothing could match.
             found += [] if wrote[place] is False else [f"{below}: the item was removed from a closed content model"]
         else:
             found += problems(
@@ -328,7 +328,7 @@ def array_problems(problems: Problems, reader: Mapping[str, Any], writer: Mappin
 
 
 def _items(schema: Mapping[str, Any]) -> tuple[list[Any], Any]:
-    """Schemas of the first items, and that of all others."""
+    """Return the schemas of the first items, and the schema of all other items."""
     items = schema.get("items", schema.get("additionalItems", True))
     if isinstance(schema.get("prefixItems"), list):
         return schema["prefixItems"], items

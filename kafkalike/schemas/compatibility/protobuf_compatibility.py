@@ -1,7 +1,7 @@
-"""Compatibility of Protobuf schemas, by the rules of Confluent's registry.
+"""Compatibility of Protobuf schemas by the rules of Confluent's registry.
 
-Those are Google's rules for updating a message, with what a registry can see: numbers and types of fields count, names
-of fields, enums and services do not. A removed message counts, since its name may be a record's.
+They are Google's rules for updating a message, as far as a registry can check them: numbers and types of fields count,
+names of fields, enums and services do not. Removing a message is an incompatibility, because records may name it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafkalike.schemas.limits import no_deeper_than_the_stack
 from kafkalike.schemas.proto.proto_files import build_file
 
 Resolve = Callable[[Schema], Mapping[str, Schema]]
-"""Gives what a schema refers to (`SchemaSource.referenced`)."""
+"""Returns the schemas that a schema references (`SchemaSource.referenced`)."""
 
 _GROUPS: Final = (
     ("int32", "uint32", "int64", "uint64", "bool", "enum"),
@@ -29,17 +29,17 @@ _NAMES: Final[Mapping[int, str]] = {
     number: name.removeprefix("TYPE_").lower() for name, number in vars(FieldDescriptor).items() if name[:5] == "TYPE_"
 }
 _GROUP_OF: Final[Mapping[str, int]] = {name: number for number, names in enumerate(_GROUPS) for name in names}
-"""Types of a group have one form on the wire."""
+"""Groups of types with the same encoding."""
 
 
 def problems(new: Schema, old: Schema, resolve: Resolve) -> list[str]:
-    """What a reader with the schema `new` cannot read of records that were written with `old`.
+    """Return the reasons why a reader with schema `new` cannot read records written with schema `old`.
 
     Returns:
-        One sentence for each, beginning with the message or the field; empty when it reads everything.
+        One sentence per incompatibility, starting with the message or the field; empty if compatible.
 
     Raises:
-        InvalidSchemaError: one of them is no Protobuf schema.
+        InvalidSchemaError: one of them is not a Protobuf schema.
     """
     with no_deeper_than_the_stack():
         reader, writer = build_file(new, resolve(new)), build_file(old, resolve(old))
@@ -141,7 +141,7 @@ def _of_oneofs(reader: Descriptor, writer: Descriptor) -> list[str]:
 
 
 def _oneofs(message: Descriptor) -> list[OneofDescriptor]:
-    """The oneofs that somebody wrote; an `optional` field of proto3 makes one, too."""
+    """Return the explicit oneofs, without those generated for `optional` fields of proto3."""
     return [
         oneof
         for oneof in message.oneofs
@@ -150,7 +150,7 @@ def _oneofs(message: Descriptor) -> list[OneofDescriptor]:
 
 
 def _messages(messages: Iterable[Descriptor]) -> Iterator[Descriptor]:
-    """Messages and those inside them, without what protoc makes of maps."""
+    """Yield messages and their nested messages, without the entries of maps."""
     for message in messages:
         if not message.GetOptions().map_entry:
             yield message
@@ -158,7 +158,7 @@ def _messages(messages: Iterable[Descriptor]) -> Iterator[Descriptor]:
 
 
 def _local(named: Descriptor | EnumDescriptor) -> str:
-    """A type's name inside its package."""
+    """Return the name of a type inside its package."""
     package = named.file.package
     name: str = named.full_name
     return name[len(package) + 1 :] if package else name
@@ -173,7 +173,7 @@ def _is_number(field: FieldDescriptor) -> bool:
 
 
 def _entry(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]:
-    """Key and value of a map."""
+    """Return the key and value fields of a map."""
     assert field.message_type is not None
     parts = field.message_type.fields_by_name
     return parts["key"], parts["value"]

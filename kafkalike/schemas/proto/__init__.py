@@ -1,1 +1,1 @@
-"""Protobuf's language: text of `.proto` files in, descriptors out, and back."""
+"""Protobuf files: parse their text into descriptors and print them."""

@@ -1,10 +1,10 @@
-"""Fields of a Protobuf message that mean another thing to its reader than to its writer.
+"""Detect fields of a Protobuf message whose value changes its meaning between the writer's and the reader's schema.
 
-A reader knows fields by their numbers, and Protobuf's libraries take the bytes of a field for whatever type the reader
-has: a number of 64 bits becomes its lowest 32, -1 becomes 4,294,967,295, a `sint32` another number, and a number
-that became a Timestamp is not set. Google's own messages are taken for each other, of two fields that came into one
-`oneof` the last one stays, and a closed enum drops numbers without a name. Where a type has changed, both schemas read
-the value, and they have to agree.
+Protobuf identifies fields by number and decodes their bytes as the reader's type. If the type has changed, a 64-bit
+number is truncated to 32 bits, -1 becomes 4,294,967,295, a `sint32` becomes another number, and a number that became a
+Timestamp is dropped. Google's own messages are decoded as each other, only the last of two fields survives if they
+moved into one `oneof`, and a closed enum drops unknown numbers. For messages with such a change, the value is parsed
+with both schemas, and the results must agree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FORMS: Final = (
     {_F.TYPE_FIXED64, _F.TYPE_SFIXED64},
     {_F.TYPE_STRING, _F.TYPE_BYTES},
 )
-"""Types of a set have one form in the bytes, and may mean the same."""
+"""Sets of types with the same encoding, whose values may mean the same."""
 _NUMBERS: Final = frozenset(number for number in range(1, 19)) - {
     _F.TYPE_STRING,
     _F.TYPE_BYTES,
@@ -41,7 +41,7 @@ _NAMES: Final = {
 
 
 def check_of(writer: Descriptor, reader: Descriptor) -> Check | None:
-    """Return what compares messages of two versions, or None where no field has changed its type."""
+    """Return a function that compares messages of two versions; None if no field has changed its type."""
     made = _Checks()
     check = made.of(writer, reader)
     return check if made.changed else None
@@ -56,7 +56,7 @@ class _Checks:
         pair = writer.full_name, reader.full_name
         fields = self._known.get(pair)
         if fields is None:
-            # Known before its fields are: a message may stand in itself.
+            # Stored before its fields are complete, because a message may be nested in itself.
             fields = self._known[pair] = {}
             for number, wrote in writer.fields_by_number.items():
                 reads = reader.fields_by_number.get(number)
@@ -79,7 +79,7 @@ class _Checks:
         return check_message
 
     def _choices(self, writer: Descriptor, reader: Descriptor) -> list[set[str]]:
-        """Names of the writer's fields that stand in one `oneof` of the reader's, and did not in the writer's."""
+        """Return sets of the writer's fields that the reader has in one `oneof`, but the writer does not."""
         found = []
         for choice in reader.oneofs:
             numbers = [field.number for field in choice.fields]
@@ -96,7 +96,7 @@ class _Checks:
         if wrote.is_repeated != reads.is_repeated:
             self.changed = True
             if wrote.type in _NUMBERS or _is_map(wrote) or _is_map(reads):
-                # Several numbers stand together, without the field's number before each.
+                # Repeated numbers are packed, without the field number before each of them.
                 return _refused(wrote, reads)
         if wrote.type == reads.type and _same_form(wrote, reads) and not _loses_numbers(wrote, reads):
             if wrote.message_type is None or reads.message_type is None:
@@ -140,18 +140,22 @@ def _equal(wrote: FieldDescriptor, reads: FieldDescriptor) -> Check:
     def check(written: Any, read: Any) -> None:  # noqa: ANN401
         before, after = _values(wrote, written), _values(reads, read)
         if before != after:
-            raise ValueError(f"{reads.name}: the writer's {_words(wrote)} is no {_words(reads)}: {str(before)[:60]}")
+            raise ValueError(
+                f"{reads.name}: the writer's {_words(wrote)} does not fit {_words(reads)}: {str(before)[:60]}"
+            )
 
     return check
 
 
 def _each(wrote: FieldDescriptor, reads: FieldDescriptor, check_message: Check) -> Check:
-    """Compares the messages inside."""
+    """Return a check of nested messages."""
 
     def check(written: Any, read: Any) -> None:  # noqa: ANN401
         before, after = _listed(wrote, written), _listed(reads, read)
         if len(before) != len(after):
-            raise ValueError(f"{reads.name}: the writer's {_words(wrote)} is no {_words(reads)}: {len(before)} of them")
+            raise ValueError(
+                f"{reads.name}: the writer's {_words(wrote)} does not fit {_words(reads)}: {len(before)} values"
+            )
         for one, other in zip(before, after, strict=True):
             check_message(one, other)
 
@@ -163,7 +167,7 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _part(field: FieldDescriptor, name: str) -> FieldDescriptor:
-    """The key or the value of a map."""
+    """Return the key or value field of a map."""
     assert field.message_type is not None, "it is a map"
     return field.message_type.fields_by_name[name]
 
@@ -175,7 +179,7 @@ def _same_form(wrote: FieldDescriptor, reads: FieldDescriptor) -> bool:
 
 
 def _same_meaning(wrote: FieldDescriptor, reads: FieldDescriptor) -> bool:
-    """Whether two messages mean the same: Google's own mean more than their fields say."""
+    """Return True if two messages mean the same. Google's well-known types mean more than their fields."""
     if wrote.message_type is None or reads.message_type is None:
         return True
     names = {wrote.message_type.full_name, reads.message_type.full_name}
@@ -183,7 +187,7 @@ def _same_meaning(wrote: FieldDescriptor, reads: FieldDescriptor) -> bool:
 
 
 def _loses_numbers(wrote: FieldDescriptor, reads: FieldDescriptor) -> bool:
-    """Whether the reader's enum drops numbers that it does not name, and the writer's may have such."""
+    """Return True if the reader's enum drops unknown numbers, and the writer's enum may contain them."""
     if wrote.enum_type is None or reads.enum_type is None or not reads.enum_type.is_closed:
         return False
     known, may_be = set(reads.enum_type.values_by_number), set(wrote.enum_type.values_by_number)

@@ -1,4 +1,4 @@
-"""Text of a `.proto` file in (proto2, proto3, editions), a descriptor out, its type names as they are written."""
+"""Parser of `.proto` files (proto2, proto3, editions): returns a descriptor with unresolved type names."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ LABELS: Final[dict[str, Any]] = {
     name.removeprefix("LABEL_").lower(): number for name, number in FieldDescriptorProto.Label.items()
 }
 MAX_NUMBER: Final = (1 << 29) - 1
-"""The largest number of a field."""
+"""Largest number of a field."""
 _MAX_ENUM: Final = (1 << 31) - 1
 _KEYS: Final = frozenset(SCALARS) - {"float", "double", "bytes"}
 
 
 def parse_proto(text: str, name: str = "") -> FileDescriptorProto:
-    """The descriptor that a `.proto` file describes.
+    """Parse a `.proto` file.
 
     Args:
         text: the file's text.
-        name: what imports call it.
+        name: the file's name in imports.
 
     Returns:
-        A descriptor as protoc makes it, but for the names of types, which a pool looks up, and for options of
-        others, which stay as they are written.
+        The descriptor that protoc would return, except that type names are unresolved, because a pool resolves them,
+        and that custom options are uninterpreted.
 
     Raises:
-        InvalidSchemaError: the text is no `.proto` file; says the line.
+        InvalidSchemaError: the text is not a `.proto` file; the message names the line.
     """
     return _Parser(Tokens(text), FileDescriptorProto(name=name)).file()
 
@@ -68,7 +68,7 @@ class _Parser:
         return file
 
     def _definition(self, owner: Any, messages: Any, extensions: Any) -> bool:  # noqa: ANN401 - a file or a message
-        """Read what files and messages may both hold, if that comes next."""
+        """Parse a definition that files and messages may contain; return False if something else follows."""
         tokens = self._tokens
         if tokens.accept(";"):
             return True
@@ -304,7 +304,7 @@ class _Parser:
 
     @staticmethod
     def _name_optional_fields(message: DescriptorProto) -> None:
-        """Give each `optional` field of proto3 the oneof that protoc makes for it, behind the written ones."""
+        """Add the oneof that protoc generates for each `optional` field of proto3, after the explicit ones."""
         names = {known.name for known in message.field} | {known.name for known in message.oneof_decl}
         for field in message.field:
             if field.proto3_optional:
@@ -317,7 +317,7 @@ class _Parser:
 
 
 def _set_type(field: FieldDescriptorProto, name: str) -> None:
-    """A scalar's type, or the name of a message or an enum."""
+    """Set a scalar type, or the name of a message or an enum."""
     scalar = SCALARS.get(name)
     if scalar is None:
         field.type_name = name
@@ -326,5 +326,5 @@ def _set_type(field: FieldDescriptorProto, name: str) -> None:
 
 
 def _entry_name(field: str) -> str:
-    """What protoc calls the message of a map's entries."""
+    """Return protoc's name for the message of a map's entries."""
     return "".join(part[:1].upper() + part[1:] for part in field.split("_")) + "Entry"

@@ -1,4 +1,4 @@
-"""Protobuf schemas as files: descriptors with resolved names, from text or base64, and their text in one form."""
+"""Protobuf schemas as files: descriptors with resolved names, from text or Base64, and their canonical text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kafkalike.schemas.limits import check_length
 from kafkalike.schemas.proto.parser import LABELS, MAX_NUMBER, SCALARS, parse_proto
 
 MAIN: Final = "default"
-"""What a schema's own file is called."""
+"""Name of the schema's own file."""
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]*=*\s*\Z")
 _WITHOUT_REFERENCES: Final = ("google/protobuf/", "google/type/", "confluent/")
 _CONFLUENT: Final[Mapping[str, str]] = {
@@ -46,20 +46,20 @@ _CONFLUENT: Final[Mapping[str, str]] = {
 
 
 def is_builtin(name: str) -> bool:
-    """Whether an import needs no reference: Google's and Confluent's own files."""
+    """Return True if an import needs no reference, as Google's and Confluent's own files."""
     return name.startswith(_WITHOUT_REFERENCES)
 
 
 def load_proto(text: str, name: str = MAIN) -> FileDescriptorProto:
-    """The descriptor of a schema's text.
+    """Return the descriptor of a schema.
 
     Args:
-        text: a `.proto` file, as Java's clients register it, or a serialised descriptor in base64, as Confluent's
-            Python client does.
-        name: what imports call it.
+        text: a `.proto` file, as registered by Java clients, or a serialized descriptor in Base64, as registered by
+            Confluent's Python client.
+        name: the file's name in imports.
 
     Raises:
-        InvalidSchemaError: it is neither.
+        InvalidSchemaError: the text is neither.
     """
     check_length(text)
     if not _is_base64(text):
@@ -67,20 +67,20 @@ def load_proto(text: str, name: str = MAIN) -> FileDescriptorProto:
     try:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=False))
     except (binascii.Error, DecodeError) as cause:
-        raise InvalidSchemaError(f"the schema is neither a .proto file nor a descriptor in base64: {cause}") from cause
+        raise InvalidSchemaError(f"the schema is neither a .proto file nor a Base64 descriptor: {cause}") from cause
     file.name = name
     return file
 
 
 def build_file(schema: Schema, referenced: Mapping[str, Schema]) -> FileDescriptor:
-    """A schema's file, with what it imports, in a pool of its own.
+    """Build a schema's file and its imports in a pool of their own.
 
     Args:
         schema: a Protobuf schema.
-        referenced: what it imports, by the names of the imports (`SchemaSource.referenced`).
+        referenced: the imported schemas, by import name (`SchemaSource.referenced`).
 
     Raises:
-        InvalidSchemaError: a file cannot be read, is missing, or does not fit the others.
+        InvalidSchemaError: a file is invalid, missing, or conflicts with another one.
     """
     if schema.type != "PROTOBUF":
         raise InvalidSchemaError(f"the schema is of type {schema.type}, not PROTOBUF")
@@ -88,22 +88,22 @@ def build_file(schema: Schema, referenced: Mapping[str, Schema]) -> FileDescript
     files.add(load_proto(schema.text))
     try:
         return files.pool.FindFileByName(MAIN)
-    except KeyError as cause:  # the pool does not say why it left a file out
+    except KeyError as cause:  # the pool does not report why it dropped a file
         raise InvalidSchemaError("the Protobuf schema cannot be built") from cause
 
 
 def resolved(file: FileDescriptor) -> FileDescriptorProto:
-    """The descriptor of a file of a pool: full names of types, and what each of them is."""
+    """Return the descriptor of a file in a pool, with full names and kinds of types."""
     made = FileDescriptorProto()
     file.CopyToProto(made)
     return made
 
 
 def message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
-    """The message at a place of a file: its number among the file's, then among those inside it, and so on.
+    """Return the message at indexes: the index of a top-level message, then of a message nested in it, and so on.
 
     Raises:
-        SerializationError: the file has no message there.
+        SerializationError: the file has no such message.
     """
     messages, found = list(file.message_types_by_name.values()), None
     for index in indexes:
@@ -112,12 +112,12 @@ def message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
         found = messages[index]
         messages = list(found.nested_types)
     if found is None:
-        raise SerializationError("the record names no message")
+        raise SerializationError("the record has no message indexes")
     return found
 
 
 def indexes_of(message: Descriptor) -> tuple[int, ...]:
-    """The place of a message in its file; the other way round than `message_at`."""
+    """Return the indexes of a message in its file, the inverse of `message_at`."""
     outer = message.containing_type
     siblings = list(message.file.message_types_by_name.values()) if outer is None else list(outer.nested_types)
     place = [sibling.full_name for sibling in siblings].index(message.full_name)
@@ -125,16 +125,16 @@ def indexes_of(message: Descriptor) -> tuple[int, ...]:
 
 
 def as_text(text: str) -> str:
-    """A schema's text as a `.proto` file: a descriptor in base64 is written as one, a file stays as it is.
+    """Return a schema as a `.proto` file; a Base64 descriptor is printed, and a file is returned unchanged.
 
     Raises:
-        InvalidSchemaError: it is neither.
+        InvalidSchemaError: the text is neither.
     """
     return print_proto(load_proto(text)) if _is_base64(text) else text
 
 
 def serialized(schema: Schema, referenced: Mapping[str, Schema]) -> str:
-    """A schema as a descriptor in base64, as Confluent's Python client wants it."""
+    """Return a schema as a Base64 descriptor, the format of Confluent's Python client."""
     return base64.b64encode(resolved(build_file(schema, referenced)).SerializeToString()).decode()
 
 
@@ -149,14 +149,14 @@ class _Files:
         self._added: dict[str, bool] = {}
 
     def add(self, file: FileDescriptorProto) -> None:
-        """Put a file into the pool, after what it imports."""
+        """Add a file to the pool, after its imports."""
         self._added[file.name] = False
         for name in file.dependency:
             done = self._added.get(name)
             if done is None:
                 self.add(self._imported(name))
             elif not done:
-                raise InvalidSchemaError(f"the import of {name!r} leads back to itself")
+                raise InvalidSchemaError(f"the import of {name!r} is circular")
         try:
             self.pool.Add(file)
         except (TypeError, ValueError) as cause:
@@ -196,7 +196,7 @@ _TEXT: Final = (FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BYTE
 
 
 def print_proto(file: FileDescriptorProto) -> str:
-    """The text of a file. Reading it gives the same descriptor, but for options of others that were compiled."""
+    """Return the text of a file. Parsing it returns the same descriptor, except for compiled custom options."""
     return "\n".join(_Printer(file).lines()) + "\n"
 
 
@@ -233,7 +233,7 @@ class _Printer:
         extensions: Iterable[FieldDescriptorProto],
         hidden: set[str],
     ) -> Iterator[str]:
-        """Types of a file or a message, but for those that a field makes."""
+        """Yield the types of a file or a message, except those declared by a field."""
         everything = {message.name: message for message in messages}
         groups = hidden | {
             _last(field.type_name) for field in extensions if field.type == FieldDescriptorProto.TYPE_GROUP
@@ -273,7 +273,7 @@ class _Printer:
     def _before(
         self, field: FieldDescriptorProto, message: DescriptorProto, waiting: list[DescriptorProto]
     ) -> Iterator[str]:
-        """The messages that stand in front of the one that a field makes: a message's number must stay its own."""
+        """Yield the messages declared before the message of a field, so that all messages keep their indexes."""
         maps = {inner.name for inner in waiting if inner.options.map_entry}
         oneof = field.oneof_index if field.HasField("oneof_index") and not field.proto3_optional else None
         beside = [field] if oneof is None else [o for o in message.field if o.HasField("oneof_index")]
@@ -366,7 +366,7 @@ def _field_options(field: FieldDescriptorProto) -> Iterator[str]:
 
 
 def _options(owner: Any) -> Iterator[str]:  # noqa: ANN401 - any descriptor with options
-    """Options as `name = value`."""
+    """Yield options as `name = value`."""
     for descriptor, value in owner.options.ListFields():
         if descriptor.name == "uninterpreted_option":
             yield from map(_kept, value)

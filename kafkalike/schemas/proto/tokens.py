@@ -1,6 +1,6 @@
-"""Tokens of a `.proto` file, read one after the other, and its options.
+"""Tokens of a `.proto` file, and its options.
 
-The standard options become fields of Google's messages; others are kept as written.
+Standard options become fields of Google's option messages; custom ones stay uninterpreted.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _FIRST_LINE: Final = 1
 
 
 class Tokens:
-    """What is left of a file's text.
+    """A cursor over the tokens of a file.
 
     Args:
-        text: the whole of it.
+        text: the file's text.
 
     Raises:
-        InvalidSchemaError: from every method, where the text goes on differently; says the line.
+        InvalidSchemaError: raised by every method if another token follows; the message names the line.
     """
 
     def __init__(self, text: str) -> None:
@@ -60,11 +60,11 @@ class Tokens:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is left."""
+        """True after the last token."""
         return self._found[self._at][0] == "end"
 
     def refuse(self, why: str) -> NoReturn:
-        """Say what is wrong at the token that is next."""
+        """Raise an error at the next token."""
         self._refuse(why, self._found[self._at][2])
 
     def _refuse(self, why: str, place: int) -> NoReturn:
@@ -72,33 +72,33 @@ class Tokens:
         raise InvalidSchemaError(f"line {line} of the Protobuf schema: {why}")
 
     def sees(self, text: str) -> bool:
-        """Whether a word or sign comes next."""
+        """Return True if a word or sign follows."""
         kind, found, _ = self._found[self._at]
         return found == text and kind in {"word", "sign"}
 
     def sees_kind(self, kind: str) -> bool:
-        """Whether a `word`, `number` or `string` comes next."""
+        """Return True if a `word`, `number` or `string` follows."""
         return self._found[self._at][0] == kind
 
     def follows(self, *texts: str) -> bool:
-        """Whether these words and signs come next."""
+        """Return True if these words and signs follow."""
         return [found for _, found, _ in self._found[self._at : self._at + len(texts)]] == list(texts)
 
     def accept(self, text: str) -> bool:
-        """Take a word or sign if it comes next."""
+        """Consume a word or sign if it follows."""
         if not self.sees(text):
             return False
         self._at += 1
         return True
 
     def expect(self, *texts: str) -> None:
-        """Take words and signs that must come next."""
+        """Consume words and signs; raise an error if others follow."""
         for text in texts:
             if not self.accept(text):
                 self.refuse(f"{text!r} is expected, not {self._found[self._at][1]!r}")
 
     def next(self, kind: str) -> str:
-        """The text of a token of a kind that must come next."""
+        """Consume a token of a kind and return its text."""
         found, text, _ = self._found[self._at]
         if found != kind:
             self.refuse(f"a {kind} is expected, not {text!r}")
@@ -106,21 +106,21 @@ class Tokens:
         return text
 
     def any(self) -> str:
-        """The text of the next token, whatever it is."""
+        """Consume any token and return its text."""
         if self.ended:
-            self.refuse("the text ends too early")
+            self.refuse("the text ends inside a definition")
         self._at += 1
         return self._found[self._at - 1][1]
 
     def name(self) -> str:
-        """A name with dots, which may begin with one."""
+        """Consume a dotted name, which may start with a dot."""
         parts = ["." if self.accept(".") else "", self.next("word")]
         while self.accept("."):
             parts += [".", self.next("word")]
         return "".join(parts)
 
     def integer(self) -> int:
-        """A whole number, perhaps negative."""
+        """Consume an integer, which may be negative."""
         negative = self.accept("-")
         value = to_int(self.next("number"))
         if value is None:
@@ -129,23 +129,23 @@ class Tokens:
         return -value if negative else value
 
     def string(self) -> bytes:
-        """Strings that stand side by side, as bytes."""
+        """Consume adjacent strings and return their bytes."""
         parts = [_unescaped(self.next("string"))]
         while self.sees_kind("string"):
             parts.append(_unescaped(self.next("string")))
         return b"".join(parts)
 
     def text(self) -> str:
-        """Strings that stand side by side, as text."""
+        """Consume adjacent strings and return them as text."""
         try:
             return self.string().decode()
         except UnicodeDecodeError:
             self._at -= 1
-            self.refuse("the string is no UTF-8")
+            self.refuse("the string is not UTF-8")
 
 
 def to_int(number: str) -> int | None:
-    """A decimal, octal or hexadecimal number; None for one with a fraction."""
+    """Parse a decimal, octal or hexadecimal integer; return None for other numbers."""
     try:
         if number[:2] in {"0x", "0X"}:
             return int(number, 16)
@@ -169,18 +169,18 @@ def _unescaped(quoted: str) -> bytes:
 
 _INTEGERS = {FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT32}
 Value = tuple[str, Any]
-"""A kind (`word`, `int`, `float`, `string`, `aggregate`) and the value."""
+"""A kind (`word`, `int`, `float`, `string`, `aggregate`) and the value of that kind."""
 
 
 def read_option(tokens: Tokens, options: Any) -> None:  # noqa: ANN401 - any of Google's options messages
-    """Read `name = value` into an options message."""
+    """Parse `name = value` into an options message."""
     name = _name(tokens)
     tokens.expect("=")
     set_option(options, name, read_value(tokens))
 
 
 def read_field_options(tokens: Tokens, field: FieldDescriptorProto) -> None:
-    """Read what stands in brackets behind a field, if there is any."""
+    """Parse the options in brackets after a field, if any."""
     if not tokens.accept("["):
         return
     while True:
@@ -199,7 +199,7 @@ def read_field_options(tokens: Tokens, field: FieldDescriptorProto) -> None:
 
 
 def read_options(tokens: Tokens, owner: Any) -> None:  # noqa: ANN401 - any descriptor with options
-    """Read what stands in brackets behind something else than a field, if there is any."""
+    """Parse the options in brackets after anything but a field, if any."""
     if not tokens.accept("["):
         return
     read_option(tokens, owner.options)
@@ -221,7 +221,7 @@ def _name(tokens: Tokens) -> list[tuple[str, bool]]:
 
 
 def read_value(tokens: Tokens) -> Value:
-    """Read an option's value."""
+    """Parse the value of an option."""
     if tokens.sees("{"):
         return "aggregate", _aggregate(tokens)
     if tokens.sees_kind("string"):
@@ -254,7 +254,7 @@ def _aggregate(tokens: Tokens) -> str:
 def _default(value: Value) -> str:
     kind, found = value
     if kind == "string":
-        # Bytes are written with escapes, text as it is; a field of text never holds what is no UTF-8.
+        # Defaults of `bytes` are stored escaped, those of `string` as text, which is always UTF-8.
         try:
             return str(found.decode())
         except UnicodeDecodeError:
@@ -263,7 +263,7 @@ def _default(value: Value) -> str:
 
 
 def set_option(options: Any, name: list[tuple[str, bool]], value: Value) -> None:  # noqa: ANN401
-    """Set an option of Google's by its name, or keep it as written."""
+    """Set a standard option by name; keep any other uninterpreted."""
     owner = options
     for position, (part, is_extension) in enumerate(name):
         field = None if is_extension else owner.DESCRIPTOR.fields_by_name.get(part)

@@ -1,1 +1,1 @@
-"""Serializers and deserializers under the names, arguments and settings of Confluent's."""
+"""Serializers, deserializers and codecs with schemas, with the names, arguments and settings of Confluent's."""

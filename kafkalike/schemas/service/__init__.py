@@ -1,1 +1,1 @@
-"""The registry of a cluster as a service for programs that know Confluent's: REST interface, HTTP, credentials."""
+"""The schema registry as a service for Confluent's clients: REST interface, HTTP server, credentials."""

@@ -1,4 +1,4 @@
-"""Who may ask the service: tokens and users of an `Authorization` header; whether a `Host` is this machine."""
+"""Credentials of clients: tokens and users in an `Authorization` header, and the check for a loopback `Host`."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from kafkalike.errors import KafkaConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Credentials:
-    """Tokens and users. None of them: whoever reaches the address may ask. It is never shown."""
+    """Accepted tokens and users; without any, every client is allowed. It has no repr, so secrets do not leak."""
 
     tokens: tuple[bytes, ...] = ()
     users: Mapping[str, bytes] = field(default_factory=dict)
-    """Passwords by name."""
+    """Passwords by user name."""
 
     @property
     def needed(self) -> bool:
-        """Whether somebody must say who they are."""
+        """True if clients must authenticate."""
         return bool(self.tokens or self.users)
 
     def allow(self, header: str | None) -> bool:
-        """Whether a value of `Authorization` is one of these; what it is compared with does not change the time."""
+        """Return True if an `Authorization` header contains accepted credentials, comparing in constant time."""
         if not self.needed:
             return True
         scheme, _, given = (header or "").partition(" ")
         if scheme.lower() == "bearer":
-            # All of them: how long it takes must not say which one was nearly right.
+            # Compare with all tokens, so that the time does not reveal which one almost matches.
             right = [hmac.compare_digest(given.strip().encode(), token) for token in self.tokens]
             return any(right)
         if scheme.lower() != "basic":
@@ -47,20 +47,20 @@ class Credentials:
 
 
 def credentials(tokens: Iterable[str], users: Iterable[str]) -> Credentials:
-    """Credentials of lines.
+    """Parse credentials from lines of text.
 
     Args:
-        tokens: one a line; empty lines and those that begin with `#` are nobody's.
-        users: `name:password`, one a line, as above.
+        tokens: one token per line; empty lines and lines that start with `#` are ignored.
+        users: one `name:password` per line; likewise.
 
     Raises:
-        KafkaConfigurationError: a line has no colon, a name or password is empty, or no line counts.
+        KafkaConfigurationError: a line of users has no colon, or an empty name or password.
     """
     held: dict[str, bytes] = {}
     for line in _lines(users):
         name, colon, password = line.partition(":")
         if not colon or not name or not password:
-            raise KafkaConfigurationError("a line of users must be name:password, and one is not")
+            raise KafkaConfigurationError("each line of the users file must be name:password")
         held[name] = password.encode()
     return Credentials(tokens=tuple(token.encode() for token in _lines(tokens)), users=held)
 
@@ -71,7 +71,7 @@ def _lines(text: Iterable[str]) -> list[str]:
 
 
 def host_name(host: str) -> str:
-    """The name of a `Host` header without its port, in lower case; empty for one that cannot be read."""
+    """Return the name in a `Host` header without its port, in lower case; empty for an invalid header."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
@@ -79,7 +79,7 @@ def host_name(host: str) -> str:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name or an address is that of this machine."""
+    """Return True for names and addresses of this machine's loopback interface."""
     if name.lower() == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Request handlers of the registry: subjects, versions, schemas by id, compatibility and modes; their repository."""
+"""Request handlers of the registry for subjects, versions, schemas, compatibility and settings; their repository."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from kafkalike.model.schemas import refusals, registration_rules
 from kafkalike.model.schemas import subject_changes as registry_settings
 from kafkalike.model.schemas import subject_changes as subject_deletion
 from kafkalike.model.schemas.registry_state import RegistryState, SchemaEntry, Subject
-from kafkalike.model.schemas.schema import BACKWARD, READWRITE, SCHEMA_TYPES, Checks, Registered, remembered
+from kafkalike.model.schemas.schema import (
+    BACKWARD,
+    READWRITE,
+    SCHEMA_TYPES,
+    Checks,
+    Registered,
+    parsed_json,
+    remembered,
+)
 from kafkalike.model.schemas.schema_rows import EVERYWHERE, LIVE, Config, SchemaRow
 from kafkalike.schemas.confluent_types import written
 from kafkalike.schemas.service.registry_request import Request, formatted
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def list_subjects(repository: RegistryRepository, request: Request) -> list[str]:
-    """`GET /subjects`."""
+    """Handle `GET /subjects`, with prefix and paging."""
     prefix = request.prefix
     found = [
         name
@@ -32,7 +40,7 @@ def list_subjects(repository: RegistryRepository, request: Request) -> list[str]
 
 
 def list_versions(repository: RegistryRepository, request: Request) -> list[int]:
-    """`GET /subjects/{subject}/versions`."""
+    """Handle `GET /subjects/{subject}/versions`."""
     subject = request.subject
     found = _versions(repository.now.subject(subject), request)
     if not found:
@@ -47,33 +55,36 @@ def _versions(subject: Subject, request: Request) -> tuple[int, ...]:
 
 
 def register(repository: RegistryRepository, request: Request) -> dict[str, Any]:
-    """`POST /subjects/{subject}/versions`."""
-    # Others wait while a plan is made under the table's lock, and it was made once before.
+    """Handle `POST /subjects/{subject}/versions`."""
+    # The checks are cached: a plan is made once before the table's lock is taken, and again while other writers wait.
     wanted, checks = request.wanted(), remembered(repository.checks)
     made = repository.change(lambda state, now: registration_rules.register(state, wanted, checks, now))
     return version_answer(repository.known, made, request)
 
 
 def look_up(repository: RegistryRepository, request: Request) -> dict[str, Any]:
-    """`POST /subjects/{subject}`."""
+    """Handle `POST /subjects/{subject}`."""
     state = repository.now
     found = registration_rules.look_up(state, request.wanted(), repository.checks, deleted=request.flag("deleted"))
     return version_answer(state, found, request)
 
 
 def get_version(repository: RegistryRepository, request: Request) -> dict[str, Any]:
-    """`GET /subjects/{subject}/versions/{version}`."""
+    """Handle `GET /subjects/{subject}/versions/{version}`."""
     state = repository.now
     return version_answer(state, _version(state, request), request)
 
 
 def get_version_text(repository: RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - any JSON
-    """`GET /subjects/{subject}/versions/{version}/schema`: the schema alone."""
+    """Handle `GET /subjects/{subject}/versions/{version}/schema`: return only the schema."""
     return raw(get_version(repository, request))
 
 
 def get_with_metadata(repository: RegistryRepository, request: Request) -> dict[str, Any]:
-    """`GET /subjects/{subject}/metadata`: no schema has metadata here, so only who asks for none finds one."""
+    """Handle `GET /subjects/{subject}/metadata`.
+
+    Schemas have no metadata here, so only a request without metadata finds a version.
+    """
     if request.query.get("key"):
         raise refusals.no_schema()
     state = repository.now
@@ -84,7 +95,7 @@ def get_with_metadata(repository: RegistryRepository, request: Request) -> dict[
 
 
 def referenced_by(repository: RegistryRepository, request: Request) -> list[int]:
-    """`GET /subjects/{subject}/versions/{version}/referencedby`."""
+    """Handle `GET /subjects/{subject}/versions/{version}/referencedby`."""
     state = repository.now
     found = _version(state, request, deleted=True)
     return request.page(
@@ -93,7 +104,7 @@ def referenced_by(repository: RegistryRepository, request: Request) -> list[int]
 
 
 def delete_subject(repository: RegistryRepository, request: Request) -> list[int]:
-    """`DELETE /subjects/{subject}`."""
+    """Handle `DELETE /subjects/{subject}`."""
     subject, permanent = request.subject, request.flag("permanent")
     return repository.change(
         lambda state, now: subject_deletion.delete_subject(state, subject, now, permanent=permanent)
@@ -101,7 +112,7 @@ def delete_subject(repository: RegistryRepository, request: Request) -> list[int
 
 
 def delete_version(repository: RegistryRepository, request: Request) -> int:
-    """`DELETE /subjects/{subject}/versions/{version}`."""
+    """Handle `DELETE /subjects/{subject}/versions/{version}`."""
     subject, version, permanent = request.subject, request.version, request.flag("permanent")
     return repository.change(
         lambda state, now: subject_deletion.delete_version(state, subject, version, now, permanent=permanent)
@@ -123,7 +134,7 @@ def _version(state: RegistryState, request: Request, *, deleted: bool = False) -
 
 
 def version_answer(state: RegistryState, found: Registered, request: Request) -> dict[str, Any]:
-    """A version as JSON."""
+    """Return a version as JSON."""
     schema = formatted(found.schema, request.query.get("format"), state.referenced)
     named = state.schemas[found.id].named
     answer = {"subject": found.subject, "version": found.version, "id": found.id, "guid": named.guid}
@@ -134,20 +145,19 @@ def version_answer(state: RegistryState, found: Registered, request: Request) ->
 
 
 def raw(answer: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
-    """The schema of an answer as JSON of its own; the text of a Protobuf schema."""
-    from kafkalike.model.schemas.schema import parsed_json
+    """Return the schema of an answer as JSON, or as text for Protobuf."""
 
     return answer["schema"] if answer.get("schemaType") == "PROTOBUF" else parsed_json(answer["schema"])
 
 
 def list_types(repository: RegistryRepository, request: Request) -> list[str]:
-    """`GET /schemas/types`."""
+    """Handle `GET /schemas/types`."""
     del repository, request
     return sorted(SCHEMA_TYPES)
 
 
 def list_schemas(repository: RegistryRepository, request: Request) -> list[dict[str, Any]]:
-    """`GET /schemas`."""
+    """Handle `GET /schemas`, with prefix and paging."""
     state, deleted, latest_only = repository.now, request.flag("deleted"), request.flag("latestOnly")
     found = []
     for name in sorted(state.subjects):
@@ -164,7 +174,7 @@ def list_schemas(repository: RegistryRepository, request: Request) -> list[dict[
 
 
 def get_schema(repository: RegistryRepository, request: Request) -> dict[str, Any]:
-    """`GET /schemas/ids/{id}`."""
+    """Handle `GET /schemas/ids/{id}`."""
     state, known = _known(repository, request.id)
     assert known.named.schema is not None
     answer = written(formatted(known.named.schema, request.query.get("format"), state.referenced))
@@ -179,12 +189,12 @@ def get_schema(repository: RegistryRepository, request: Request) -> dict[str, An
 
 
 def get_schema_text(repository: RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - any JSON
-    """`GET /schemas/ids/{id}/schema`: the schema alone."""
+    """Handle `GET /schemas/ids/{id}/schema`: return only the schema."""
     return raw(get_schema(repository, request))
 
 
 def get_by_guid(repository: RegistryRepository, request: Request) -> dict[str, Any]:
-    """`GET /schemas/guids/{guid}`."""
+    """Handle `GET /schemas/guids/{guid}`."""
     guid = request.names["guid"].lower()
     schema_id = repository.known.guids.get(guid) or repository.now.guids.get(guid)
     if schema_id is None:
@@ -196,17 +206,17 @@ def get_by_guid(repository: RegistryRepository, request: Request) -> dict[str, A
 
 
 def ids_of_guid(repository: RegistryRepository, request: Request) -> list[dict[str, Any]]:
-    """`GET /schemas/guids/{guid}/ids`."""
+    """Handle `GET /schemas/guids/{guid}/ids`."""
     return [{"context": ".", "id": get_by_guid(repository, request)["id"]}]
 
 
 def subjects_of_id(repository: RegistryRepository, request: Request) -> list[str]:
-    """`GET /schemas/ids/{id}/subjects`."""
+    """Handle `GET /schemas/ids/{id}/subjects`."""
     return request.page(sorted({name for name, _ in _uses(repository, request)}))
 
 
 def versions_of_id(repository: RegistryRepository, request: Request) -> list[dict[str, Any]]:
-    """`GET /schemas/ids/{id}/versions`."""
+    """Handle `GET /schemas/ids/{id}/versions`."""
     return request.page([{"subject": name, "version": version} for name, version in _uses(repository, request)])
 
 
@@ -223,7 +233,7 @@ def _uses(repository: RegistryRepository, request: Request) -> list[tuple[str, i
 
 
 def _known(repository: RegistryRepository, schema_id: int) -> tuple[RegistryState, SchemaEntry]:
-    """A schema that a version has; what an id is never changes, so what is known of it needs no look."""
+    """Return a registered schema. The schema of an id never changes, so a cached one is not refreshed."""
     for state in (repository.known, repository.now):
         known = state.schemas.get(schema_id)
         if known is not None and known.named.schema is not None:
@@ -232,7 +242,7 @@ def _known(repository: RegistryRepository, schema_id: int) -> tuple[RegistryStat
 
 
 def check_compatibility(repository: RegistryRepository, request: Request) -> dict[str, Any]:
-    """`POST /compatibility/subjects/{subject}/versions` and `…/versions/{version}`."""
+    """Handle `POST /compatibility/subjects/{subject}/versions` and `…/versions/{version}`."""
     version = request.version if "version" in request.names else None
     problems = registration_rules.examined(repository.now, request.wanted(), repository.checks, version)
     answer: dict[str, Any] = {"is_compatible": not problems}
@@ -240,7 +250,7 @@ def check_compatibility(repository: RegistryRepository, request: Request) -> dic
 
 
 def get_config(repository: RegistryRepository, request: Request) -> dict[str, Any]:
-    """`GET /config` and `GET /config/{subject}`."""
+    """Handle `GET /config` and `GET /config/{subject}`."""
     state, subject = repository.now, request.subject
     own = state.configs.get(subject)
     if subject != EVERYWHERE and own is None:
@@ -251,14 +261,14 @@ def get_config(repository: RegistryRepository, request: Request) -> dict[str, An
 
 
 def put_config(repository: RegistryRepository, request: Request) -> dict[str, Any]:
-    """`PUT /config` and `PUT /config/{subject}`."""
+    """Handle `PUT /config` and `PUT /config/{subject}`."""
     subject, body = request.subject, request.object()
     refused = [name for name in registry_settings.NOT_KEPT if body.get(name)]
     if refused:
         raise SchemaRegistryError(422, 42203, f"{', '.join(refused)} is not supported here")
     level, normalize = body.get("compatibility") or body.get("compatibilityLevel"), body.get("normalize")
     if normalize is not None and not isinstance(normalize, bool):
-        raise SchemaRegistryError(422, 422, f"'normalize' is true or false, not {str(normalize)[:40]}")
+        raise SchemaRegistryError(422, 422, f"'normalize' must be true or false, not {str(normalize)[:40]}")
     if level is None and normalize is None:
         raise refusals.invalid_level(None)
     wanted = Config(None if level is None else registry_settings.check_level(level), normalize)
@@ -268,7 +278,7 @@ def put_config(repository: RegistryRepository, request: Request) -> dict[str, An
 
 
 def delete_config(repository: RegistryRepository, request: Request) -> dict[str, Any]:
-    """`DELETE /config` and `DELETE /config/{subject}`: answers what was set."""
+    """Handle `DELETE /config` and `DELETE /config/{subject}`: return the removed settings."""
     subject = request.subject
     before = repository.change(lambda state, now: registry_settings.delete_config(state, subject, now))
     return _config_answer(before, BACKWARD)
@@ -280,7 +290,7 @@ def _config_answer(config: Config, level: str) -> dict[str, Any]:
 
 
 def get_mode(repository: RegistryRepository, request: Request) -> dict[str, str]:
-    """`GET /mode` and `GET /mode/{subject}`."""
+    """Handle `GET /mode` and `GET /mode/{subject}`."""
     state, subject = repository.now, request.subject
     if subject != EVERYWHERE and subject not in state.modes and not request.flag("defaultToGlobal"):
         raise refusals.no_mode(subject)
@@ -288,7 +298,7 @@ def get_mode(repository: RegistryRepository, request: Request) -> dict[str, str]
 
 
 def put_mode(repository: RegistryRepository, request: Request) -> dict[str, str]:
-    """`PUT /mode` and `PUT /mode/{subject}`."""
+    """Handle `PUT /mode` and `PUT /mode/{subject}`."""
     subject, force = request.subject, request.flag("force")
     mode = registry_settings.check_mode_name(request.object().get("mode"))
     return {
@@ -297,7 +307,7 @@ def put_mode(repository: RegistryRepository, request: Request) -> dict[str, str]
 
 
 def delete_mode(repository: RegistryRepository, request: Request) -> dict[str, str]:
-    """`DELETE /mode` and `DELETE /mode/{subject}`: answers what was set."""
+    """Handle `DELETE /mode` and `DELETE /mode/{subject}`: return the removed mode."""
     subject = request.subject
     return {"mode": repository.change(lambda state, now: registry_settings.delete_mode(state, subject, now))}
 
@@ -309,10 +319,10 @@ class RegistryRepository:
     """The schemas of a cluster. Thread-safe.
 
     Args:
-        schemas: their control log.
-        checks: who can read schemas.
-        clock: time of the rows.
-        timeout_ms: how long a change tries to get past others.
+        schemas: the control log of schemas.
+        checks: validity, compatibility and normal form of schemas.
+        clock: source of the rows' timestamps.
+        timeout_ms: how long a change is retried after conflicts with other writers; None for no limit.
     """
 
     def __init__(
@@ -329,24 +339,24 @@ class RegistryRepository:
 
     @property
     def known(self) -> RegistryState:
-        """The state as of the last look."""
+        """The state as of the last refresh."""
         return self._schemas.state
 
     @property
     def now(self) -> RegistryState:
-        """The state, looked at now."""
+        """The state after a refresh."""
         return self._schemas.refresh()
 
     def change(self, plan: Callable[[RegistryState, int], tuple[Sequence[SchemaRow], T]]) -> T:
-        """Write the rows of a plan, unless it has none, and give its result.
+        """Write the rows of a plan, if any, and return its result.
 
         Args:
-            plan: a state and the time in ms -> rows and result. It is called again when others were faster, so what it
-                found out holds for the state that its rows come after.
+            plan: maps a state and the time in ms to rows and a result. After a conflict it is called again, so rows and
+                result always belong to the state that the rows follow.
 
         Raises:
-            SchemaRegistryError: what the plan raises; nothing was written.
-            KafkaTimeoutError: others were faster until time ran out; nothing was written.
+            SchemaRegistryError: raised by the plan; nothing was written.
+            KafkaTimeoutError: conflicts with other writers lasted until the timeout; nothing was written.
             UnknownOutcomeError: the rows may have been written.
         """
         rows, result = plan(self.now, self._clock.now_ms())

@@ -1,8 +1,7 @@
-"""An ASGI application served at an address, in a thread, until it is asked to stop.
+"""An HTTP server that runs an ASGI application in a thread.
 
-Connections whose client sends no whole head of a request in time are closed. uvicorn waits for a head without end, and
-counts the connection among those that there may be: a few silent clients, who need no password, would keep everybody
-else out.
+It closes connections that do not send a complete request head in time. uvicorn waits for a head forever and counts the
+connection against its limit, so a few silent clients, without a password, could lock out all others.
 """
 
 from __future__ import annotations
@@ -20,29 +19,30 @@ from kafkalike.errors import KafkaConfigurationError
 from kafkalike.schemas.service.credentials import is_loopback
 
 HEAD_SECONDS: Final = 30.0
-"""How long a client may take for the head of a request."""
+"""Seconds that a client may take to send the head of a request."""
 
 MAX_CONNECTIONS: Final = 512
-"""At once; whoever comes then gets 503."""
+"""Maximum concurrent connections; further ones are answered with 503."""
 
 IDLE_SECONDS: Final = 65
-"""How long a connection is kept for the client's next request."""
+"""Seconds that an idle connection is kept open for the next request."""
 
 GRACE_SECONDS: Final = 30
-"""How long requests that are being answered may take when the service ends."""
+"""Seconds that pending requests may take when the server stops."""
 
 
 class ListeningAddress:
-    """An address that is listened at, from the moment that it is made.
+    """A listening socket, opened when the object is created.
 
     Args:
-        host: address to listen at.
-        port: 0 finds a free one.
-        anyone: whether it may be an address of the network: those who ask there must say who they are, or anyone may.
-        certificate: files of the certificate and its key, for https; the key may stand in the first one. None: http.
+        host: address to listen on.
+        port: port to listen on; 0 chooses a free one.
+        anyone: allow a network address: clients must authenticate, or the operator has opened the service to everyone.
+        certificate: files of the TLS certificate and its key, which may be in the same file; None for plain HTTP.
 
     Raises:
-        KafkaConfigurationError: the address or the certificate cannot be used, or everybody could ask there.
+        KafkaConfigurationError: the address or the certificate cannot be used, or a network address would be open to
+            everyone.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ListeningAddress:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """URL of the address."""
         host, port = self.address
         return f"{'https' if self.secured else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -63,10 +63,10 @@ class HttpServer:
     """An application at a listening address.
 
     Args:
-        app: answers; see ASGI.
-        address: where.
-        name: of its thread.
-        grace_seconds: how long requests that are being answered may take when it ends.
+        app: an ASGI application.
+        address: the address.
+        name: name of the server's thread.
+        grace_seconds: how long pending requests may take when the server stops.
     """
 
     def __init__(self, app: Any, address: ListeningAddress, *, name: str, grace_seconds: int = GRACE_SECONDS) -> None:  # noqa: ANN401
@@ -90,15 +90,15 @@ class HttpServer:
 
     @property
     def running(self) -> bool:
-        """Whether it answers still."""
+        """True while the server answers requests."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Answer requests, in a thread."""
+        """Answer requests in a thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more connections, answer what is being asked, and end."""
+        """Stop accepting connections, finish pending requests, and stop the thread."""
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join()
@@ -106,7 +106,7 @@ class HttpServer:
 
 
 def _secured(certificate: tuple[str, str | None]) -> dict[str, Any]:
-    """Uvicorn's settings for TLS. The files are tried here: uvicorn reads them where nobody waits for the error."""
+    """Return uvicorn's TLS settings. The files are loaded here, because uvicorn's errors would not reach the caller."""
     file, key = certificate
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file, key, password=_no_password)
@@ -116,7 +116,7 @@ def _secured(certificate: tuple[str, str | None]) -> dict[str, Any]:
 
 
 def _no_password() -> str:
-    """Nobody is there to type it."""
+    """Raise an error, because nobody can type a password."""
     raise ValueError("its key has a password")
 
 
@@ -124,9 +124,11 @@ def _listening(host: str, port: int, *, anyone: bool) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         if not (anyone or is_loopback(str(address[0]))):
-            raise KafkaConfigurationError(f"whoever reaches {host} could ask: say who may ask")
+            raise KafkaConfigurationError(
+                f"refusing to listen on {host} without credentials: every host that reaches it could use the service"
+            )
         made = socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
-        # asyncio does it only for sockets whose protocol is written down; without it an answer waits 40 ms.
+        # asyncio sets it only for sockets with an explicit protocol; without it answers are delayed by 40 ms.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as cause:
         raise KafkaConfigurationError(f"cannot listen at {host}:{port}: {cause}") from cause
@@ -134,10 +136,10 @@ def _listening(host: str, port: int, *, anyone: bool) -> socket.socket:
 
 
 def protocol_with_head_timeout(seconds: float) -> type[asyncio.Protocol]:
-    """Uvicorn's protocol, which waits for a head so long.
+    """Return uvicorn's HTTP protocol with a timeout for the head of a request.
 
     Args:
-        seconds: from the connection's first moment, or from the first byte behind an answered request.
+        seconds: counted from the connection's start, or from the first byte after an answered request.
     """
 
     class Impatient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -151,7 +153,7 @@ def protocol_with_head_timeout(seconds: float) -> type[asyncio.Protocol]:
             before = self.cycle
             super().data_received(data)
             if self.cycle is not before:
-                # A head is whole.
+                # The head is complete.
                 self._stop()
             elif self._timer is None and (before is None or before.response_complete):
                 self._wait()

@@ -1,4 +1,4 @@
-"""The registry's service as an ASGI application."""
+"""The schema registry as an ASGI application."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from kafkalike.schemas.service.registry_service import RegistryService
 _log = logging.getLogger(__name__)
 
 TYPES: Final = ("application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json", "application/json")
-"""Content types, the first one by default."""
+"""Content types of answers; the first one is the default."""
 
 BODY_TYPES: Final = {*TYPES, "application/octet-stream"}
 
 MAX_FIELDS: Final = 64
-"""Parameters of a query."""
+"""Maximum parameters in a query."""
 
 BODY_SECONDS: Final = 30.0
-"""How long a client may take to send a body."""
+"""Seconds that a client may take to send a body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """What the service takes."""
+    """Limits on requests."""
 
     body_bytes: int = 4 * 1024 * 1024
-    """Of a request."""
+    """Maximum size of a request body."""
 
 
 def _internal_error(cause: Exception) -> SchemaRegistryError:
-    _log.error("a request was not answered", exc_info=cause)
+    _log.error("a request failed", exc_info=cause)
     return SchemaRegistryError(500, 500, "Internal Server Error")
 
 
 class RegistryApp:
-    """The service.
+    """The ASGI application.
 
     Args:
-        service: answers.
-        credentials: who may ask.
-        limits: how much.
+        service: answers the requests.
+        credentials: accepted tokens and users.
+        limits: limits on requests.
     """
 
     def __init__(self, service: RegistryService, credentials: Credentials, limits: RequestLimits) -> None:
@@ -62,7 +62,7 @@ class RegistryApp:
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; see ASGI."""
+        """Answer a request as the ASGI protocol demands."""
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
@@ -96,27 +96,27 @@ class RegistryApp:
             except KafkaTimeoutError as error:
                 raise SchemaRegistryError(500, 50002, str(error)) from error
             except (KafkaError, OSError) as error:
-                _log.exception("a request was not answered")
+                _log.exception("a request failed")
                 raise SchemaRegistryError(500, 50001, f"Error in the backend data store: {error}") from error
 
     def _check_neighbour(self, request: Request) -> None:
-        """Keep pages in a browser out, which reach services of the same machine that nobody else reaches.
+        """Reject requests of web pages, because a browser can reach services that only listen on this machine.
 
         Raises:
-            SchemaRegistryError: 403.
+            SchemaRegistryError: the origin or the host is another one; the status is 403.
         """
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if origin is not None and not _is_of(origin, host):
-            raise SchemaRegistryError(403, 403, "requests of pages of other hosts are not answered")
+            raise SchemaRegistryError(403, 403, f"requests from pages of other hosts are rejected: {origin[:80]!r}")
         server = request.scope.get("server")
         if not self._credentials.needed and server and is_loopback(server[0]) and not is_loopback(host_name(host)):
-            raise SchemaRegistryError(403, 403, f"this service is not called {host[:80]!r}")
+            raise SchemaRegistryError(403, 403, f"the host {host[:80]!r} is not this service: use its loopback address")
 
     async def _body(self, request: Request) -> object:
-        """The JSON of the body; None without one.
+        """Return the JSON of the body, or None without one.
 
         Raises:
-            SchemaRegistryError: 400, 408, 413, 415.
+            SchemaRegistryError: the body is invalid; the status is 400, 408, 413 or 415.
         """
         limit = self._limits.body_bytes
         length = request.headers.get("content-length", "0")
@@ -130,14 +130,14 @@ class RegistryApp:
                     if len(content) > limit:
                         raise SchemaRegistryError(413, 413, f"the body has more than {limit} bytes")
         except TimeoutError:
-            raise SchemaRegistryError(408, 408, f"the body did not come in {BODY_SECONDS:g} s") from None
+            raise SchemaRegistryError(408, 408, f"the body did not arrive in {BODY_SECONDS:g} s") from None
         if not content:
             return None
         sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if sent not in BODY_TYPES:
             raise SchemaRegistryError(415, 415, f"HTTP 415 Unsupported Media Type: {sent[:80]!r}; send {TYPES[0]}")
         try:
-            # In a thread: a large body takes a while.
+            # In a thread, because parsing a large body takes a while.
             return await run_in_threadpool(json.loads, content)
         except (ValueError, RecursionError) as cause:
             raise SchemaRegistryError(400, 400, f"the body is not JSON: {str(cause)[:200]}") from None
@@ -147,7 +147,7 @@ def _path(scope: Scope) -> list[str]:
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     try:
         text = raw.partition(b"?")[0].decode("ascii").strip("/")
-        # Each part on its own: the name of a subject may hold an escaped slash.
+        # Unescape each part separately, because a subject may contain an escaped slash.
         return [unquote(part, errors="strict") for part in text.split("/")] if text else []
     except ValueError:
         raise SchemaRegistryError(404, 404, "HTTP 404 Not Found") from None
@@ -157,15 +157,15 @@ def _query(scope: Scope) -> dict[str, str]:
     try:
         given = parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
-        raise SchemaRegistryError(400, 400, "the query cannot be read") from None
+        raise SchemaRegistryError(400, 400, f"the query is invalid, or has more than {MAX_FIELDS} parameters") from None
     return dict(reversed(given))
 
 
 def _accepted(header: str) -> str:
-    """The content type of the answer.
+    """Return the content type of the answer.
 
     Raises:
-        SchemaRegistryError: the client takes none that there is; 406.
+        SchemaRegistryError: the client accepts none of `TYPES`; the status is 406.
     """
     wanted = [part.partition(";")[0].strip().lower() for part in header.split(",") if part.strip()]
     if not wanted or any(one in {"*/*", "application/*"} for one in wanted):
@@ -173,7 +173,7 @@ def _accepted(header: str) -> str:
     for one in wanted:
         if one in TYPES:
             return one
-    raise SchemaRegistryError(406, 406, f"HTTP 406 Not Acceptable: {header[:80]!r}; there is {TYPES[0]}")
+    raise SchemaRegistryError(406, 406, f"HTTP 406 Not Acceptable: {header[:80]!r}; accept {TYPES[0]}")
 
 
 def _json(status: int, answer: object, content_type: str) -> Response:
@@ -186,7 +186,7 @@ def _refusal(status: int, code: int, message: str) -> Response:
 
 
 def _is_of(origin: str, host: str) -> bool:
-    """Whether an origin is a page of a host; one that cannot be read is of none."""
+    """Return True if an origin is a page of a host."""
     try:
         return urlsplit(origin).netloc == host
     except ValueError:

@@ -1,4 +1,4 @@
-"""A request as a client sent it, checked; schemas as clients send them and as the registry keeps them."""
+"""A validated request of a registry client, and the formats of schemas in requests and answers."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from kafkalike.schemas.optional_imports import require_module
 T = TypeVar("T")
 
 NO_NUMBER = (None, -1, 0)
-"""What clients send in the place of an id or a version that they do not have."""
+"""Values that clients send if they do not have an id or a version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request whose path was understood."""
+    """A request with a known route."""
 
     names: Mapping[str, str]
-    """Parts of the path, by the names that the route gives them."""
+    """Named parts of the path."""
     query: Mapping[str, str] = field(default_factory=dict)
     body: object = None
 
     @property
     def subject(self) -> str:
-        """The subject that the path names; empty where it names none."""
+        """The subject in the path; empty without one."""
         given = self.names.get("subject")
         return EVERYWHERE if given is None else check_subject(given)
 
     @property
     def version(self) -> int | str:
-        """The version that the path names: a number, or `latest`.
+        """The version in the path: a number, or `latest`.
 
         Raises:
-            SchemaRegistryError: 42202.
+            SchemaRegistryError: the version is invalid; `error_code` is 42202.
         """
         given = self.names["version"]
         if given in {"latest", "-1"}:
@@ -56,10 +56,10 @@ class Request:
 
     @property
     def id(self) -> int:
-        """The schema's id that the path names.
+        """The schema id in the path.
 
         Raises:
-            SchemaRegistryError: 404, as it can be none.
+            SchemaRegistryError: the id is invalid; the status is 404.
         """
         given = self.names["id"]
         if not given.isascii() or not given.isdigit() or len(given) > 10:  # noqa: PLR2004 - digits of 2^31
@@ -67,11 +67,11 @@ class Request:
         return int(given)
 
     def flag(self, name: str) -> bool:
-        """Whether a query says `true`, in any case."""
+        """Return True if a query parameter is `true`, in any case."""
         return self.query.get(name, "").lower() == "true"
 
     def page(self, found: list[T]) -> list[T]:
-        """The part of a list that `offset` and `limit` ask for; a limit below 0 is none."""
+        """Return the part of a list selected by `offset` and `limit`; a negative limit selects the rest."""
         offset, limit = self._whole("offset", 0), self._whole("limit", -1)
         offset = max(0, offset)
         return found[offset : offset + limit if limit >= 0 else None]
@@ -83,29 +83,29 @@ class Request:
         try:
             return int(given[:20])
         except ValueError:
-            raise SchemaRegistryError(422, 422, f"{name} must be a whole number, not {given[:40]!r}") from None
+            raise SchemaRegistryError(422, 422, f"{name} must be an integer, not {given[:40]!r}") from None
 
     @property
     def prefix(self) -> str:
-        """What the names of subjects must begin with."""
+        """Prefix of the requested subjects, without the default context."""
         given = self.query.get("subjectPrefix", "")
         return given.removeprefix(":*:").removeprefix(DEFAULT_CONTEXT)
 
     def object(self) -> Mapping[str, Any]:
-        """The body, which must be a JSON object.
+        """Return the body as a JSON object.
 
         Raises:
-            SchemaRegistryError: it is not.
+            SchemaRegistryError: the body is something else.
         """
         if not isinstance(self.body, dict):
             raise SchemaRegistryError(422, 422, "the body must be a JSON object")
         return self.body
 
     def wanted(self) -> RegistrationRequest:
-        """The schema of the body, for the subject of the path.
+        """Return the schema in the body, for the subject in the path.
 
         Raises:
-            SchemaRegistryError: 42201 and others.
+            SchemaRegistryError: the body is invalid; usually with `error_code` 42201.
         """
         body = self.object()
         return RegistrationRequest(
@@ -118,20 +118,20 @@ class Request:
 
 
 def schema_in(body: Mapping[str, Any]) -> Schema:
-    """The schema of a body.
+    """Return the schema of a body.
 
     Raises:
-        SchemaRegistryError: there is none, or it asks for what is not kept here.
+        SchemaRegistryError: the schema is missing, or has unsupported properties.
     """
     kind, text, references = (body.get(name) for name in ("schemaType", "schema", "references"))
     kind = "AVRO" if kind is None else kind
     references = [] if references is None else references
     if not isinstance(text, str):
-        raise refusals.invalid_schema("there is no text under 'schema'")
+        raise refusals.invalid_schema("'schema' must be a string")
     if kind not in SCHEMA_TYPES:
         raise refusals.unknown_type(kind)
     for name in ("metadata", "ruleSet"):
-        # Rules encrypt and check what is written; who drops them quietly writes what must not be written.
+        # Rules encrypt and validate records, so ignoring them could store data that must not be stored.
         if body.get(name):
             raise refusals.invalid_schema(f"{name} is not supported here")
     if not isinstance(references, list):
@@ -148,28 +148,28 @@ def _reference(given: object) -> Reference:
 
 
 def number_in(body: Mapping[str, Any], name: str) -> int | None:
-    """An id or a version of a body; None where it has none.
+    """Return an id or a version of a body, or None.
 
     Raises:
-        SchemaRegistryError: it is not a whole number of a record's size.
+        SchemaRegistryError: the value is not an integer from 1 to `MAX_ID`.
     """
     given = body.get(name)
     if type(given) in {int, type(None)} and given in NO_NUMBER:
         return None
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= refusals.MAX_ID:
-        raise refusals.invalid_schema(f"{name!r} is not a whole number from 1 to {refusals.MAX_ID}: {str(given)[:40]}")
+        raise refusals.invalid_schema(f"{name!r} must be an integer from 1 to {refusals.MAX_ID}: {str(given)[:40]}")
     return given
 
 
 SERIALIZED: Final = "serialized"
-"""A Protobuf schema as its `FileDescriptorProto` in Base64, which Confluent's Python client sends and wants back."""
+"""Format of a Protobuf schema as a Base64 `FileDescriptorProto`, which Confluent's Python client sends and requests."""
 
 
 def readable(schema: Schema) -> Schema:
-    """A schema as people read it: a Protobuf schema in Base64 as the text of its `.proto` file; others as they are.
+    """Return a schema in readable form: a Base64 Protobuf descriptor as the text of its `.proto` file.
 
     Raises:
-        SchemaRegistryError: it is neither; 42201.
+        SchemaRegistryError: the text is not Protobuf; `error_code` is 42201.
         KafkaConfigurationError: a package is missing.
     """
     if schema.type != "PROTOBUF":
@@ -179,15 +179,15 @@ def readable(schema: Schema) -> Schema:
 
 
 def formatted(schema: Schema, wanted: str | None, resolve: Resolve) -> Schema:
-    """The schema in a format; as it is in one that has no meaning for its type.
+    """Return a schema in a format; unchanged if the format does not apply to its type.
 
     Args:
-        schema: a registered one.
+        schema: a registered schema.
         wanted: `serialized`, or None.
-        resolve: gives what it uses.
+        resolve: looks up the referenced schemas.
 
     Raises:
-        SchemaRegistryError: it cannot be brought into that format.
+        SchemaRegistryError: the schema cannot be converted.
         KafkaConfigurationError: a package is missing.
     """
     if wanted != SERIALIZED or schema.type != "PROTOBUF":

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class RegistryService:
-    """Answers requests. Thread-safe; needs no closing.
+    """Answers requests of Confluent's REST interface. Thread-safe; holds no resources.
 
     Args:
-        cluster: whose schemas.
-        read_only: refuse what may change something, whatever modes say.
-        timeout_ms: how long a change tries to get past others.
-        clock: time of the rows.
+        cluster: the cluster whose schemas are served.
+        read_only: reject requests that may change something, whatever the modes.
+        timeout_ms: how long a change is retried after conflicts with other writers; None for no limit.
+        clock: source of the rows' timestamps.
     """
 
     def __init__(
@@ -45,16 +45,16 @@ class RegistryService:
         """Answer a request.
 
         Args:
-            method: of HTTP.
-            path: its parts, without escapes.
-            query: its parameters.
-            body: the JSON that was sent.
+            method: the HTTP method.
+            path: the parts of the path, unescaped.
+            query: the query parameters.
+            body: the JSON of the request.
 
         Returns:
             The JSON of the answer.
 
         Raises:
-            SchemaRegistryError: the registry says no.
+            SchemaRegistryError: the request is rejected.
             KafkaError: the table cannot be read or written; see `RegistryRepository.change`.
         """
         route, names = match_route(method, path)
@@ -68,11 +68,11 @@ Answering = Callable[[handlers.RegistryRepository, Request], Any]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What answers a request."""
+    """The handler of a request."""
 
     answer: Answering
     writes: bool = False
-    """Whether it may change something."""
+    """True if the handler may change something."""
 
 
 def _nothing(repository: handlers.RegistryRepository, request: Request) -> dict[str, Any]:
@@ -151,20 +151,20 @@ ROUTES: Final[Mapping[str, Mapping[str, Route]]] = {
     "v1/metadata/id": {"GET": Route(lambda repository, request: {"scope": {"path": [], "clusters": {}}})},  # noqa: ARG005
     "v1/metadata/version": {"GET": Route(_version)},
 }
-"""By path and method. A name in braces stands for any part of a path."""
+"""Routes by path and method; a name in braces matches any part of a path."""
 
 _SPLIT: Final = [(tuple(path.split("/")) if path else (), methods) for path, methods in ROUTES.items()]
 
 
 def match_route(method: str, path: Sequence[str]) -> tuple[Route, dict[str, str]]:
-    """Who answers a request, and the parts of the path that have names.
+    """Return the route of a request, and the named parts of its path.
 
     Args:
-        method: of HTTP, in capitals.
-        path: its parts, without escapes.
+        method: the HTTP method, in capitals.
+        path: the parts of the path, unescaped.
 
     Raises:
-        SchemaRegistryError: 404, or 405 for another method.
+        SchemaRegistryError: 404 for an unknown path, 405 for another method.
     """
     parts = tuple(path)
     if len(parts) > 1 and parts[0] == "contexts" and parts[1] in {".", ":.:"}:
@@ -195,20 +195,20 @@ def _matched(pattern: Sequence[str], parts: Sequence[str]) -> dict[str, str] | N
 
 
 class RegistryServer:
-    """The service, listening from the moment that it is made.
+    """The registry as an HTTP server, listening from the time it is created.
 
     Args:
-        service: answers.
-        host: address to listen at.
-        port: 0 finds a free one.
-        credentials: who may ask.
-        max_body: bytes of a request's body.
-        certificate: files of the certificate and its key, for https; the key may stand in the first one. None: http.
-        anyone: whether it may listen at an address of the network though nobody must say who they are.
+        service: answers the requests.
+        host: address to listen on.
+        port: port to listen on; 0 chooses a free one.
+        credentials: accepted tokens and users.
+        max_body: maximum size of a request body, in bytes.
+        certificate: files of the TLS certificate and its key, which may be in the same file; None for plain HTTP.
+        anyone: allow clients without credentials even on a network address.
 
     Raises:
-        KafkaConfigurationError: packages are missing; the address or the certificate cannot be used, or everybody could
-            ask there.
+        KafkaConfigurationError: a package is missing, the address or the certificate cannot be used, or a network
+            address would be open to everyone.
     """
 
     def __init__(
@@ -229,20 +229,20 @@ class RegistryServer:
         )
         self.address: tuple[str, int] = address.address
         self.url: str = address.url
-        """Where it listens."""
+        """URL of the server."""
         handler = app.RegistryApp(service, credentials, app.RequestLimits(body_bytes=max_body))
         self._server = serving.HttpServer(handler, address, name="kafkalike-schema-registry")
 
     @property
     def running(self) -> bool:
-        """Whether it answers still."""
+        """True while the server answers requests."""
         answers: bool = self._server.running
         return answers
 
     def start(self) -> None:
-        """Answer requests, in a thread."""
+        """Answer requests in a thread."""
         self._server.start()
 
     def stop(self) -> None:
-        """Take no more connections, answer what is being asked, and end."""
+        """Stop accepting connections, finish pending requests, and stop the thread."""
         self._server.stop()

@@ -161,7 +161,7 @@ def test_a_default_that_its_column_cannot_hold_is_an_error_with_the_fields_name(
     found, problem = with_default(of, default)
 
     assert found is None
-    assert "the default of b is no " in (problem or "")
+    assert "the default of b is not a valid " in (problem or "")
 
 
 @pytest.mark.parametrize(

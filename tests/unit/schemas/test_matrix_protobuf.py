@@ -382,4 +382,4 @@ def test_changes_are_found_below_messages_lists_and_maps() -> None:
         found, error = evolved(line.format("int64", field), line.format("int32", field), value)
 
         assert found is None
-        assert str(error).startswith("n: the writer's int64 is no int32")
+        assert str(error).startswith("n: the writer's int64 does not fit int32")
