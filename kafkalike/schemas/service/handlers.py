@@ -146,7 +146,6 @@ def version_answer(state: RegistryState, found: Registered, request: Request) ->
 
 def raw(answer: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
     """Return the schema of an answer as JSON, or as text for Protobuf."""
-
     return answer["schema"] if answer.get("schemaType") == "PROTOBUF" else parsed_json(answer["schema"])
 
 
