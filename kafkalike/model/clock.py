@@ -74,9 +74,8 @@ class SystemClock:
         """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
 
-    def monotonic(self) -> float:
-        """Seconds of `CLOCK_BOOTTIME`, else of `time.monotonic`."""
-        return _monotonic()
+    monotonic = staticmethod(_monotonic)
+    """Return seconds of `CLOCK_BOOTTIME`, else of `time.monotonic`. Called too often for a function of Python."""
 
     def sleep(self, seconds: float) -> None:
         """Sleep; zero or less returns at once."""
@@ -106,7 +105,7 @@ class Deadline:
 
     def expired(self) -> bool:
         """Whether the budget is used up."""
-        return self.remaining() <= 0
+        return self._end is not None and self._end <= self._clock.monotonic()
 
 
 _bound: Final[ContextVar[Deadline | None]] = ContextVar("kafkalike.deadline", default=None)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import os
 import threading
 import weakref
@@ -24,7 +25,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Final, Protocol, Self
 
-from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.clock import SYSTEM_CLOCK
 
 
 class OnError:
@@ -113,13 +114,14 @@ class Latch:
         Returns:
             Whether it is open.
         """
-        limit = Deadline(SYSTEM_CLOCK, None if seconds is None else seconds * 1000)
+        monotonic = SYSTEM_CLOCK.monotonic
+        end = math.inf if seconds is None else monotonic() + seconds
         told: SimpleQueue[None] = SimpleQueue()
         self._waiting.append(told)
         try:
-            while not self.is_open and not limit.expired():
+            while not self.is_open and (left := end - monotonic()) > 0:
                 with suppress(Empty):
-                    told.get(timeout=min(limit.remaining(), threading.TIMEOUT_MAX))
+                    told.get(timeout=min(left, threading.TIMEOUT_MAX))
         finally:
             self._waiting.remove(told)
         return self.is_open

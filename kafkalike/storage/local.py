@@ -161,13 +161,16 @@ class LocalStorage(Storage):
 
         A hard link to a finished temporary file either appears or fails with "exists"; readers never see half a file.
         """
-        target = self.path(name)
+        target = f"{self.uri}/{name}"
         folder, _, base = target.rpartition("/")
         temporary = f"{folder}/.{base}.{uuid.uuid4().hex}.tmp"
         try:
             try:
                 with open(temporary, "xb") as stream:  # noqa: PTH123
-                    _write_parts(stream, content)
+                    if len(content) <= PART_BYTES:
+                        stream.write(content)
+                    else:
+                        _write_parts(stream, content)
                     if durable:
                         stream.flush()
                         os.fsync(stream.fileno())
@@ -212,9 +215,10 @@ class LocalStorage(Storage):
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new file."""
-        self._refuse_link(name)
+        if name.rpartition("/")[0] not in self._own:
+            self._refuse_link(name)
         try:
-            return LocalFile(self.path(name), "wb")
+            return LocalFile(f"{self.uri}/{name}", "wb")
         except FileNotFoundError:
             self._make_folder_of(name)
             return LocalFile(self.path(name), "wb")
@@ -371,9 +375,6 @@ def _unlink_quietly(path: str) -> None:
 
 def _write_parts(stream: IO[bytes], content: bytes) -> None:
     """Write a file's content, part by part."""
-    if len(content) <= PART_BYTES:
-        stream.write(content)
-        return
     whole = memoryview(content)
     for start in range(0, len(content), PART_BYTES):
         stream.write(whole[start : start + PART_BYTES])

@@ -346,14 +346,18 @@ def storage_errors(method: Callable[P, T]) -> Callable[P, T]:
 class MappedErrors:
     """A class whose subclasses raise nothing but an `OSError` in the methods that talk to a storage."""
 
-    def __init_subclass__(cls) -> None:
-        """Map the errors of an implementation, so that none can forget it."""
+    def __init_subclass__(cls, *, mapped: frozenset[str] = frozenset()) -> None:
+        """Map the errors of an implementation, so that none can forget it.
+
+        Args:
+            mapped: methods that call nothing but mapped methods.
+        """
         super().__init_subclass__()
-        for name in MAPPED & vars(cls).keys():
+        for name in (MAPPED - mapped) & vars(cls).keys():
             setattr(cls, name, storage_errors(vars(cls)[name]))
 
 
-class Storage(MappedErrors, ABC):
+class Storage(MappedErrors, ABC, mapped=frozenset({"look"})):
     """Bytes under a root. Names are relative to it, with `/` between folders. Thread-safe.
 
     A method that raises `FileNotFoundError` has found nothing under the name. Any other `OSError` means that the

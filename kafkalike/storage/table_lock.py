@@ -75,11 +75,12 @@ class TableLock:
     """
 
     def __init__(self, folder: str, name: str, called: str | None = None, within: Within = _plain) -> None:
+        file = file_of_lock(name)
         self.name = name
-        self._called = f"{called or folder}/{file_of_lock(name)}"
+        self._called = f"{called or folder}/{file}"
         self._within = within
-        self._folder = Path(folder)
-        self._path = str(self._folder / file_of_lock(name))
+        self._folder = folder
+        self._path = f"{folder}/{file}"
 
     @property
     def files(self) -> frozenset[str]:
@@ -98,7 +99,7 @@ class TableLock:
         """
         queue, table = FileLock(self._path + TURN), FileLock(self._path)
         try:
-            if not self._folder.is_dir():
+            if not os.path.isdir(self._folder):  # noqa: PTH112
                 return True
             with queue.acquire(timeout=0), table.acquire(timeout=0):
                 Path(self._path).unlink()
@@ -194,9 +195,9 @@ class TableLock:
             else:
                 return
             meanwhile()
-            if not self._within(self._folder.is_dir):
+            if not self._within(lambda: os.path.isdir(self._folder)):  # noqa: PTH112
                 # It was there, and went with its root: to make it anew would be to make it below a mount point.
-                raise FileNotFoundError(errno.ENOENT, "the folder of locks is gone", str(self._folder))
+                raise FileNotFoundError(errno.ENOENT, "the folder of locks is gone", self._folder)
             rest = max(0.0, 1 - waited / LONG_SECONDS)
             SYSTEM_CLOCK.sleep(min(POLL_SECONDS + (pause - POLL_SECONDS) * rest, left - waited))
 
@@ -270,13 +271,11 @@ def _release(lock: FileLock) -> None:
 
 def file_of_lock(name: str) -> str:
     """The file of a table's lock."""
-    return f"{_short(name)}.lock"
+    return f"{name if len(name) <= LONGEST_NAME else _short(name)}.lock"
 
 
 def _short(name: str) -> str:
-    """The name itself, unless the endings would make it too long for a file; topics may have 249 characters."""
-    if len(name) <= LONGEST_NAME:
-        return name
+    """Shorten a name that the endings would make too long for a file; topics may have 249 characters."""
     return f"{name[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
@@ -398,7 +397,8 @@ class Flock:
     def free(self) -> None:
         """Release what is held, if anything."""
         for file in self._files:
-            _free(file)
+            if not file.closed:
+                _free(file)
         inherited.discard(self)
 
     def in_child(self) -> None:
@@ -409,8 +409,6 @@ class Flock:
 
 
 def _free(file: FileIO) -> None:
-    if file.closed:
-        return
     # Closing is not enough: a child forked meanwhile may have the file open, too.
     with contextlib.suppress(OSError):
         fcntl.flock(file, fcntl.LOCK_UN)
