@@ -9,6 +9,7 @@ __version__ = "0.2.0"
 """The only place that says it; the wheel's metadata are made of it."""
 
 
+@cache
 def engine_info() -> str:
     """Goes into `commitInfo.engineInfo`."""
     return f"kafkalike/{__version__}"

@@ -60,9 +60,11 @@ class ThreadGuard:
             raise IllegalStateError(f"{self.name} is not thread-safe, and another thread is using it")
 
     def __enter__(self) -> None:
-        if self.closed or self.forked:
+        # Without calls: each call of a client comes here.
+        if self.closed or os.getpid() != self._pid:
             self.check()
-        self.enter()
+        if not self._lock.acquire(blocking=False):
+            self.enter()
         if self.closed:  # by another thread meanwhile
             self._lock.release()
             self.check()

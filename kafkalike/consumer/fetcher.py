@@ -58,7 +58,10 @@ class Fetcher:
     @property
     def buffered(self) -> bool:
         """True if the next `collect` needs no reading."""
-        return any(feed.chunks and feed.state.fetchable for feed in self._feeds.values())
+        for feed in self._feeds.values():  # noqa: SIM110 - each poll asks, and a generator is several calls
+            if feed.chunks and feed.state.fetchable:
+                return True
+        return False
 
     @property
     def idle_logs(self) -> list[TopicLog]:

@@ -149,7 +149,7 @@ class PollLoop:
             if taken and self.assigner.lapsed:
                 taken = self._still_held(taken)
             remaining = deadline.remaining()
-            if taken and not any(part.parts for part in taken):
+            if taken and not taken[0].parts and not any(part.parts for part in taken):
                 # All that was read is passed over, so there is nothing to hand out, and maybe more to read.
                 self.fetcher.advance(taken)
                 if remaining > 0:
@@ -264,7 +264,11 @@ class PollLoop:
 
 def count(taken: list[FetchedRecords], size: Callable[[Any], int] = len) -> int:
     """Records in what was collected."""
-    return sum(size(part) for piece in taken for part in piece.parts)
+    found = 0
+    for piece in taken:
+        for part in piece.parts:
+            found += size(part)
+    return found
 
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,8 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from kafkalike.delta.actions import (
@@ -128,10 +130,15 @@ class CommitFile:
         return actions
 
 
-def writer_info() -> dict[str, str | int]:
+def writer_info() -> Mapping[str, str | int]:
     """Return the fields of a `commitInfo` that name the user, the host and the process, for operators."""
+    return _writer_info(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _writer_info(process: int) -> Mapping[str, str | int]:
     user, host = user_and_host()
-    return {USER_KEY: user, HOST_KEY: host, PROCESS_KEY: os.getpid()}
+    return MappingProxyType({USER_KEY: user, HOST_KEY: host, PROCESS_KEY: process})
 
 
 def creation(

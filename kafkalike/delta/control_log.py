@@ -17,7 +17,7 @@ from kafkalike.delta.layout import CONTROL_TABLE_PROPERTIES
 from kafkalike.delta.log_cleaner import Helpers, LogCleaner
 from kafkalike.delta.row_files import ROWS, keep_some
 from kafkalike.delta.row_table import MERGE_INTERVAL, MERGE_MS, RowTable
-from kafkalike.delta.table_change import Change, EndsAt, Landed, Unchanged, WriteQueue
+from kafkalike.delta.table_change import NEW_SECONDS, Change, EndsAt, Landed, Unchanged, WriteQueue
 from kafkalike.delta.table_state import CLOSE, TableState
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.clock import Deadline, within
@@ -208,8 +208,11 @@ class ControlLog(Generic[S, R]):
         seen: int | None = None
         with within(deadline):
             self._before_change()
-            if not (self._plans_beside and self._rows.exists):
+            if not self._rows.exists:
                 seen = self.refresh().seq
+            elif not self._plans_beside:
+                # Little is left to be read in the turn, where what others wrote was read a moment ago.
+                seen = self._rows.state.seq if self._table.seen_within(NEW_SECONDS) else self.refresh().seq
         if self._combined is None:
             self._transact_alone(plan, deadline, seen)
         elif self._rows.exists or self._made_for(plan, deadline):

@@ -147,7 +147,9 @@ class RowFiles(Generic[R]):
         schema = self._schema
         columns = zip(*map(self._values, rows), strict=True)
         arrays = [
-            scalars([ms * 1000 for ms in values] if name == "time" else values, kind)
+            pa.nulls(len(values), kind)
+            if values.count(None) == len(values)
+            else scalars([ms * 1000 for ms in values] if name == "time" else values, kind)
             for name, kind, values in zip(schema.names, schema.types, columns, strict=True)
         ]
         return pa.Table.from_arrays(arrays, schema=schema)

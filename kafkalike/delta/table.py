@@ -160,7 +160,7 @@ class Table(TailedTable):
                 refresh(NOW if questions is None else Pace(since=looked))
                 with self.mutex:
                     self.check_sound()
-                    state = self.state
+                    state = self.known or self.state
                     broken = "" if planned is None else broken_requirement(planned, planned_on, state)
                     if planned is not None and broken:
                         moved, stale, planned = broken, planned, None

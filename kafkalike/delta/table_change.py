@@ -162,6 +162,9 @@ def planned_commit(change: Change, version: int, append_id: str) -> CommitFile:
 
 _log = logging.getLogger(__name__)
 
+NEW_SECONDS: Final = 1.0
+"""A writer that has read a commit, or made one, so short a time ago queues without another look."""
+
 SHORT_PATIENCE_SECONDS: Final = 0.05
 """How long an impatient writer queues after its turn could not be had the last time."""
 

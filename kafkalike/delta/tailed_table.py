@@ -151,7 +151,7 @@ class TailedTable:
                     moved = True
                     if pace.waits and self.store.scheduler.is_remote and self._is_news():
                         break
-                    name = log_name(self.state.version + 1)
+                    name = log_name((self.known or self.state).version + 1)
             except DamagedFileError:
                 self._load()
                 return True
@@ -175,7 +175,7 @@ class TailedTable:
             FileNotFoundError, LogCorruptError, KafkaStorageError: see `refresh`.
         """
         with self.mutex:
-            newest, (version, seen) = self.state.version, self._seen_there
+            newest, (version, seen) = (self.known or self.state).version, self._seen_there
             if 0 <= version <= newest and seen >= pace.since:
                 return
             try:
@@ -218,7 +218,7 @@ class TailedTable:
         Raises:
             LogCorruptError: a file of it is damaged, and what to do.
         """
-        damage = self.state.damage
+        damage = (self.known or self.state).damage
         if damage is not None:
             raise damage.refuse()
 
@@ -233,7 +233,7 @@ class TailedTable:
             raise unanswered(f"{self.store.uri}/{name}", cause) from cause
         if content is None:
             return False
-        following = self.state.version + 1
+        following = (self.known or self.state).version + 1
         try:
             commit = parse_commit(following, content, self.store.uri)
         except LogCorruptError as cause:

@@ -217,7 +217,8 @@ class _Draft:
         self._before = state
         self.seq = state.seq
         self._touched: dict[str, _GroupDraft] = {}
-        self._transactions = Draft(state.transactions)
+        self._transactions: Draft[str, TransactionalIdState] | None = None
+        """Made for the first row of a transaction."""
         self._unsettled: UnsettledDraft | None = None
         """Made for the first row of a transaction."""
 
@@ -238,11 +239,14 @@ class _Draft:
             from kafkalike.model.transactions.transaction_views import UnsettledDraft
 
             self._unsettled = UnsettledDraft(self._before.unsettled)
-        self._unsettled.note(row.group_id, self._transactions.get(row.group_id), standing)
+        transactions = self._transactions
+        if transactions is None:
+            transactions = self._transactions = Draft(self._before.transactions)
+        self._unsettled.note(row.group_id, transactions.get(row.group_id), standing)
         if standing is None:
-            self._transactions.drop(row.group_id)
+            transactions.drop(row.group_id)
         else:
-            self._transactions.put(row.group_id, standing)
+            transactions.put(row.group_id, standing)
         self.seq = row.seq
 
     def state(self) -> GroupsState:
@@ -251,19 +255,25 @@ class _Draft:
             return before
         groups, generations = self._groups() if self._touched else (before.groups, before.generations)
         unsettled = before.unsettled if self._unsettled is None else self._unsettled.frozen()
-        return GroupsState(self.seq, groups, generations, self._transactions.frozen(), unsettled)
+        transactions = before.transactions if self._transactions is None else self._transactions.frozen()
+        return GroupsState(self.seq, groups, generations, transactions, unsettled)
 
     def _groups(self) -> tuple[FrozenMap[str, Group], FrozenMap[str, int]]:
-        groups, generations = Draft(self._before.groups), Draft(self._before.generations)
+        groups, generations = Draft(self._before.groups), None
         for group_id, group in self._touched.items():
             if group.alive:
                 groups.put(group_id, Group(offsets=group.offsets.frozen(), roster=group.roster))
-                if self._before.generations:
-                    generations.drop(group_id)
+                if not self._before.generations:
+                    continue
             else:
                 groups.drop(group_id)
+            if generations is None:
+                generations = Draft(self._before.generations)
+            if group.alive:
+                generations.drop(group_id)
+            else:
                 generations.put(group_id, group.roster.generation)
-        return groups.frozen(), generations.frozen()
+        return groups.frozen(), self._before.generations if generations is None else generations.frozen()
 
 
 class _GroupDraft:

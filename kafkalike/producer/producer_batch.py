@@ -102,7 +102,7 @@ class ProducerBatch:
 
     def sendable(self) -> RecordBatch | ColumnBatch:
         """The records that are not refused, in order."""
-        everything = self.columns()
+        everything = self.columns() if self.records is None else self.records
         if not self.refused or not isinstance(everything, RecordBatch):
             return everything
         kept = [row for row in range(len(everything)) if row not in self.refused]
@@ -116,7 +116,7 @@ class ProducerBatch:
 
     def sent_size(self) -> int:
         """Bytes of the records that are not refused."""
-        all_of = self.columns()
+        all_of = self.columns() if self.refused else None
         if not isinstance(all_of, RecordBatch):
             return self.size
         refused = (record_size(all_of.keys[row], all_of.values[row], all_of.headers[row]) for row in self.refused)

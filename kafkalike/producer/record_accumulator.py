@@ -176,7 +176,8 @@ class RecordAccumulator:
             self.gate()
 
     def _put(self, queue: TopicQueue, row: Row, size: int) -> tuple[BatchResult, int] | None:
-        self._check_open()
+        if self.refusal is not None or self.gate is not None:
+            self._check_open()
         if queue.gone:
             return None
         batch = queue.last
@@ -325,7 +326,8 @@ class RecordAccumulator:
         """Give a batch's bytes back. Caller: whoever settles it, before."""
         with self._lock:
             self.used -= batch.size
-            self._call_line()
+            if self._line:
+                self._call_line()
 
     def forget(self, batch: ProducerBatch) -> None:
         """No flush needs to wait for a batch any more. Caller: whoever settles it, after."""

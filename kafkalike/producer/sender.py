@@ -83,6 +83,7 @@ class Sender:
         self._buffer = buffer
         self._router = router
         self._clock = clock
+        self._delivery_seconds = config.delivery_timeout_ms / 1000
         self._transactions = transactions
         self._logs = OpenLogs(cluster, buffer, clock)
         self.pid = os.getpid()
@@ -171,7 +172,7 @@ class Sender:
 
     def _deliver(self, queue: TopicQueue, batch: ProducerBatch) -> None:
         """Append or stage a batch, and settle it or put it back."""
-        if not batch:  # an interrupted send
+        if not (batch.fields or len(batch)):  # an interrupted send
             self._settle(batch, {}, None)
             return
         refusal = None if self._transactions is None else self._transactions.refusal()
@@ -202,7 +203,7 @@ class Sender:
         now = self._clock.monotonic()
         if batch.records is None:
             self.metrics.queued((now - batch.born) * 1000)
-        if now >= self._expiry(batch):
+        if now >= batch.born + self._delivery_seconds:
             raise KafkaTimeoutError(f"{queue.name}: no append began within {self._delivery()}")
         log = self._logs.current(queue)
         self._router.route(batch.columns(), log.info.num_partitions)
@@ -212,7 +213,7 @@ class Sender:
         """Write a batch; None when it was staged, and gets its offsets when the transaction is committed."""
         records = batch.sendable()
         start = self._clock.monotonic()
-        timeout_ms = min((self._expiry(batch) - start) * 1000, self._config.request_timeout_ms)
+        timeout_ms = min((batch.born + self._delivery_seconds - start) * 1000, self._config.request_timeout_ms)
         done: Appended | None = None
         with foreign_errors(partial(self._unknown_outcome, log.info.name)):
             if self._transactions is None:
@@ -274,7 +275,7 @@ class Sender:
         again = self._clock.monotonic() + self._config.retry_backoff_ms / 1000
         if not error.retriable or batch.retries >= self._config.retries:
             self._fail([batch], error)
-        elif again >= self._expiry(batch):
+        elif again >= batch.born + self._delivery_seconds:
             late = KafkaTimeoutError(f"not written within {self._delivery()} and {batch.retries} retries: {error}")
             late.__cause__ = error
             self._fail([batch], late)
@@ -283,9 +284,6 @@ class Sender:
             self.metrics.of_topic(queue.name).retried += len(batch.columns())
             logger.info("producer %s: %s; trying again", self._config.client_id, error)
             self._buffer.put_back(queue, batch, again)
-
-    def _expiry(self, batch: ProducerBatch) -> float:
-        return batch.born + self._config.delivery_timeout_ms / 1000
 
     def _delivery(self) -> str:
         return f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
@@ -346,6 +344,8 @@ class OpenLogs:
         self._clock = clock
         self._used: OrderedDict[TopicQueue, None] = OrderedDict()
         """Topics whose log is open, the most recently used one last."""
+        self._latest: TopicQueue | None = None
+        """The last one."""
 
     def current(self, queue: TopicQueue) -> TopicLog:
         """The log of a topic, as it is now.
@@ -361,7 +361,9 @@ class OpenLogs:
             else:
                 # The append looks for itself, beside what it writes.
                 log.refresh_info(waiting=True)
-            self._note(queue)
+            if queue is not self._latest:
+                self._note(queue)
+                self._latest = queue
         except TopicDeletedError:
             raise
         except UnknownTopicOrPartitionError as cause:
@@ -425,7 +427,7 @@ class ProducerMetrics:
         self.append_ms_max = max(self.append_ms_max, took_ms)
         self.appended_records += records
         self.appended_bytes += size
-        totals = self.of_topic(topic)
+        totals = self.topics.get(topic) or self.of_topic(topic)
         totals.sent += records
         totals.sent_bytes += size
 

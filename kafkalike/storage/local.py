@@ -215,19 +215,16 @@ class LocalStorage(Storage):
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new file."""
-        if name.rpartition("/")[0] not in self._own:
-            self._refuse_link(name)
+        if (folder := name.rpartition("/")[0]) and folder not in self._own:
+            self._refuse_link(folder)
         try:
             return LocalFile(f"{self.uri}/{name}", "wb")
         except FileNotFoundError:
             self._make_folder_of(name)
             return LocalFile(self.path(name), "wb")
 
-    def _refuse_link(self, name: str) -> None:
-        """Refuse to write through a symbolic link, which may lead out of the root; looked at once for each folder."""
-        folder = name.rpartition("/")[0]
-        if not folder or folder in self._own:
-            return
+    def _refuse_link(self, folder: str) -> None:
+        """Refuse to write through a symbolic link, which may lead out of the root; checked once for each folder."""
         if os.path.islink(self.path(folder)):  # noqa: PTH114
             message = f"{self.path(folder)} is a symbolic link; data files are written below the root only"
             raise OSError(errno.ELOOP, message)
@@ -288,7 +285,8 @@ class LocalStorage(Storage):
         """
         if not isinstance(target, LocalStorage):
             return super().copy(source, target, name)
-        target._refuse_link(name)  # noqa: SLF001 - another of the same class
+        if (folder := name.rpartition("/")[0]) and folder not in target._own:  # noqa: SLF001 - the same class
+            target._refuse_link(folder)  # noqa: SLF001
         target._make_folder_of(name)  # noqa: SLF001
         origin, final = self.path(source), target.path(name)
         try:

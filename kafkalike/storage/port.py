@@ -155,7 +155,7 @@ class Scheduler:
         Raises:
             Exception: what the first of them that failed has raised. All have ended then.
         """
-        return [call() for call in calls]
+        return [calls[0]()] if len(calls) == 1 else [call() for call in calls]
 
     def look_ahead(self, names: Sequence[str], pace: Pace = NOW) -> None:
         """Look for several files side by side, where that saves time.

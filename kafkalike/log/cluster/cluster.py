@@ -115,6 +115,8 @@ class Cluster:
         self.open_appends = OpenTables()
         self.metadata: MetadataLog = self._metadata_log()
         """The table of topics, `__cluster_metadata`."""
+        self._flushed_as: ServerProperties | None = None
+        """Defaults that decided last whether `groups` flushes its commits."""
         self.groups: GroupsLog = self._control.groups_log(before_change=self._before_commit)
         """Committed offsets and group membership."""
 
@@ -126,7 +128,10 @@ class Cluster:
     def _before_commit(self) -> None:
         # Rejects a root of a newer format.
         self.metadata.look_once()
-        self.groups.durable = self.server.flush
+        server = self.defaults.in_force()
+        if server is not self._flushed_as:
+            self.groups.durable = server.flush
+            self._flushed_as = server
 
     def _took(self, server: ServerProperties) -> None:
         """Take settings that came into force; see `ServerDefaults`."""

@@ -89,14 +89,22 @@ class TailedTopic:
             self.files, self.clock, to_segment=segment_of, look_back=look_back, follower=warnings, jitter=jitter
         )
         self._config: tuple[TopicInfo, ServerProperties, TopicConfig] | None = None
+        self._current: ClusterState | None = None
+        """The metadata that `info` was taken from at the last refresh."""
+        self._configured: ClusterState | None = None
+        """The metadata that `_config` was made from."""
 
     @property
     def config(self) -> TopicConfig:
         """The settings in effect, as of the last `refresh`."""
-        server, known = self._home.server(), self._config
+        known = self._config
+        if known is not None and self._configured is self._current and self._current is not None:
+            return known[2]
+        current, server = self._current, self._home.server()
         if known is None or known[0] is not self.info or known[1] is not server:
             effective = server.effective(self.info.configs)
             known = self._config = (self.info, server, TopicConfig.from_properties(effective))
+        self._configured = current
         return known[2]
 
     @property
@@ -140,13 +148,17 @@ class TailedTopic:
         self._take_info(self._home.metadata.refresh(waiting=waiting))
 
     def _take_info(self, known: ClusterState) -> None:
+        if known is self._current:
+            return
         current = known.topics.get(self.info.name)
         if current is None or current.topic_id != self.info.topic_id:
             raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
         if self.info.mirror is not None and current.mirror is None:
             # What its promotion has put into the table counts from now on.
             self.refresh_table()
+        self._current = None
         self.info = current
+        self._current = known
 
     def look_anew(self, pace: Pace = NOW) -> None:
         """Refresh, also when the log was cleaned up past what is known: before anything is said to be lost.

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from kafkalike.delta.actions import APPEND, TableCommit
 from kafkalike.delta.log_cleaner import LogCleaner
 from kafkalike.delta.table import Questions
-from kafkalike.delta.table_change import Change, EndsAt, Landed, LastOf, Plan, Requirement, Still, Unchanged, WriteQueue
+from kafkalike.delta.table_change import (
+    NEW_SECONDS,
+    Change,
+    EndsAt,
+    Landed,
+    LastOf,
+    Plan,
+    Requirement,
+    Still,
+    Unchanged,
+    WriteQueue,
+)
 from kafkalike.delta.table_state import CLOSE, FENCE, OPEN, REPLICAS, TableState, end_app
 from kafkalike.errors import (
     LogCorruptError,
@@ -41,9 +52,6 @@ PATIENCE_SECONDS: Final = 5.0
 """How long a writer queues behind others of its machine before it writes all the same. One of them may have been
 stopped while it had its turn, and the table's version alone decides. Writing a large append takes less, so that who
 has its turn for honest work is seldom overtaken, and made to do that work again."""
-
-NEW_SECONDS: Final = 1.0
-"""Who has read a commit, or made one, so short a time ago begins to queue at once."""
 
 T = TypeVar("T")
 
@@ -127,7 +135,8 @@ class TopicLog(TailedTopic):
 
     def _append(self, payload: Payload, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         config = self.config
-        self._check_in_sync(config)
+        if config.min_isr > 1:
+            self._check_in_sync(config)
         if self._combined is not None:
             appended = self._combined.bring(payload, codec, txn, deadline)
             faults.point("append.after_commit")
@@ -143,7 +152,8 @@ class TopicLog(TailedTopic):
         if isinstance(landed, Unchanged):
             return landed.value
         faults.point("append.after_commit")
-        self._check_still_in_sync(config)
+        if config.min_isr > 1:
+            self._check_still_in_sync(config)
         return Appended(version=landed.version, ranges=ranges, append_time_ms=landed.change.time_ms)
 
     def _appending(
@@ -158,24 +168,34 @@ class TopicLog(TailedTopic):
             txn: the write's name.
             ranges: gets the offsets of the records, by partition.
         """
-        done = self.already_appended(txn)
+        done = None if txn is None else self.already_appended(txn)
         if done is not None:
             return Unchanged(done)
         info, config, now = self.info, self.config, self.clock.now_ms()
-        self._check_in_sync(config)
+        if config.min_isr > 1:
+            self._check_in_sync(config)
         payload.check(info, config, now)
         counts = payload.counts()
         if not counts and txn is None:
             return Unchanged(Appended(version=state.version, ranges={}, append_time_ms=now))
-        starts = {p: state.end(p) for p in counts}
-        runs = plan_offsets({p: max(end, info.log_start(p)) for p, end in starts.items()}, counts)
+        # Loops instead of comprehensions, which are calls in Python 3.11: nearly all appends have one partition.
+        known: dict[int, int] = {}
+        starts: dict[int, int] = {}
+        for partition in counts:
+            known[partition] = end = state.end(partition)
+            starts[partition] = max(end, info.log_start(partition))
+        runs = plan_offsets(starts, counts)
         # Of an earlier plan there may be others.
         ranges.clear()
         ranges.update(sorted(runs.items()))
-        requires: list[Requirement] = [EndsAt(p, starts[p]) for p in runs]
-        requires.append(Still(lambda: self.info is info, "the topic"))
-        ends = {p: state.end(p) for p in state.unrecorded} | {p: run.stop for p, run in runs.items()}
-        txns = {end_app(p): end for p, end in sorted(ends.items())}
+        requires: list[Requirement] = [Still(lambda: self.info is info, "the topic")]
+        ends = {p: state.end(p) for p in state.unrecorded} if state.unrecorded else {}
+        for partition, run in runs.items():
+            requires.append(EndsAt(partition, known[partition]))
+            ends[partition] = run.stop
+        txns: dict[str, int] = {}
+        for partition in sorted(ends):
+            txns[end_app(partition)] = ends[partition]
         if txn is not None:
             requires.append(LastOf(txn.app_id, state.txns.get(txn.app_id)))
             txns |= names_of(txn, state.txns)
@@ -198,7 +218,7 @@ class TopicLog(TailedTopic):
             NotEnoughReplicasError: fewer than `min.insync.replicas` says.
         """
         wanted = config.min_isr
-        if wanted > 1 and (there := self._home.in_sync(self.info)) < wanted:
+        if (there := self._home.in_sync(self.info)) < wanted:
             raise NotEnoughReplicasError(f"{self.info.name}: {_few(there, wanted)}; nothing was written")
 
     def _check_still_in_sync(self, config: TopicConfig) -> None:
@@ -208,7 +228,7 @@ class TopicLog(TailedTopic):
             NotEnoughReplicasAfterAppendError: fewer are left than `min.insync.replicas` says.
         """
         wanted = config.min_isr
-        if wanted > 1 and (there := self._home.in_sync(self.info)) < wanted:
+        if (there := self._home.in_sync(self.info)) < wanted:
             raise NotEnoughReplicasAfterAppendError(
                 f"{self.info.name}: the records were written, and {_few(there, wanted)}"
             )
