@@ -1,9 +1,9 @@
-"""Arrays: NumPy numbers and Python bytes in, Arrow arrays out; and Arrow's numbers in, NumPy's out.
+"""Arrays: convert NumPy numbers and Python bytes to Arrow arrays, and Arrow's numbers to NumPy's.
 
-`pyarrow.array` and `pyarrow.scalar` look for pandas objects in whatever they are given and import pandas for it: up to
-a second at the first record that a process sends. `to_numpy` and `pyarrow.compute` with a Python number do so, too.
-`cast`, `filter` and `is_valid` import `pyarrow.compute`, which takes 30 ms of whoever opens a cluster. Buffers say what
-they hold.
+`pyarrow.array` and `pyarrow.scalar` look for pandas objects in their arguments and import pandas for it: up to a second
+at the first record that a process sends. So do `to_numpy`, and `pyarrow.compute` with a Python number. `cast`, `filter`
+and `is_valid` import `pyarrow.compute`, which costs each process that opens a cluster 30 ms. Arrays made from buffers
+need neither.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 FEW_TURNS: Final = 64
-"""Up to so many ends of runs, runs are put together one by one."""
+"""Maximum number of run boundaries up to which runs are concatenated one by one."""
 
 
 def numbers(values: np.ndarray, kind: pa.DataType) -> pa.Array:
@@ -27,12 +27,12 @@ def numbers(values: np.ndarray, kind: pa.DataType) -> pa.Array:
 
 
 def held_numbers(values: pa.Array) -> np.ndarray:
-    """What an array of numbers or times of 64 bits holds, with any number where it is null; shares the memory."""
+    """Return the values of an array of 64-bit numbers or times, arbitrary where it is null; shares the memory."""
     return np.frombuffer(values.buffers()[1] or b"", np.int64)[values.offset : values.offset + len(values)]
 
 
 def repeated(value: str | int, rows: int) -> pa.Array:
-    """A text, or a whole number of 32 bits, in so many rows."""
+    """Return an array that repeats a text, or a 32-bit integer."""
     if isinstance(value, int):
         one = numbers(np.array([value], np.int32), pa.int32())
     else:
@@ -55,7 +55,7 @@ def binaries(values: Sequence[bytes | None]) -> pa.Array:
     if ends[-1] > np.iinfo(np.int32).max:
         return pa.array(values, pa.binary())
     if whole:
-        # Three times as fast as looking at each value: this is half of the work for a record that is sent.
+        # Three times as fast as checking each value: this is half of the work for a sent record.
         body = pa.py_buffer(b"".join(values))  # type: ignore[arg-type]
         return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends.astype(np.int32)), body])
     present = np.fromiter((v is not None for v in values), np.bool_, len(values))
@@ -65,10 +65,10 @@ def binaries(values: Sequence[bytes | None]) -> pa.Array:
 
 
 def scalars(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Texts, whole numbers, times or truth values, or None for null, as an array.
+    """Return texts, integers, times or booleans, or None for null, as an array.
 
     Raises:
-        ValueError, TypeError, AttributeError, OverflowError: one is of another kind.
+        ValueError, TypeError, AttributeError, OverflowError: a value does not fit the type.
     """
     is_text, valid = pa.types.is_string(kind), None
     if None in values:
@@ -89,10 +89,10 @@ def _bits(values: Sequence[Any]) -> pa.Buffer:
 
 
 def whole_numbers(column: pa.ChunkedArray) -> list[Any]:
-    """What a column of whole numbers or times holds, times in its own unit; None for null.
+    """Return the values of a column of integers or times, times in its own unit; None for null.
 
     Raises:
-        pa.ArrowException: it holds something else.
+        pa.ArrowException: the column has another type.
     """
     if column.type != pa.int64() and not pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
@@ -103,12 +103,12 @@ def whole_numbers(column: pa.ChunkedArray) -> list[Any]:
 
 
 def without_nulls(values: pa.Array) -> pa.Array:
-    """An array without what is null in it; shares the memory where those that stay stand together."""
+    """Return an array without its nulls; shares the memory if the other values are contiguous."""
     if not values.null_count:
         return values
     valid = np.unpackbits(np.frombuffer(values.buffers()[0], np.uint8), bitorder="little")
     valid = valid[values.offset : values.offset + len(values)]
-    # Where runs of valid values begin and end.
+    # The positions at which runs of valid values begin and end.
     turns = np.flatnonzero(np.diff(valid, prepend=np.uint8(0), append=np.uint8(0))).tolist()
     if len(turns) > FEW_TURNS:
         return values.filter(values.is_valid())

@@ -1,7 +1,7 @@
-"""Failover storage: several folders with the same files as one, which reads each file from the first that has it.
+"""Failover storage: several folders with the same files as one storage; each file is read from the first that has it.
 
-Spark's tasks read a table with replicas through it: it can be pickled. A writer decides which folders get a new file;
-without one the folders can only be read.
+Spark's tasks read a replicated table through it, because it can be pickled. A writer decides which folders get a new
+file; without a writer the folders are read-only.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from kafkalike.storage.port import BufferedOutput, Coordination, Entry, Storage,
 T = TypeVar("T")
 
 Storages = Callable[[], Sequence[Storage]]
-"""The folders at the moment; the first one is asked first."""
+"""Returns the folders of the moment; the first one is read first."""
 
 
 class FailoverWriter(ABC):
-    """Which of several folders get a new file."""
+    """Decides which of several folders get a new file."""
 
     @abstractmethod
     def write(self, write: Callable[[Storage], T]) -> T | None:
-        """Write to each folder that is to have a file; returns the first one's answer, None where there is no folder.
+        """Write to each folder that must have a file; return the first answer, or None without any folder.
 
         Raises:
-            OSError: one of them does not have it.
+            OSError: a folder does not have the file.
         """
 
     def open_output(self, name: str) -> pa.NativeFile:
-        """Open a stream that makes a new file at each of them when it is closed."""
+        """Open a stream that creates a new file in each folder when it is closed."""
         folder = name.rpartition("/")[0]
 
         def put(content: bytes) -> None:
@@ -48,11 +48,11 @@ class FailoverWriter(ABC):
 
     @abstractmethod
     def at(self, folder: str) -> FailoverWriter:
-        """Return the writer of a folder below each of them."""
+        """Return the writer for a folder below each of them."""
 
 
 class FailoverAccess(TaskAccess):
-    """How other processes reach several folders: through the first one.
+    """Gives other processes access to several folders, through the first one.
 
     Args:
         storages: the folders.
@@ -62,26 +62,26 @@ class FailoverAccess(TaskAccess):
         self._storages = storages
 
     def sendable(self, storage: Storage) -> Storage:
-        """Return the same, each of which may be sent."""
+        """Return a storage of the same folders, each of which can be sent."""
         assert isinstance(storage, FailoverStorage)
         return storage.sendable()
 
     def sent_options(self) -> SentOptions | None:
-        """Return the first one's."""
+        """Return the first folder's options."""
         return self._storages()[0].tasks.sent_options()
 
     def hadoop_settings(self) -> Mapping[str, str]:
-        """Return the first one's."""
+        """Return the first folder's settings."""
         return self._storages()[0].tasks.hadoop_settings()
 
     has_replicas = True
 
     def replicas(self) -> Sequence[Storage]:
-        """Return each by itself."""
+        """Return each folder as a storage of its own."""
         return self._storages()
 
     def elsewhere(self) -> Sequence[Storage]:
-        """Return each by itself."""
+        """Return each folder as a storage of its own."""
         return self._storages()
 
 
@@ -90,10 +90,10 @@ class FailoverStorage(Storage):
 
     Args:
         storages: the folders.
-        turns: how many of them, from the first one on, take turns, file by file; see `by_turns`.
-        writer: which of them get a new file; None: they can only be read.
-        coordination: of the cluster; None: the first one's.
-        uri: what it is called while there is no folder.
+        turns: number of folders, from the first one on, that take turns by file; see `by_turns`.
+        writer: decides which folders get a new file; None makes them read-only.
+        coordination: the cluster's; None takes the first folder's.
+        uri: its name while `storages` returns none.
     """
 
     def __init__(
@@ -113,22 +113,22 @@ class FailoverStorage(Storage):
         self.tasks = FailoverAccess(storages)
 
     def __reduce__(self) -> tuple[Callable[..., FailoverStorage], tuple[Sequence[Storage], int]]:
-        """Pickle the folders of the moment, to read only."""
+        """Pickle the current folders, read-only."""
         return read_only, (self._storages(), self._turns)
 
     @property
     def uri(self) -> str:
-        """Where the first folder is."""
+        """Location of the first folder."""
         found = self._storages()
         return found[0].uri if found else self._uri
 
     @property
     def coordination(self) -> Coordination:  # type: ignore[override]
-        """The cluster's, or the first one's."""
+        """The cluster's, or the first folder's."""
         return self._storages()[0].coordination if self._coordination is None else self._coordination
 
     def at(self, folder: str) -> FailoverStorage:
-        """Return the same folder of each."""
+        """Return the storage of a folder below each of them."""
         return FailoverStorage(
             lambda: [storage.at(folder) for storage in self._storages()],
             self._turns,
@@ -138,7 +138,7 @@ class FailoverStorage(Storage):
         )
 
     def sendable(self) -> FailoverStorage:
-        """Return each as it may be sent to Spark's tasks."""
+        """Return a read-only storage of the folders, each as it can be sent to Spark's tasks."""
         return read_only([storage.tasks.sendable(storage) for storage in self._storages()], self._turns)
 
     def _first(self, name: str, read: Callable[[Storage], T]) -> T:
@@ -167,7 +167,7 @@ class FailoverStorage(Storage):
         return self._first(name, lambda storage: storage.size(name))
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
-        """List the files of the first folder that has any; of all that answer, where new ones are written."""
+        """List the first folder that has files; with a writer, the files of all folders that answer."""
         if self._writer is None:
             listed = (storage.list(folder, deep=deep, after=after) for storage in self._storages())
             return next((found for found in listed if found), [])
@@ -179,7 +179,7 @@ class FailoverStorage(Storage):
         return list(found.values())
 
     def folders(self) -> Sequence[str]:
-        """List those of the first folder; of all that answer, where new ones are made."""
+        """List the folders below the first folder; with a writer, below all folders that answer."""
         if self._writer is None:
             return self._storages()[0].folders()
         found: set[str] = set()
@@ -196,24 +196,24 @@ class FailoverStorage(Storage):
         return self._writer
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
-        """Create a file at each, unless there is one; returns whether the first one had none."""
+        """Create a file in each folder, unless it exists; return whether the first folder had none."""
         write = self._written().write
         return bool(write(lambda storage: storage.put_if_absent(name, content, durable=durable)))
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file at each."""
+        """Write a file in each folder."""
         self._written().write(lambda storage: storage.replace(name, content))
 
     def open_output(self, name: str) -> pa.NativeFile:
-        """Open a stream that makes a new file."""
+        """Open a stream that creates a new file."""
         return self._written().open_output(name)
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder at each."""
+        """Create a folder below each of them."""
         self._written().write(lambda storage: storage.make_folder(folder))
 
     def remove(self, name: str, *, quietly: bool = False) -> None:
-        """Remove a file at each that answers."""
+        """Remove a file from each folder that answers."""
         if quietly and self._writer is None:
             return
         self._written()
@@ -221,15 +221,15 @@ class FailoverStorage(Storage):
             storage.remove(name, quietly=quietly)
 
     def sync(self, name: str) -> None:
-        """Make a file survive a power failure at each."""
+        """Make a file survive a power failure in each folder."""
         self._written().write(lambda storage: storage.sync(name))
 
 
 def read_only(storages: Sequence[Storage], turns: int = 1) -> FailoverStorage:
-    """Return folders as one that can be read; see `FailoverStorage`.
+    """Return several folders as a read-only storage; see `FailoverStorage`.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: `storages` is empty.
     """
     if not storages:
         raise FileNotFoundError("nobody has the table")

@@ -1,8 +1,7 @@
-"""Impatient client: requests to a root that is one of several, which time out after some seconds.
+"""Impatient client: requests to a root in a cluster of several roots, with a timeout of some seconds.
 
-The first request that gets no answer takes some seconds. While the root gives no answer the circuit is open
-(`CircuitBreaker`): requests fail at once, and a thread asks the root now and then, so that no caller waits for it to be
-back.
+The first unanswered request takes some seconds. While the root does not answer, the circuit is open (`CircuitBreaker`):
+requests fail at once, and a thread probes the root now and then, so that no caller waits for its return.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from kafkalike.storage.object_root import ObjectRoot
 from kafkalike.storage.port import NotStoredError
 
 QUICK_SECONDS: Final = 3.0
-"""How long a storage may be silent: nothing of an answer comes, or a small object is not taken."""
+"""Longest silence of a storage: no part of an answer arrives, or a small object is not accepted."""
 
 SHORT_SECONDS: Final = PATIENCE[-1]
-"""The same for callers who have no more time."""
+"""Longest silence for callers whose deadline is near."""
 
 SIZES: Final = ((1 << 20, QUICK_SECONDS), (8 << 20, 8.0), (1 << 62, 20.0))
-"""Up to how many bytes an object may take how many seconds to be put: it says nothing before it is there."""
+"""Timeouts of a put by size in bytes: the storage does not answer before the object is complete."""
 
 ASKED_FOR: Final = "__brokers"
-"""What is asked for to see whether a root answers; that it is not there is an answer, too."""
+"""Name of the object that probes whether a root answers; that it does not exist is an answer, too."""
 
 
 class ImpatientClient(ObjectClient):
-    """The requests to one of several roots.
+    """Makes requests to a root of a cluster that has several.
 
     Args:
         root: the place.
         options: from `resolve_options`.
-        begin: makes a call in another thread; None where there can be none.
+        begin: makes a call in another thread; None if no thread can be started.
 
     Raises:
         KafkaConfigurationError: the options make no client.
@@ -54,18 +53,18 @@ class ImpatientClient(ObjectClient):
         self._silence = CircuitBreaker(self.uri, self._ask, begin)
 
     def silent_seconds(self) -> float:
-        """For how long the storage has given no answer; 0 where it answers, as far as is known."""
+        """Return how long the storage has not answered; 0 while it answers, as far as is known."""
         return self._silence.seconds()
 
     def ask_again(self) -> None:
-        """Ask a storage that gave no answer once more."""
+        """Probe a storage that did not answer."""
         self._silence.ask_again()
 
     @property
     def _again(self) -> Client:
-        """What makes requests that may be made again: for three seconds, or for one."""
+        """The client for requests that can be retried, with a timeout of three seconds, or one near the deadline."""
         seconds = QUICK_SECONDS if time_left() >= 2 * QUICK_SECONDS else SHORT_SECONDS
-        # A large answer may take longer, as long as something of it comes.
+        # A large answer may take longer, while it is being received.
         return self._client(RETRIES, seconds, seconds)
 
     def _to_put(self, size: int) -> Client:
@@ -75,7 +74,7 @@ class ImpatientClient(ObjectClient):
         return self._client(0, _allowed(size))
 
     def _ask(self) -> None:
-        """See whether it answers, when other requests are refused."""
+        """Probe the root, while other requests are refused."""
         began = SYSTEM_CLOCK.monotonic()
         try:
             with super()._asking(ASKED_FOR):
@@ -110,16 +109,16 @@ def _allowed(size: int) -> float:
 
 
 RETRY_SECONDS: Final = 0.5
-"""How long nobody asks a storage that gave no answer."""
+"""Time until the next probe of a storage that did not answer."""
 
 
 class CircuitBreaker:
-    """Whether one storage answers, as far as this process knows. Thread-safe.
+    """Knows whether one storage answers, as far as this process has seen. Thread-safe.
 
     Args:
-        uri: which one, for errors.
-        ask: asks it for something, and tells `heard` or `missed` what came of it.
-        begin: makes a call in another thread; None where there can be none.
+        uri: the storage, for errors.
+        ask: probes the storage, and calls `heard` or `missed` with the result.
+        begin: makes a call in another thread; None if no thread can be started.
         clock: time.
     """
 
@@ -142,13 +141,13 @@ class CircuitBreaker:
         self._next = -math.inf
 
     def check(self, *, conditional: bool = False) -> None:
-        """Refuse a request while there is no answer, and have the storage asked.
+        """Refuse a request while the storage does not answer, and have it probed.
 
         Args:
-            conditional: it is a conditional put, of which nothing was stored then.
+            conditional: the request is a conditional put, which then stored nothing.
 
         Raises:
-            NotStoredError, OSError: it gives no answer.
+            NotStoredError, OSError: the storage does not answer.
         """
         if not self._silent:
             return
@@ -160,7 +159,7 @@ class CircuitBreaker:
         raise (NotStoredError if conditional else OSError)(errno.ETIMEDOUT, "it gives no answer", self._uri)
 
     def ask_again(self) -> None:
-        """Ask the storage now, in the caller's thread, if it is thought to give no answer."""
+        """Probe the storage now, in the caller's thread, if it did not answer."""
         if self._silent:
             self._try()
 
@@ -168,7 +167,7 @@ class CircuitBreaker:
         try:
             self._ask()
         except OSError:
-            # `missed` was told.
+            # `missed` has recorded the failure.
             return
         finally:
             self._ended()
@@ -179,15 +178,16 @@ class CircuitBreaker:
             self._asking = False
 
     def heard(self) -> None:
-        """Note an answer, whatever it says."""
+        """Record an answer of any kind."""
         self._heard = self._clock.monotonic()
         self._silent = False
 
     def missed(self, began: float) -> None:
-        """Note that a request got no answer.
+        """Record an unanswered request.
 
         Args:
-            began: when it was sent, by the clock. If others were answered since, it says nothing of the storage.
+            began: time of the request, by the clock. If the storage has answered a later request, this one proves
+                nothing.
         """
         if self._heard < began and not self._silent:
             self._next = self._clock.monotonic() + RETRY_SECONDS
@@ -195,5 +195,5 @@ class CircuitBreaker:
             self._silent = True
 
     def seconds(self) -> float:
-        """For how long it has given no answer; 0 where it answers, as far as is known."""
+        """Return how long the storage has not answered; 0 while it answers, as far as is known."""
         return self._clock.monotonic() - self._since if self._silent else 0.0

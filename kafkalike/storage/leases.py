@@ -1,7 +1,7 @@
-"""Leases: heartbeats of group members in, when each was seen last out; one small file per member.
+"""Leases: heartbeats of group members, with the time of the last one; one small file per member.
 
-A heartbeat in the offsets table would be a table version every few seconds and member, for ever. Nothing rests on a
-lease but who is *looked upon* as dead; that he is a member no more is written to the table (decision 007).
+Heartbeats in the offsets table would make a table version every few seconds and member. A lease only decides which
+members are *presumed* dead; the end of a membership is written to the table (decision 007).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final
 from kafkalike.errors import KafkaStorageError
 
 NAME_CHARACTERS: Final = 40
-"""Of the hash that a lease's file is named by: group and member ids may hold any character."""
+"""Length of the hash in a lease's file name: group and member ids may contain any character."""
 
 
 def lease_name(group_id: str, member_id: str) -> str:
-    """Name of a member's lease within its folder."""
+    """Return the file name of a member's lease."""
     return hashlib.sha256(f"{group_id}\0{member_id}".encode()).hexdigest()[:NAME_CHARACTERS]
 
 
@@ -28,14 +28,14 @@ class LocalLeases:
     """Leases in a folder of a local disk; a heartbeat sets the file's time. Thread-safe. See `Leases` for the methods.
 
     Args:
-        folder: made at the first heartbeat.
+        folder: created at the first heartbeat.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
     def renew(self, group_id: str, member_id: str) -> None:
-        """Give a heartbeat."""
+        """Record a heartbeat of a member."""
         path = f"{self._folder}/{lease_name(group_id, member_id)}"
         try:
             try:
@@ -48,7 +48,7 @@ class LocalLeases:
             raise KafkaStorageError(f"the lease {path} of member {member_id!r} cannot be written: {cause}") from cause
 
     def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
-        """When members gave their last heartbeat."""
+        """Return the time of the last heartbeat of each member."""
         found = {}
         for member_id in member_ids:
             path = f"{self._folder}/{lease_name(group_id, member_id)}"
@@ -61,7 +61,7 @@ class LocalLeases:
         return found
 
     def drop(self, group_id: str, member_id: str) -> None:
-        """Forget a member; a lease that stays behind is harmless."""
+        """Forget a member; a leftover lease is harmless."""
         with contextlib.suppress(OSError):
             os.unlink(f"{self._folder}/{lease_name(group_id, member_id)}")  # noqa: PTH108
 
@@ -80,17 +80,17 @@ class MemoryLeases:
         self._lock = threading.Lock()
 
     def renew(self, group_id: str, member_id: str) -> None:
-        """Give a heartbeat."""
+        """Record a heartbeat of a member."""
         with self._lock:
             self._count += 1
             self._stamps[group_id, member_id] = self._now_ms() * 1_000_000 + self._count % 1_000_000
 
     def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
-        """When members gave their last heartbeat."""
+        """Return the time of the last heartbeat of each member."""
         with self._lock:
             return {i: self._stamps[group_id, i] for i in member_ids if (group_id, i) in self._stamps}
 
     def drop(self, group_id: str, member_id: str) -> None:
-        """Forget a member."""
+        """Forget the lease of a member."""
         with self._lock:
             self._stamps.pop((group_id, member_id), None)

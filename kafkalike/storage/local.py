@@ -1,4 +1,4 @@
-"""LocalStorage: a folder of a local disk as a store."""
+"""LocalStorage: a storage in a folder of a local disk."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ REFUSALS: Final = frozenset(
         errno.EROFS,
     }
 )
-"""Errors of a disk that mean that it has not made the link, and will not."""
+"""Errors of a disk that mean that the link was not created, and will not be."""
 
 
 _tried: Final[set[str]] = set()
-"""Roots on network file systems that this process has tried out."""
+"""Roots on network file systems that this process has probed."""
 
 
 class FolderCoordination(Coordination):
-    """The processes that use the folder of a root on this machine; and what this process knows of the root.
+    """Coordinates the processes of this machine that use a root's folder.
 
     Args:
         uri: the root's absolute path.
@@ -66,12 +66,12 @@ class FolderCoordination(Coordination):
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.has_locks = False
-        """Whether the folder of locks was there once."""
+        """True once the folder of locks was seen."""
         self.synced: set[str] = set()
-        """Folders whose own names, up to the root, were made to survive a power failure."""
+        """Folders whose own names, up to the root, survive a power failure."""
 
     def check_writable(self, *, required: bool = True) -> None:
-        """Try out a network file system that the user allows, once per process; a local disk is known."""
+        """Probe a network file system that the user allows, once per process; local disks are known to be safe."""
         del required
         if self.uri not in _tried and allowed_network(self.uri):
             probe_folder(self.uri)
@@ -82,22 +82,23 @@ class FolderCoordination(Coordination):
     ) -> AbstractContextManager[None]:
         """Hold the lock of that name; the kernel drops it when its holder dies.
 
-        The folder of locks is made once. One that is gone since then went with its root: a lock that is made anew,
-        below a mount point whose disk was unmounted, would keep nobody out.
+        The folder of locks is created once. If it vanishes, its root has vanished, too. A new lock below a mount point
+        whose disk was unmounted would exclude nobody.
         """
         folder = f"{self.uri}/{LOCKS}"
-        # Asked before one looks: another thread may make the folder, and note it, in between.
+        # Read before the check, because another thread may create the folder and set the flag in between.
         was_there = self.has_locks
         if os.path.isdir(folder):  # noqa: PTH112
             self.has_locks = True
         elif was_there:
             raise KafkaStorageError(
-                f"the folder of locks {folder} is gone, so nothing was written; is the root still mounted?"
+                f"the folder of locks {folder} has vanished, so nothing was written; check that the root is still "
+                "mounted"
             )
         return TableLock(folder, name).held(deadline, meanwhile)
 
     def forget_turns(self, names: Iterable[str]) -> int:
-        """Remove their lock files."""
+        """Remove the lock files of these names."""
         folder = f"{self.uri}/{LOCKS}"
         try:
             found = set(os.listdir(folder))  # noqa: PTH208
@@ -107,7 +108,7 @@ class FolderCoordination(Coordination):
         return sum(lock.discard() for lock in locks if not found.isdisjoint(lock.files))
 
     def leases(self) -> Leases:
-        """Return heartbeats that are the times of files."""
+        """Return heartbeats in the form of file times."""
         return LocalLeases(f"{self.uri}/{LEASES}")
 
     def watch(self, folder: str, add: Callable[[str], object]) -> None:
@@ -117,11 +118,11 @@ class FolderCoordination(Coordination):
 
 
 class LocalStorage(Storage):
-    """A folder of a local disk; `Storage` says what each method guarantees.
+    """A folder of a local disk; `Storage` documents the guarantees of each method.
 
     Args:
         uri: its absolute path.
-        root: that of the cluster's root; the folder itself is the root when None.
+        root: coordination of the cluster's root; None: the folder itself is the root.
     """
 
     uri: str = ""
@@ -130,22 +131,22 @@ class LocalStorage(Storage):
         self.uri = uri
         self.coordination: FolderCoordination = FolderCoordination(uri) if root is None else root
         self._own: set[str] = set()
-        """Folders that are no symbolic links: data files may be made in them."""
+        """Folders that are not symbolic links, so data files may be created in them."""
 
     def __repr__(self) -> str:
-        """For error messages."""
+        """Class and path, for error messages."""
         return f"LocalStorage({self.uri!r})"
 
     def at(self, folder: str) -> LocalStorage:
-        """The store of a folder below."""
+        """Return the storage of a folder below."""
         return LocalStorage(f"{self.uri}/{folder}", self.coordination)
 
     def path(self, name: str) -> str:
-        """Absolute path of a file."""
+        """Return the absolute path of a file."""
         return f"{self.uri}/{name}"
 
     def read(self, name: str) -> bytes:
-        """Content of a file."""
+        """Return the content of a file."""
         # `open` would ask whether this is a terminal, and reserve a buffer: twice the time for a small file.
         with FileIO(f"{self.uri}/{name}") as stream:
             if os.fstat(stream.fileno()).st_size < PART_BYTES:
@@ -157,9 +158,10 @@ class LocalStorage(Storage):
             return b"".join(parts)
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
-        """Create a file with its whole content at once, unless there is one.
+        """Create a file with its whole content at once, unless it exists.
 
-        A hard link to a finished temporary file either appears or fails with "exists"; readers never see half a file.
+        A hard link to a finished temporary file either appears or fails with "exists", so readers never see half a
+        file.
         """
         target = f"{self.uri}/{name}"
         folder, _, base = target.rpartition("/")
@@ -191,7 +193,7 @@ class LocalStorage(Storage):
         return True
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file, over an older one if there is one."""
+        """Create or overwrite a file."""
         target = self.path(name)
         folder, _, base = target.rpartition("/")
         temporary = f"{folder}/.{base}.{uuid.uuid4().hex}.tmp"
@@ -203,18 +205,18 @@ class LocalStorage(Storage):
             _unlink_quietly(temporary)
 
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
-        """Open a file for reading."""
+        """Open a file for random access."""
         del buffer_size
         return pa.OSFile(f"{self.uri}/{name}", "rb")
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
-        """Bytes of a file, mapped into memory rather than read."""
+        """Map bytes of a file into memory instead of reading them."""
         with pa.memory_map(self.path(name)) as mapped:
             mapped.seek(start)
             return _whole(mapped.read_buffer(stop - start), stop - start, self.path(name))
 
     def open_output(self, name: str) -> pa.NativeFile:
-        """A stream that makes a new file."""
+        """Open a stream that creates a new file."""
         if (folder := name.rpartition("/")[0]) and folder not in self._own:
             self._refuse_link(folder)
         try:
@@ -224,14 +226,14 @@ class LocalStorage(Storage):
             return LocalFile(self.path(name), "wb")
 
     def _refuse_link(self, folder: str) -> None:
-        """Refuse to write through a symbolic link, which may lead out of the root; checked once for each folder."""
+        """Refuse to write through a symbolic link, which may lead out of the root; each folder is checked once."""
         if os.path.islink(self.path(folder)):  # noqa: PTH114
             message = f"{self.path(folder)} is a symbolic link; data files are written below the root only"
             raise OSError(errno.ELOOP, message)
         self._own.add(folder)
 
     def _make_folder_of(self, name: str) -> None:
-        """Make a partition's folder, never the table's: a late writer of a deleted topic must not bring that back."""
+        """Create a partition's folder, but never the table's: a late writer must not bring a deleted topic back."""
         folder = name.rpartition("/")[0]
         if folder:
             with contextlib.suppress(FileExistsError):
@@ -239,11 +241,11 @@ class LocalStorage(Storage):
                 os.mkdir(self.path(folder))  # noqa: PTH102
 
     def size(self, name: str) -> int:
-        """Bytes of a file."""
+        """Return the size of a file in bytes."""
         return os.stat(f"{self.uri}/{name}").st_size  # noqa: PTH116
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
-        """Files of a folder."""
+        """List the files of a folder."""
         entries: builtins.list[Entry] = []
         left = [("", folder)]
         for prefix, place in left:
@@ -257,7 +259,7 @@ class LocalStorage(Storage):
                     if item.is_dir(follow_symlinks=False):
                         if deep and item.name != TABLE_LOG:
                             left.append((f"{name}/", f"{place}/{item.name}" if place else item.name))
-                    # Before it is asked for its size: of a long log only the end is wanted.
+                    # Filter before `stat`, because callers want only the end of a long log.
                     elif name > after:
                         status = item.stat()
                         entries.append(Entry(name, status.st_size, status.st_mtime_ns // 1_000_000))
@@ -266,22 +268,22 @@ class LocalStorage(Storage):
         return entries
 
     def folders(self) -> Sequence[str]:
-        """Names of the folders below."""
+        """List the names of the folders below."""
         try:
             return sorted(item.name for item in os.scandir(self.uri) if item.is_dir(follow_symlinks=False))
         except FileNotFoundError:
             return []
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder, for its owner's eyes only (mode 0700)."""
+        """Create a folder that only its owner can access (mode 0700)."""
         self.coordination.synced.discard(self.path(folder))
         os.makedirs(self.path(folder) if folder else self.uri, mode=0o700, exist_ok=True)  # noqa: PTH103
 
     def copy(self, source: str, target: Storage, name: str) -> bool:
-        """Share a file by a hard link where the disk allows it, else copy it; a whole one that is there stays.
+        """Share a file by a hard link if the disk allows it, else copy it; keep an existing whole copy.
 
-        The name appears with the whole file, or not at all: what a killed copy leaves is a temporary file. A file of
-        another size under that name is half of an older copy, and is replaced.
+        The name appears with the whole file, or not at all: a killed copy leaves only a temporary file. A file of
+        another size under that name is part of an older copy, and is replaced.
         """
         if not isinstance(target, LocalStorage):
             return super().copy(source, target, name)
@@ -292,14 +294,14 @@ class LocalStorage(Storage):
         try:
             os.link(origin, final)
         except OSError:
-            # There is one already, or this file system has no hard links.
+            # The target exists, or this file system lacks hard links.
             if not _is_copy(final, os.stat(origin).st_size):  # noqa: PTH116
                 _copy_whole(origin, final)
             return False
         return True
 
     def remove(self, name: str, *, quietly: bool = False) -> None:
-        """Remove a file."""
+        """Remove a file, if it exists."""
         try:
             os.unlink(self.path(name))  # noqa: PTH108
         except FileNotFoundError:
@@ -309,7 +311,7 @@ class LocalStorage(Storage):
                 raise
 
     def sync(self, name: str) -> None:
-        """Make a file, and its name, survive a power failure."""
+        """Make a file and its name survive a power failure."""
         path = self.path(name)
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -319,7 +321,7 @@ class LocalStorage(Storage):
         self._sync_names(path.rpartition("/")[0])
 
     def _sync_names(self, folder: str) -> None:
-        """Make the names in a folder survive a power failure; the first time, its own name too."""
+        """Make the names in a folder survive a power failure; the first time, the folder's own name, too."""
         _sync_folder(folder)
         if folder in self.coordination.synced:
             return
@@ -337,7 +339,7 @@ def _whole(content: pa.Buffer, length: int, path: str) -> pa.Buffer:
 
 
 def _is_copy(path: str, size: int) -> bool:
-    """Whether there is a file of that size."""
+    """Return True if a file of that size exists."""
     try:
         return os.stat(path).st_size == size  # noqa: PTH116
     except FileNotFoundError:
@@ -345,7 +347,7 @@ def _is_copy(path: str, size: int) -> bool:
 
 
 def _copy_whole(origin: str, target: str) -> None:
-    """Copy a file beside its final name, and give it that name when it is whole."""
+    """Copy a file to a temporary name, and rename the complete copy."""
     folder, _, base = target.rpartition("/")
     temporary = f"{folder}/.{base}.{uuid.uuid4().hex}.tmp"
     try:
@@ -372,7 +374,7 @@ def _unlink_quietly(path: str) -> None:
 
 
 def _write_parts(stream: IO[bytes], content: bytes) -> None:
-    """Write a file's content, part by part."""
+    """Write a file's content part by part."""
     whole = memoryview(content)
     for start in range(0, len(content), PART_BYTES):
         stream.write(whole[start : start + PART_BYTES])

@@ -1,4 +1,4 @@
-"""MemoryStorage: a dictionary as a store, for tests and simulations."""
+"""MemoryStorage: a storage in a dictionary, for tests and simulations."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Disk:
-    """What all storages of one root share."""
+    """State that all storages of one root share."""
 
     files: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     mutex: threading.RLock = field(default_factory=threading.RLock)
 
 
 class MemoryCoordination(Coordination):
-    """The threads of this process.
+    """Coordinates the threads of this process.
 
     Args:
         now_ns: the root's clock.
@@ -44,7 +44,7 @@ class MemoryCoordination(Coordination):
 
     @property
     def reach(self) -> Reach:
-        """This process."""
+        """The threads of this process."""
         return "process"
 
     @contextmanager
@@ -65,12 +65,12 @@ class MemoryCoordination(Coordination):
         return self._leases
 
     def now_ns(self) -> int:
-        """Return the time by the clock that it was made with."""
+        """Return the time of the clock given at construction."""
         return self._now_ns()
 
 
 class MemoryScheduler(Scheduler):
-    """What is known of files in memory. Tests make remote storages of it.
+    """Returns the checksums of files in memory. Tests derive remote storages from it.
 
     Args:
         storage: the files.
@@ -85,7 +85,7 @@ class MemoryScheduler(Scheduler):
 
 
 class MemoryStorage(Storage):
-    """Files in memory, seen by this process alone; `Storage` says what each method guarantees.
+    """Files in memory that only this process sees; `Storage` documents the guarantees of each method.
 
     Args:
         uri: the root's name in messages.
@@ -112,19 +112,19 @@ class MemoryStorage(Storage):
         return below
 
     def tag(self, name: str) -> str:
-        """Return a checksum of a file; empty where there is none."""
+        """Return a checksum of a file; empty if it does not exist."""
         found = self._disk.files.get(self._prefix + name)
         return "" if found is None else _tag(found[0])
 
     def read(self, name: str) -> bytes:
-        """Content of a file."""
+        """Return the content of a file."""
         found = self._disk.files.get(self._prefix + name)
         if found is None:
             raise FileNotFoundError(f"{self.uri}/{name}")
         return found[0]
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
-        """Create a file unless there is one."""
+        """Create a file unless it exists."""
         del durable
         with self._disk.mutex:
             if self._prefix + name in self._disk.files:
@@ -133,16 +133,16 @@ class MemoryStorage(Storage):
             return True
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file."""
+        """Create or overwrite a file."""
         with self._disk.mutex:
             self._disk.files[self._prefix + name] = bytes(content), self.coordination.now_ns()
 
     def size(self, name: str) -> int:
-        """Bytes of a file."""
+        """Return the size of a file in bytes."""
         return len(self.read(name))
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
-        """Files of a folder."""
+        """List the files of a folder."""
         prefix = f"{self._prefix}{folder}/" if folder else self._prefix
         with self._disk.mutex:
             found = [(n.removeprefix(prefix), c, t) for n, (c, t) in self._disk.files.items() if n.startswith(prefix)]
@@ -150,13 +150,13 @@ class MemoryStorage(Storage):
         return [Entry(n, len(c), t // 1_000_000, _tag(c)) for n, c, t in shallow if n > after]
 
     def folders(self) -> Sequence[str]:
-        """Names of the folders below."""
+        """List the names of the folders below."""
         with self._disk.mutex:
             below = [n.removeprefix(self._prefix) for n in self._disk.files if n.startswith(self._prefix)]
         return sorted({name.partition("/")[0] for name in below if "/" in name})
 
     def remove(self, name: str, *, quietly: bool = False) -> None:
-        """Remove a file."""
+        """Remove a file, if it exists."""
         del quietly
         with self._disk.mutex:
             self._disk.files.pop(self._prefix + name, None)

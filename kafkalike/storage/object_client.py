@@ -1,7 +1,7 @@
-"""ObjectClient: requests to one object store, through obstore; what it raises is an `OSError` without secrets.
+"""ObjectClient: requests to one object store through obstore; errors are `OSError` without secrets.
 
-Nothing here knows what a store is for. Reads and plain puts are tried again for a while; a conditional put is sent
-once, as a second one may meet the first.
+The client does not know the purpose of the objects. Reads and plain puts are retried for a while. A conditional put is
+sent once, because a retry may meet the first one.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ T = TypeVar("T")
 
 RETRIES: Final = 8
 PATIENCE: Final = (20.0, 8.0, 3.0, 1.0)
-"""How often, and for how long, s, a request is tried again that may be, and how long a try may take: the longest of
-these that fits twice before the caller's deadline, or the shortest. A client is made with them: there is one each."""
+"""Retry time and per-try timeout of requests, in seconds: the longest of these that fits twice before the caller's
+deadline, or the shortest. There is one client for each."""
 
 PART_TRIES: Final = 5
-"""How often something is asked for of which only a part came."""
+"""Maximum number of tries if only part of an answer arrives."""
 
 KINDS: Final = ("get", "head", "put", "list", "delete", "copy")
-"""Kinds of requests; storages ask for a `put`, a `list` and a `copy` about twelve times what a `get` costs."""
+"""Kinds of requests; storages charge about twelve times as much for a `put`, a `list` and a `copy` as for a `get`."""
 
 LIST_PAGE: Final = 1000
 """Objects that one request lists."""
 
 FIRST_RETRY_SECONDS: Final = 0.05
 LONGEST_RETRY_SECONDS: Final = 2.0
-"""First and longest wait before a request that failed is made again; it doubles with each try."""
+"""First and longest wait before a retry; the wait doubles with each try."""
 
 DEFAULT_CLIENT: Final = {"connect_timeout": "5s"}
-"""How long a connection may take, unless the user says otherwise; so it is with a whole request, see `PATIENCE`."""
+"""Connect timeout, unless the user sets one; for the timeout of a request see `PATIENCE`."""
 
 _STATUS: Final = re.compile(r"status code: (\d{3}[^:\n]*)")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
@@ -67,23 +67,24 @@ _NOT_HERE: Final = (
     "The specified bucket does not exist",
     "AuthorizationHeaderMalformed",
 )
-"""Answers that say: not at this address, or not in this region."""
+"""Answers for a wrong address or a wrong region."""
 
 _NOT_YOU: Final = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
-"""Answers of S3 with the status 400 that are about who asks."""
+"""Answers of S3 with the status 400 that concern the credentials."""
 
 _NO_ANSWER: Final = re.compile(r"^(429|500|502|503|504) |timed out|error sending request", re.IGNORECASE)
-"""Of errors: the storage said nothing, or that it is busy. Any of them may be asked again later."""
+"""Errors that mean no answer or a busy storage. All of them can be retried later."""
 
 _SURELY_THERE: Final = ("412 ", "304 ", "BlobAlreadyExists")
-"""Of answers to a conditional put: there is an object. S3's 409 says only that somebody was at it just then."""
+"""Answers to a conditional put that prove that the object exists. S3's 409 only means that another request was running.
+"""
 
 _process: int | None = None
-"""Which process has made requests; obstore's threads do not survive a fork."""
+"""Id of the process that has made requests; obstore's threads do not survive a fork."""
 
 
 def check_process() -> None:
-    """Refuse to work in a child of a process that has made requests: there the first one would never return.
+    """Refuse to work in a child of a process that has made requests: the child's first request would never return.
 
     Raises:
         IllegalStateError: this is such a child.
@@ -100,7 +101,7 @@ def check_process() -> None:
 
 
 class ObjectClient:
-    """The requests that a store makes.
+    """The requests of one root.
 
     Args:
         root: the place; all names are relative to it.
@@ -126,17 +127,17 @@ class ObjectClient:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Requests made so far by kind, one of `KINDS`. One that was tried again counts once."""
+        """Number of requests so far, by kind (`KINDS`). A retried request counts once."""
         with self._counts_mutex:
             return dict(self._counts)
 
     def count(self, kind: str, number: int = 1) -> None:
-        """Count requests; for what `writer` gives."""
+        """Count requests that callers make through `writer`."""
         with self._counts_mutex:
             self._counts[kind] += number
 
     def _client(self, retries: int, patience: float, silence: float = 0.0) -> Client:
-        """The one of these; see `make_client`."""
+        """Return the client with these arguments of `make_client`."""
         key = retries, patience, silence
         found = self._clients.get(key)
         if found is None:
@@ -145,25 +146,25 @@ class ObjectClient:
 
     @property
     def _again(self) -> Client:
-        """What makes requests that may be made again: until about the caller's deadline, or for a second."""
+        """The client for requests that can be retried: until about the caller's deadline, at least for a second."""
         left = time_left()
         return self._client(RETRIES, next((each for each in PATIENCE if 2 * each <= left), PATIENCE[-1]))
 
     def _to_put(self, size: int) -> Client:
-        """What puts an object of so many bytes, again and again."""
+        """Return the client for a put of this size that can be retried."""
         del size
         return self._again
 
     def _to_create(self, size: int) -> Client:
-        """What puts an object of so many bytes once."""
+        """Return the client for a put of this size that is sent once."""
         del size
         return self._client(0, PATIENCE[0])
 
     def create(self, name: str, content: bytes) -> str | None:
-        """Put an object unless there is one; one request, and a second one to look where the first was unclear.
+        """Put an object unless it exists: one request, and a second one to check an unclear answer.
 
         Returns:
-            What the storage calls its content, empty where it does not say; None when there is an object.
+            The object's ETag, empty if the storage does not report one; None if the object exists.
 
         Raises:
             NotStoredError: nothing was stored, and nothing will be.
@@ -174,7 +175,7 @@ class ObjectClient:
             try:
                 made = obstore.put(self._to_create(len(content)), name, content, mode="create")
             except (AlreadyExistsError, PreconditionError, NotModifiedError) as cause:
-                # A 409 may only say that somebody was at it just then.
+                # A 409 may only mean that another request was running.
                 if not any(sign in str(cause) for sign in _SURELY_THERE):
                     self._look(name)
                 return None
@@ -185,25 +186,25 @@ class ObjectClient:
         try:
             obstore.head(self._to_create(0), name)
         except FileNotFoundError:
-            raise OSError(errno.EIO, "it was said to exist, and cannot be found") from None
+            raise OSError(errno.EIO, "the storage reported that it exists, but does not find it") from None
 
     def put(self, name: str, content: bytes | memoryview) -> None:
-        """Put an object, over an older one if there is one."""
+        """Put an object; overwrites an existing one."""
         self.count("put")
         with self._asking(name):
             obstore.put(self._to_put(memoryview(content).nbytes), name, content, use_multipart=False)
 
     def writer(self, name: str, part_bytes: int) -> Any:  # noqa: ANN401 - obstore's class is known to type checkers only
-        """A file that is sent in parts and is there when it is closed."""
+        """Open a multipart upload; the object exists when it is closed."""
         with self._asking(name):
             return obstore.open_writer(self._to_put(part_bytes), name, buffer_size=part_bytes)
 
     def get(self, name: str) -> bytes:
-        """A whole object."""
+        """Return the content of an object."""
         return self._asked(name, lambda: bytes(obstore.get(self._again, name).bytes()), "get")
 
     def get_with_time(self, name: str) -> tuple[bytes, int]:
-        """A whole object, and when it was written: ns, by the store's own clock, in whole seconds."""
+        """Return the content of an object and its write time in ns, by the store's clock, in whole seconds."""
 
         def ask() -> tuple[bytes, int]:
             found = obstore.get(self._again, name)
@@ -212,7 +213,7 @@ class ObjectClient:
         return self._asked(name, ask, "get")
 
     def get_begin(self, name: str, length: int) -> tuple[bytes, int]:
-        """The first bytes of an object, and its size."""
+        """Return the first bytes of an object, and its size."""
 
         def ask() -> tuple[bytes, int]:
             try:
@@ -228,7 +229,7 @@ class ObjectClient:
         return self._asked(name, ask, "get")
 
     def get_range(self, name: str, start: int, stop: int) -> bytes:
-        """Bytes of an object from `start` to before `stop`, which it must have."""
+        """Return the bytes of an object from `start` to before `stop`; the object must have them."""
 
         def ask() -> bytes:
             content = bytes(obstore.get_range(self._again, name, start=start, end=stop))
@@ -238,7 +239,7 @@ class ObjectClient:
         return self._asked(name, ask, "get")
 
     def head(self, name: str) -> tuple[int, int]:
-        """Size of an object in bytes, and when it was written, ns."""
+        """Return the size of an object in bytes, and its write time in ns."""
 
         def ask() -> tuple[int, int]:
             found = obstore.head(self._again, name)
@@ -247,7 +248,7 @@ class ObjectClient:
         return self._asked(name, ask, "head")
 
     def list(self, folder: str, *, deep: bool, after: str = "") -> list[Entry]:
-        """Objects below a folder, named relative to it; only those right in it unless `deep`, and only after a name."""
+        """List the objects of a folder by relative name: direct children unless `deep`, only names behind `after`."""
 
         def ask() -> list[Entry]:
             prefix = folder or None
@@ -273,11 +274,11 @@ class ObjectClient:
         return self._asked(folder, ask, "list")
 
     def holds(self, folder: str) -> bool:
-        """Whether there is an object below a folder."""
+        """Return True if a folder contains an object."""
         return self._asked(folder, lambda: any(obstore.list(self._again, prefix=folder, chunk_size=1)), "list")
 
     def folders(self, folder: str) -> Sequence[str]:
-        """Names of the folders right in a folder."""
+        """Return the names of the folders directly below a folder."""
 
         def ask() -> Sequence[str]:
             found = obstore.list_with_delimiter(self._again, prefix=folder or None)["common_prefixes"]
@@ -290,7 +291,7 @@ class ObjectClient:
         self._asked(source, lambda: obstore.copy(self._again, source, target), "copy")
 
     def delete(self, name: str) -> None:
-        """Remove an object; one that is gone already is fine."""
+        """Remove an object, if it exists."""
         try:
             self._asked(name, lambda: obstore.delete(self._again, name), "delete")
         except FileNotFoundError:
@@ -303,7 +304,7 @@ class ObjectClient:
                 with self._asking(name):
                     return ask()
             except OSError as cause:
-                # obstore asks again unless the answer had begun.
+                # obstore retries unless the answer had begun.
                 if "body" not in str(cause.strerror) or time_left() <= 0:
                     raise
         with self._asking(name):
@@ -311,7 +312,7 @@ class ObjectClient:
 
     @contextmanager
     def asking(self, name: str) -> Iterator[None]:
-        """Turn what obstore raises inside into an `OSError`; for what `writer` gives."""
+        """Raise the errors of obstore in the block as `OSError`; for uses of `writer`."""
         with self._asking(name):
             yield
 
@@ -321,13 +322,12 @@ class ObjectClient:
         try:
             yield
         except (BaseError, OSError, ValueError, TypeError, OverflowError) as cause:
-            # The last two: a name that is no UTF-8, or a range that no object has.
-            # Not `from cause`: its text may hold what signs a request.
+            # The last two errors come from names that are not UTF-8, and from ranges beyond any object.
             raise self._error(name, cause, conditional=conditional) from None
 
     def _error(self, name: str, cause: Exception, *, conditional: bool) -> OSError:
         text, where = self._told(str(cause)), f"{self.uri}/{name}"
-        # A list that is refused is obstore's general error.
+        # A refused list is obstore's general error.
         denied = text.startswith(("401 ", "403 ")) or any(f": {sign}" in text for sign in _NOT_YOU)
         if denied or isinstance(cause, (PermissionDeniedError, UnauthenticatedError)):
             return (NotStoredError if conditional else PermissionError)(errno.EACCES, text, where)
@@ -339,7 +339,7 @@ class ObjectClient:
         return OSError(errno.ETIMEDOUT if _NO_ANSWER.search(text) else errno.EIO, text, where)
 
     def _told(self, text: str) -> str:
-        """The useful part of obstore's message. A server that refuses a signature repeats what was signed: not that."""
+        """Return the useful part of obstore's message, without the signed text that a server may echo."""
         status = _STATUS.search(text)
         if status is None:
             short = text.split("\n\n", 1)[0].rpartition(" - ")[2]
@@ -357,14 +357,14 @@ class ObjectClient:
 def make_client(
     root: ObjectRoot, options: StorageOptions, retries: int, patience: float = PATIENCE[0], silence: float = 0.0
 ) -> Client:
-    """The client of a root that obstore has; it asks no host but those that `no_others` knows.
+    """Make the obstore client of a root; it only contacts hosts that `no_others` allows.
 
     Args:
         root: the place.
         options: from `resolve_options`.
-        retries: how often a request is made again that failed, at most.
-        patience: for how long, s; and how long a try may take.
-        silence: a try may take longer if it is never silent for so long, s; 0: it may not.
+        retries: maximum number of retries of a failed request.
+        patience: total time of the retries and timeout of a try, in seconds.
+        silence: a try may take longer while it is never silent for this many seconds; 0 sets no such exception.
     """
     hints = root.hints.given()
     config: Any = {**hints, **options.among(CLIENT, others=True)}
@@ -388,7 +388,7 @@ def make_client(
         "retry_config": retry,
     }
     if root.provider == "s3":
-        # One by one: not every S3 has the request that removes many.
+        # Objects are removed one by one, because some S3 services lack the bulk request.
         config["disable_bulk_delete"] = "true"
         return S3Store(root.bucket, config=config, **known)
     if root.provider == "azure":
@@ -403,7 +403,7 @@ def _check_length(found: int, wanted: int) -> None:
 
 
 def _tag(given: str | None) -> str:
-    """An ETag, which a list gives without its quotes in some storages."""
+    """Return an ETag without quotes; some storages omit them in lists."""
     return (given or "").strip('"')
 
 

@@ -1,4 +1,4 @@
-"""Files of an object store: ranges of an object as a file to read, and writes as one object."""
+"""Object files: read ranges of an object as a file, and write a file as one object."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any, Final
 from kafkalike.storage.object_client import ObjectClient
 
 FIRST_BYTES: Final = 256 * 1024
-"""What the first request for a file fetches: a small file whole, and its size."""
+"""Size of the first request for a file: it returns a small file whole, and the file's size."""
 
 AHEAD_BYTES: Final = 1024 * 1024
-"""What is fetched at least where a caller reads little by little: a request takes as long as a megabyte."""
+"""Minimum size of later requests if a caller reads small parts: a request takes as long as a megabyte."""
 
 PART_BYTES: Final = 8 * 1024 * 1024
-"""A file that is larger is sent in parts of so many bytes; a smaller one in one request."""
+"""Part size of the uploads of larger files; smaller files are sent in one request."""
 
 
 class RangeFile:
-    """An object as a file to read at any place. One reader at a time, as every file.
+    """An object as a file for random access. One reader at a time.
 
     Args:
         client: makes the requests.
         name: the object.
-        in_steps: the caller reads small parts one after the other.
+        in_steps: True if the caller reads small parts one after the other.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the object does not exist.
         OSError: the storage does not answer.
     """
 
@@ -42,27 +42,27 @@ class RangeFile:
         self.mode = "rb"
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True: the object can be read."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True: the object can be read anywhere."""
         return True
 
     def writable(self) -> bool:
-        """It is not."""
+        """Return False: objects are immutable."""
         return False
 
     def size(self) -> int:
-        """Bytes of the object."""
+        """Return the size of the object in bytes."""
         return self._size
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """Return the position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move; see `io.IOBase.seek`."""
+        """Move the position of the next read; see `io.IOBase.seek`."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         if base + offset < 0:
             raise OSError(errno.EINVAL, "before the begin of the file", self._name)
@@ -70,7 +70,7 @@ class RangeFile:
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes; fewer at the object's end."""
+        """Return the next bytes; fewer at the object's end."""
         start = min(self._position, self._size)
         stop = self._size if size < 0 else min(start + size, self._size)
         if start == stop:
@@ -84,13 +84,13 @@ class RangeFile:
         return block[start - at : stop - at]
 
     def close(self) -> None:
-        """Let go of what was fetched."""
+        """Release the fetched bytes."""
         self.closed = True
         self._block = b""
 
 
 class UploadFile:
-    """A file that is written, and is an object when it is closed.
+    """A file that becomes an object when it is closed.
 
     Args:
         client: makes the requests.
@@ -102,32 +102,32 @@ class UploadFile:
         self._name = name
         self._held = bytearray()
         self._parts: Any = None
-        """What sends a large file in parts."""
+        """Upload of a large file in parts."""
         self._size = 0
         self.closed = False
         self.mode = "wb"
 
     def readable(self) -> bool:
-        """It is not."""
+        """Return False: the file is write-only."""
         return False
 
     def seekable(self) -> bool:
-        """It is not."""
+        """Return False: the file is sequential."""
         return False
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True: the file can be written."""
         return True
 
     def tell(self) -> int:
-        """Bytes written."""
+        """Return the number of bytes written."""
         return self._size
 
     def flush(self) -> None:
-        """Nothing is to be seen before it is closed."""
+        """Do nothing: the object becomes visible when the file is closed."""
 
     def write(self, data: Any) -> int:  # noqa: ANN401 - anything with a buffer
-        """Add bytes.
+        """Append bytes; return how many.
 
         Raises:
             OSError: the storage refused.
@@ -149,10 +149,10 @@ class UploadFile:
             self._parts.write(bytes(held))
 
     def close(self) -> None:
-        """Make the object.
+        """Create the object.
 
         Raises:
-            OSError: the storage refused, or it is unknown whether there is an object.
+            OSError: the storage refused, or it is unknown whether the object exists.
         """
         if self.closed:
             return

@@ -24,7 +24,7 @@ _AZURE_HOST: Final = re.compile(r"(?P<account>[a-z0-9]+)\.(?:blob|dfs)\.core\.wi
 _GOOGLE_HOST: Final = "storage.googleapis.com"
 
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9!_.*'()=+@:,$&; -]+")
-"""What part of a root's path may hold: characters that every store and every client takes as they are."""
+"""Allowed characters of a segment of a root's path: every storage and every client accepts them unchanged."""
 
 _EXPRESS: Final = re.compile(r".*--[a-z0-9-]+--x-s3")
 
@@ -35,17 +35,17 @@ class ObjectRoot:
 
     provider: Provider
     bucket: str
-    """Bucket or container."""
+    """Name of the bucket or container."""
     path: str
-    """Without slashes at its ends; may be empty."""
+    """Path without slashes at its ends; may be empty."""
     account: str = ""
-    """Azure's; empty when the URI does not name it."""
+    """Azure's storage account; empty if the URI does not name it."""
     hints: StorageOptions = field(default_factory=StorageOptions)
     """Options that the spelling implies, such as the region of a virtual host."""
 
     @property
     def uri(self) -> str:
-        """The one name of it."""
+        """The canonical URI of the place."""
         tail = f"/{self.path.strip('/')}" if self.path.strip("/") else ""
         if self.provider == "s3":
             return f"s3://{self.bucket}{tail}"
@@ -56,10 +56,10 @@ class ObjectRoot:
         return f"abfss://{self.bucket}@{self.account}.dfs.{_AZURE_DOMAIN}{tail}"
 
     def in_account(self, options: StorageOptions) -> ObjectRoot:
-        """The same with the account that the options name.
+        """Return this place with the account that the options name.
 
         Raises:
-            KafkaConfigurationError: URI and options name different accounts, or none of them does.
+            KafkaConfigurationError: URI and options name different accounts, or neither names one.
         """
         if self.provider != "azure":
             return self
@@ -75,11 +75,11 @@ class ObjectRoot:
 
 
 def object_root(root: str) -> ObjectRoot | None:
-    """The place in an object store that a URI names; None for every other one.
+    """Parse the URI of a place in an object store; None for any other URI.
 
     Raises:
-        KafkaConfigurationError: it names no bucket, or has a query, a fragment, a user or an odd path.
-        UnsafeStorageError: a kind of storage that nobody has tried.
+        KafkaConfigurationError: the URI names no bucket, or has a query, a fragment, a user or a forbidden character.
+        UnsafeStorageError: this kind of storage was never tested.
     """
     plain = root.partition("?")[0].partition("#")[0]
     found = _named(plain)
@@ -103,16 +103,18 @@ def object_root(root: str) -> ObjectRoot | None:
 
 
 def named_root(root: ObjectRoot, named: Sequence[str]) -> str | None:
-    """Which of several URIs names a place, or what is above it: the longest of them; None where none does.
+    """Return the longest URI that names a place or a parent of it; None if no URI does.
 
     Raises:
-        KafkaConfigurationError: one names no bucket.
+        KafkaConfigurationError: a URI names no bucket.
     """
     found: list[tuple[int, str]] = []
     for uri in named:
         other = object_root(uri)
         if other is None:
-            raise KafkaConfigurationError(f"storage options are given for {uri}, which is no place in an object store")
+            raise KafkaConfigurationError(
+                f"storage options are given for {uri}, which is not a place in an object store"
+            )
         same = (other.provider, other.bucket) == (root.provider, root.bucket)
         below = not other.path or f"{root.path}/".startswith(f"{other.path}/")
         if same and below and (not other.account or not root.account or other.account == root.account):
@@ -121,7 +123,7 @@ def named_root(root: ObjectRoot, named: Sequence[str]) -> str | None:
 
 
 def _named(root: str) -> ObjectRoot | None:
-    """What a URI names, unchecked."""
+    """Parse a URI without checks."""
     parts = urlsplit(root)
     scheme, host, path = parts.scheme.lower(), parts.netloc, parts.path
     if scheme in S3_SCHEMES:
@@ -135,7 +137,7 @@ def _named(root: str) -> ObjectRoot | None:
 
 
 def _of_host(host: str, path: str) -> ObjectRoot | None:
-    """What a host of Amazon's, Azure's or Google's names."""
+    """Parse the host of Amazon, Azure or Google in a URL."""
     bucket, _, rest = path.lstrip("/").partition("/")
     if found := _VIRTUAL_HOST.fullmatch(host):
         return ObjectRoot("s3", found["bucket"], path, hints=_region(found))
@@ -151,7 +153,7 @@ def _region(found: re.Match[str]) -> StorageOptions:
 
 
 def _azure(root: str, host: str) -> tuple[str, str]:
-    """Container and account of `container@account.dfs.core.windows.net`, `container@account` or `container`."""
+    """Return container and account of `container@account.dfs.core.windows.net`, `container@account` or `container`."""
     container, at, where = host.partition("@")
     if not at:
         return container, ""
@@ -162,22 +164,23 @@ def _azure(root: str, host: str) -> tuple[str, str]:
 
 
 DEFAULT_REGION: Final = "us-east-1"
-"""That of obstore, where no option names one."""
+"""Default region of obstore."""
 
 _PROVIDERS: Final = "org.apache.hadoop.fs.s3a"
 
 
 def hadoop_settings(root: ObjectRoot, options: StorageOptions) -> Mapping[str, str]:
-    """Settings of one bucket, whose names S3A looks up before those of all buckets. Empty for other storages than S3.
+    """Return S3A's settings for one bucket; empty for storages other than S3.
 
-    The provider of credentials is always named: S3A's own list ends at the machine's metadata address.
+    S3A prefers a bucket's settings to general ones. The credential provider is always named, because S3A's own list
+    ends at the machine's metadata address.
 
     Args:
         root: the place.
         options: from `resolve_options`.
 
     Raises:
-        KafkaConfigurationError: S3A cannot be told who asks.
+        KafkaConfigurationError: S3A cannot use these credentials.
     """
     if root.provider != "s3":
         return {}

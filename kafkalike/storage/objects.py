@@ -1,7 +1,7 @@
-"""ObjectStorage: a place in an object store as a store. Written to only once it was tried out, see `probe`.
+"""ObjectStorage: a storage in an object store. Writes need a successful probe first, see `probe`.
 
-There are no locks. What keeps writers apart is the conditional put alone; threads of one process queue, so that they
-do not race each other.
+Only the conditional put keeps writers apart, without locks. The threads of one process queue, so that they do not race
+each other.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ def open_objects(
     *,
     impatient: bool = False,
 ) -> ObjectStorage | None:
-    """The store of a place in an object store; None for a URI that names none. Makes no request.
+    """Open the storage of a place in an object store; None for other URIs. Makes no request.
 
     Args:
-        uri: any spelling of it.
-        given: the user's options; environment variables say what these do not.
-        environ: those variables; None takes the process's own.
-        impatient: there are other roots that can be asked instead, so requests are given up after some seconds.
+        uri: any spelling of the place.
+        given: the user's options; environment variables supply the missing ones.
+        environ: the environment variables; None takes the process's own.
+        impatient: other roots can be asked instead, so requests time out after some seconds.
 
     Raises:
         KafkaConfigurationError: see `object_root` and `resolve_options`.
-        UnsafeStorageError: a kind of storage that nobody has tried.
-        IllegalStateError: a child after a fork, whose parent has used an object store.
+        UnsafeStorageError: this kind of storage was never tested.
+        IllegalStateError: a forked child whose parent has used an object store.
     """
     root = object_root(uri)
     if root is None:
@@ -75,8 +75,8 @@ def open_objects(
 def _reopened(
     uri: str, folder: str, options: StorageOptions | None = None, *, impatient: bool = False
 ) -> ObjectStorage:
-    """On another machine the storage is opened with that machine's environment, or with what was sent along."""
-    # What was sent is all: a session token of this machine must not be added to a key of the other one.
+    """Open a pickled storage, with this machine's environment or with the options that were sent along."""
+    # Sent options are complete: a session token of this machine must not be combined with a key of the other one.
     store = open_objects(uri, options, None if options is None else {}, impatient=impatient)
     assert store is not None
     if options is not None:
@@ -85,12 +85,12 @@ def _reopened(
 
 
 class ObjectScheduler(Scheduler):
-    """The requests of one folder of an object store.
+    """Makes the requests of one folder of an object store.
 
     Args:
-        root: what the root's storages share.
+        root: the shared state of the root.
         root_uri: the root.
-        prefix: of the folder's names.
+        prefix: prefix of the folder's names.
     """
 
     def __init__(self, root: SharedRoot, root_uri: str, prefix: str) -> None:
@@ -100,25 +100,25 @@ class ObjectScheduler(Scheduler):
 
     @property
     def is_remote(self) -> bool:
-        """Whether requests take long: they do."""
+        """True, because requests take long."""
         return True
 
     @property
     def combines(self) -> bool:
-        """Whether writers spare requests for each other: not where a version is made at other roots, too."""
+        """True unless a version is made at several roots."""
         return not self._root.impatient
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Those of this process at this root."""
+        """Requests of this process to this root, by kind."""
         return self._root.client.counts
 
     def shared(self, name: Hashable, make: Callable[[], T]) -> T:
-        """Return what the storages of this root share."""
+        """Return an object that the storages of this root share."""
         return self._root.shared((self._root_uri, name), make)
 
     def beside(self, calls: Sequence[Callable[[], R]]) -> list[R]:
-        """Make calls side by side."""
+        """Make calls in parallel."""
         others = [(call, self._root.started(call)) for call in calls[1:]]
         results: list[R] = []
         failed: Exception | None = None
@@ -143,7 +143,7 @@ class ObjectScheduler(Scheduler):
         return self._root.looks.look(self._prefix + name, pace, ask)
 
     def look_ahead(self, names: Sequence[str], pace: Pace = NOW) -> None:
-        """Look for objects side by side."""
+        """Look for several objects in parallel."""
 
         def look(name: str) -> None:
             with contextlib.suppress(OSError, KafkaError):
@@ -158,7 +158,7 @@ class ObjectScheduler(Scheduler):
         return self._root.client.get(self._prefix + name) if fetched is None else fetched
 
     def fetch(self, names: Sequence[str]) -> None:
-        """Prefetch objects side by side."""
+        """Prefetch objects in parallel."""
 
         def get(name: str) -> None:
             with contextlib.suppress(OSError):
@@ -167,26 +167,26 @@ class ObjectScheduler(Scheduler):
         self.beside([partial(get, self._prefix + name) for name in names])
 
     def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
-        """Spare those who wait for the file a look."""
+        """Answer later looks for the file without a request."""
         self._root.looks.missed(self._prefix + name, since, quiet_seconds)
 
     def tag(self, name: str) -> str:
-        """Return the ETag that the storage answered."""
+        """Return the ETag of the last put."""
         return self._root.tags.get(self._prefix + name)
 
 
 class ObjectAccess(TaskAccess):
-    """How other processes reach a place in an object store.
+    """Gives other processes access to a place in an object store.
 
     Args:
-        root: what the root's storages share.
+        root: the shared state of the root.
     """
 
     def __init__(self, root: SharedRoot) -> None:
         self._root = root
 
     def sendable(self, storage: Storage) -> Storage:
-        """Return the same storage, with whose options it is pickled."""
+        """Return the storage, pickled with its options."""
         assert isinstance(storage, ObjectStorage)
         return storage.sendable()
 
@@ -195,15 +195,15 @@ class ObjectAccess(TaskAccess):
         return self._root.options.for_tasks()
 
     def hadoop_settings(self) -> Mapping[str, str]:
-        """Return the settings for S3; with other storages, Hadoop goes by its own."""
+        """Return the settings for S3; for other storages, Hadoop uses its own."""
         return hadoop_settings(self._root.place, self._root.options)
 
 
 class ObjectCoordination(Coordination):
-    """The processes that use a root in an object store. Threads of one process queue; other processes race.
+    """Coordinates the processes that use a root in an object store: threads of one process queue, processes race.
 
     Args:
-        root: what the root's storages share.
+        root: the shared state of the root.
         root_uri: the root.
     """
 
@@ -213,11 +213,11 @@ class ObjectCoordination(Coordination):
 
     @property
     def reach(self) -> Reach:
-        """Processes of all machines."""
+        """The processes of all machines."""
         return "everywhere"
 
     def check_writable(self, *, required: bool = True) -> None:
-        """Create a key twice, and look what the storage says."""
+        """Probe the storage with a conditional create of an existing key."""
         try:
             self._root.prove()
         except PermissionError as cause:
@@ -229,25 +229,25 @@ class ObjectCoordination(Coordination):
     def turn(
         self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
     ) -> AbstractContextManager[None]:
-        """Queue behind other threads of this process; other processes are not waited for."""
+        """Queue behind other threads of this process, but not behind other processes."""
         return self._root.queues.turn(name, deadline, meanwhile)
 
     def leases(self) -> Leases:
-        """Return heartbeats that are small objects."""
+        """Return heartbeats in the form of small objects."""
         return self._root.leases
 
     def now_ns(self) -> int:
-        """Return the time by the storage's clock, to a second or so."""
+        """Return the time by the storage's clock, to about a second."""
         return self._root.now_ns()
 
 
 class ObjectStorage(Storage):
-    """Objects below a root, by `open_objects`; `Storage` says what each method guarantees.
+    """Objects below a root, made by `open_objects`; `Storage` documents the guarantees of each method.
 
     Args:
-        root: what the root's stores share.
+        root: the shared state of the root.
         root_uri: the root.
-        folder: the one below it that this is.
+        folder: this storage's folder below the root.
     """
 
     uri: str = ""
@@ -255,7 +255,7 @@ class ObjectStorage(Storage):
     def __init__(self, root: SharedRoot, root_uri: str, folder: str = "") -> None:
         self._root = root
         self.is_sent = False
-        """Whether it is pickled with its options."""
+        """True if it is pickled with its options."""
         self._root_uri = root_uri
         self._folder = folder
         self._prefix = f"{folder}/" if folder else ""
@@ -265,37 +265,37 @@ class ObjectStorage(Storage):
         self.coordination = ObjectCoordination(root, root_uri)
 
     def __repr__(self) -> str:
-        """For error messages: never with options."""
+        """Class and URI, without options, for error messages."""
         return f"ObjectStorage({self.uri!r})"
 
     def __reduce__(self) -> tuple[Callable[..., ObjectStorage], tuple[str, str, StorageOptions | None]]:
-        """Options hold secrets, so they go along only where somebody has asked for it."""
+        """Pickle the options only on request, because they hold secrets."""
         opened = partial(_reopened, impatient=True) if self._root.impatient else _reopened
         return opened, (self._root_uri, self._folder, self._root.options.for_tasks() if self.is_sent else None)
 
     def at(self, folder: str) -> ObjectStorage:
-        """The store of a folder below."""
+        """Return the storage of a folder below."""
         below = ObjectStorage(self._root, self._root_uri, self._prefix + folder)
         below.is_sent = self.is_sent
         return below
 
     def sendable(self) -> ObjectStorage:
-        """Return the same storage, which is pickled with its options."""
+        """Return the same storage, pickled with its options."""
         sent = ObjectStorage(self._root, self._root_uri, self._folder)
         sent.is_sent = True
         return sent
 
     @property
     def impatient_client(self) -> ImpatientClient:
-        """The client of a root that is one of several."""
+        """The client of a root with timeouts."""
         client = self._root.client
         assert isinstance(client, ImpatientClient)
         return client
 
     def above(self) -> Iterator[ObjectStorage]:
-        """The places above the root, from the nearest one up to the bucket, asked with the root's options.
+        """Yield the places above the root, from the parent up to the bucket, with the root's options.
 
-        Requests there count as this root's, when the next place is taken.
+        Requests there count as this root's when the next place is taken.
         """
         path = self._root.place.path
         while path:
@@ -307,10 +307,10 @@ class ObjectStorage(Storage):
             self._root.client.count("list", store.scheduler.requests.get("list", 0) - before)
 
     def holds(self, folder: str) -> bool:
-        """Whether there is any object in a folder, in one request.
+        """Return True if a folder contains an object, with one request.
 
         Raises:
-            OSError: the storage does not say.
+            OSError: the storage does not answer.
         """
         return self._root.client.holds(self._prefix + folder)
 
@@ -323,7 +323,7 @@ class ObjectStorage(Storage):
         return self.scheduler.look(name, pace)
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
-        """Create an object unless there is one; it survives every failure that the storage survives."""
+        """Create an object unless it exists; it survives every failure that the storage survives."""
         del durable
         try:
             self._root.prove()
@@ -339,36 +339,36 @@ class ObjectStorage(Storage):
         return True
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write an object, over an older one if there is one."""
+        """Create or overwrite an object."""
         try:
             self._root.client.put(self._prefix + name, content)
         finally:
             self._root.looks.forget(self._prefix + name)
 
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
-        """Open an object for reading at any place."""
+        """Open an object for random access."""
         return pa.PythonFile(RangeFile(self._root.client, self._prefix + name, in_steps=buffer_size > 0), "r")
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
-        """Bytes of an object, in one request."""
+        """Return bytes of an object, with one request."""
         return pa.py_buffer(self._root.client.get_range(self._prefix + name, start, stop))
 
     def open_output(self, name: str) -> pa.NativeFile:
-        """A stream that makes a new object when it is closed."""
+        """Open a stream that creates a new object when it is closed."""
         return pa.PythonFile(UploadFile(self._root.client, self._prefix + name), "w")
 
     def size(self, name: str) -> int:
-        """Bytes of an object."""
+        """Return the size of an object in bytes."""
         return self._root.client.head(self._prefix + name)[0]
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
-        """Objects of a folder."""
+        """List the objects of a folder."""
         found = self._root.client.list((self._prefix + folder).rstrip("/"), deep=deep, after=after)
         # A table's log is not its data.
         return [entry for entry in found if TABLE_LOG not in entry.name.split("/")[:-1]]
 
     def folders(self) -> Sequence[str]:
-        """Names of the folders below, of which there are as many as objects make there be."""
+        """List the names of the folders below, as far as objects imply them."""
         return self._root.client.folders(self._folder)
 
     def copy(self, source: str, target: Storage, name: str) -> bool:
@@ -380,7 +380,7 @@ class ObjectStorage(Storage):
         return False
 
     def remove(self, name: str, *, quietly: bool = False) -> None:
-        """Remove an object."""
+        """Remove an object, if it exists."""
         try:
             self._root.client.delete(self._prefix + name)
         except OSError:

@@ -25,14 +25,15 @@ ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """Most records, and about how many bytes, of a row group: what a reader that wants one record decodes at worst."""
 
 AT_ONCE_BYTES: Final = 256 * 1024
-"""Most bytes of rows that become a file in memory, which is written at once."""
+"""Most bytes of rows that are encoded in memory and written with one call."""
 
 KEY: Final = "key"
 FILTER_ROWS: Final = 8_192
-"""Records from which a file gets a Bloom filter on its keys."""
+"""Minimum number of records of a file that gets a Bloom filter on its keys."""
 
 HAS_FILTERS: Final = "bloom_filter_options" in pq.ParquetWriter.__init__.__code__.co_varnames
-"""Whether this pyarrow writes Bloom filters. Spark platforms ship older ones: their files are looked through whole."""
+"""True if this pyarrow writes Bloom filters. Spark platforms ship older ones: without filters, readers scan the whole
+file."""
 
 _NOT_DAMAGE: Final = frozenset(
     {
@@ -50,35 +51,35 @@ _NOT_DAMAGE: Final = frozenset(
         errno.ETIMEDOUT,
     }
 )
-"""What the operating system says when it cannot read now. It says nothing about the file."""
+"""Errors of the operating system that say nothing about the file: it cannot be read now."""
 
 UNREADABLE: Final = (OSError, pa.ArrowException, ValueError, LookupError, TypeError, MemoryError)
-"""What pyarrow raises over a damaged file."""
+"""Errors that pyarrow raises for a damaged file."""
 
 
 class _OwnFile(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
-    """A Parquet file that closes what it reads from, too."""
+    """A Parquet file that also closes its source."""
 
     def close(self, force: bool = True) -> None:  # noqa: FBT001, FBT002 - pyarrow's signature
-        """Close both."""
+        """Close the file and its source."""
         super().close(force)
 
 
 def open_parquet(store: Storage, name: str, buffer_size: int = 0, *, whole: bool = False) -> pq.ParquetFile:
-    """Open a Parquet file of a store.
+    """Open a Parquet file of a storage.
 
-    Times in INT96, as a Spark without kafkalike's settings writes them, are read as microseconds: as nanoseconds, the
-    default, those after the year 2262 would come out wrong.
+    Timestamps in INT96, which Spark writes without kafkalike's settings, are read as microseconds. As nanoseconds, the
+    default, those after the year 2262 would be wrong.
 
     Args:
-        store: where it is.
+        store: the storage.
         name: the file.
         buffer_size: bytes fetched at a time; 0 fetches the whole column of a row group.
-        whole: fetch the file at once, which is less work where it is small.
+        whole: fetch the file at once, which is less work for a small file.
 
     Raises:
-        FileNotFoundError: there is none.
-        OSError, pa.ArrowException: it is damaged, or the storage does not answer.
+        FileNotFoundError: the file does not exist.
+        OSError, pa.ArrowException: the file is damaged, or the storage does not answer.
     """
     source = pa.BufferReader(store.read(name)) if whole else store.open_input(name, buffer_size)
     try:
@@ -90,30 +91,30 @@ def open_parquet(store: Storage, name: str, buffer_size: int = 0, *, whole: bool
             page_checksum_verification=True,
         )
     except UnicodeDecodeError as cause:
-        # A damaged footer may still parse, with names in it that are no text.
+        # A damaged footer may still parse, with names in it that are not valid text.
         raise OSError(f"{store.uri}/{name} has a damaged footer: {cause}") from cause
 
 
 def is_storage_error(cause: BaseException) -> bool:
-    """Whether a file could not be read for a reason that is not the file's, so that trying again may help."""
+    """Return True if a file could not be read for a reason that may pass, so that a retry may help."""
     return isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _NOT_DAMAGE)
 
 
 def sound(
     store: Storage, name: str, read: Callable[[Storage], T], failed: tuple[type[BaseException], ...] = UNREADABLE
 ) -> T:
-    """Read a file; where that fails, read it at each replica that has it, one after the other.
+    """Read a file. If that fails, try each replica that has the file, one after the other.
 
-    Files never change once they are there, so whoever has one whole has the right one.
+    Files never change once they exist, so any complete copy is the right one.
 
     Args:
-        store: where it is.
+        store: the storage.
         name: the file, for the log.
-        read: reads it, and looks whether it is whole.
-        failed: what it raises where it is not.
+        read: reads the file and checks that it is complete.
+        failed: errors of `read` that mean a missing or damaged file.
 
     Raises:
-        Exception: what the first read raised, where no other one came to an end.
+        Exception: the error of the first read, if no replica succeeded.
     """
     try:
         return read(store)
@@ -129,11 +130,11 @@ def sound(
 
 
 def put_parquet(store: Storage, name: str, table: pa.Table, codec: str) -> int:
-    """Write rows as a new Parquet file of a store.
+    """Write rows as a new Parquet file of a storage.
 
     Args:
-        store: where it goes.
-        name: a name that nobody else has.
+        store: the storage.
+        name: an unused name.
         table: the rows.
         codec: pyarrow's name of the compression.
 
@@ -141,9 +142,9 @@ def put_parquet(store: Storage, name: str, table: pa.Table, codec: str) -> int:
         The file's size in bytes.
 
     Raises:
-        OSError, pa.ArrowException: the storage refused; on a local disk also when the table's folder is gone.
+        OSError, pa.ArrowException: the storage refused, or the table's folder on a local disk does not exist.
     """
-    # The memory that its buffers take: at least as much as `nbytes`, which adds up what is used of each.
+    # The memory of the buffers is at least as much as `nbytes`, which adds up only the used part of each.
     size = table.get_total_buffer_size()
     if size > AT_ONCE_BYTES:
         with store.open_output(name) as stream:
@@ -159,18 +160,18 @@ def put_parquet(store: Storage, name: str, table: pa.Table, codec: str) -> int:
 
 
 def write_parquet(table: pa.Table, to: pa.NativeFile, codec: str, size: int | None = None) -> None:
-    """Write a file.
+    """Write rows to a stream as a Parquet file.
 
-    Numbers and times that are never null (offsets, timestamps) rise by little from row to row: they are kept as
-    differences, a byte or less each instead of eight. Everything else gets a dictionary, which the writer drops by
-    itself where the values do not repeat. Only the rising columns have statistics: nothing looks for a key or a value,
-    and a value that is alone in its file would be there four times more, as smallest and largest of page and file.
+    Numbers and times without nulls (offsets, timestamps) rise slowly from row to row, so they are stored as deltas: a
+    byte or less each instead of eight. All other columns get a dictionary, which the writer drops if the values do not
+    repeat. Only the rising columns have statistics, because readers never search for a key or a value by them, and they
+    would store the only value of a small file four more times.
 
     Args:
         table: the rows.
         to: an open stream.
         codec: pyarrow's name of the compression.
-        size: the rows' bytes in memory, about; None adds them up.
+        size: approximate bytes of the rows in memory; None adds them up.
 
     Raises:
         OSError, pa.ArrowException: the storage refused.
@@ -182,12 +183,12 @@ def write_parquet(table: pa.Table, to: pa.NativeFile, codec: str, size: int | No
 
 
 def group_rows(rows: int, size: int) -> int:
-    """Records of each row group of a file.
+    """Return the number of records per row group of a file.
 
-    All have about as many: a short one at the end is another wait for who reads the file from an object store.
+    All row groups are about equal, because a short last one costs readers of an object store another wait.
 
     Args:
-        rows: records of the file.
+        rows: number of records of the file.
         size: their bytes in memory.
     """
     groups = max(round(size / ROW_GROUP_BYTES), -(-rows // ROW_GROUP_ROWS), 1)
@@ -195,15 +196,15 @@ def group_rows(rows: int, size: int) -> int:
 
 
 def key_filter(first: pa.Table, group: int, rows: int) -> dict[str, Any]:
-    """Options of a Bloom filter on the keys of a file.
+    """Return the options of a Bloom filter on the keys of a file.
 
-    It lets those who look for a key leave out nearly all row groups. A byte and a quarter for each record, so that one
-    look in a hundred is in vain; small files have none, as they are read as fast as their filter would be.
+    The filter lets a search for a key skip nearly all row groups. It takes 1.25 bytes per record and has 1 % false
+    positives. Small files have none, because reading them costs no more than reading a filter.
 
     Args:
         first: the first records.
-        group: records of a row group, at most.
-        rows: records of the file, about.
+        group: maximum number of records of a row group.
+        rows: approximate number of records of the file.
     """
     if (
         not HAS_FILTERS
@@ -224,15 +225,15 @@ def parquet_writer(
     *,
     repeats: bool = True,
 ) -> pq.ParquetWriter:
-    """The same for a file that is written row group by row group; the caller sizes them and closes it.
+    """Return a writer for a file that the caller writes row group by row group and closes.
 
     Args:
-        schema: its columns.
+        schema: the columns.
         to: an open stream.
         codec: pyarrow's name of the compression.
         uncompressed: columns that are not compressed.
-        bloom: what `key_filter` says.
-        repeats: whether values may repeat, so that dictionaries are worth their pages.
+        bloom: options from `key_filter`.
+        repeats: True if values may repeat, so that dictionaries are worth their pages.
     """
     options = {**_options(schema, codec), **(bloom or {})}
     if not repeats:
@@ -243,14 +244,14 @@ def parquet_writer(
 
 
 class _KeyedWriter(pq.ParquetWriter):  # type: ignore[misc] # pyarrow has no types
-    """A writer of a file with a Bloom filter on its keys, which Java's readers are to go by."""
+    """Writes a file with a Bloom filter on its keys, and prepares its footer so that Java's readers use the filter."""
 
     def __init__(self, to: pa.NativeFile, schema: pa.Schema, options: Mapping[str, Any]) -> None:
         self._end: LocalFile | HeldEnd = to if isinstance(to, LocalFile) else HeldEnd(to)
         super().__init__(to if self._end is to else pa.PythonFile(self._end, "w"), schema, **options)
 
     def close(self) -> None:
-        """Finish the file, unless that was done."""
+        """Finish the file, once."""
         unfinished = self.is_open
         super().close()
         if unfinished:
@@ -274,7 +275,7 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _leaves(fields: pa.Schema | pa.StructType, above: str = "") -> list[str]:
-    """Parquet's names of the columns below some fields."""
+    """Return Parquet's names of the leaf columns of some fields."""
     return [path for field in fields for path in _below(field.type, above + field.name)]
 
 
@@ -287,17 +288,17 @@ def _below(kind: pa.DataType, path: str) -> list[str]:
 MAGIC: Final = b"PAR1"
 
 TAIL: Final = 8
-"""Bytes behind the footer: its length and the magic."""
+"""Bytes after the footer: its length and the magic."""
 
 _LAST_WRITES: Final = 3
-"""In which pyarrow writes the footer, its length and the magic."""
+"""Number of writes in which pyarrow writes the footer, its length and the magic."""
 
 Change = Callable[[bytes], bytes]
-"""A footer in, another one out."""
+"""Turns a footer into another one."""
 
 
 class LocalFile(pa.OSFile):  # type: ignore[misc] # pyarrow has no types
-    """A new file of a local disk. Its bytes go there without Python, whose lock a busy thread may hold.
+    """A new file of a local disk. Its bytes bypass Python, because a busy thread may hold Python's lock.
 
     Args:
         path: the file.
@@ -310,7 +311,7 @@ class LocalFile(pa.OSFile):  # type: ignore[misc] # pyarrow has no types
         self._size: int | None = None
 
     def change_footer(self, change: Change) -> None:
-        """Write another footer over the one that is there; nothing is written afterwards."""
+        """Replace the footer of the finished file; nothing is written afterwards."""
         with open(self._path, "r+b") as file:  # noqa: PTH123 - bytes at places
             at, footer = footer_of(file.fileno())
             file.seek(at)
@@ -318,12 +319,12 @@ class LocalFile(pa.OSFile):  # type: ignore[misc] # pyarrow has no types
             self._size = file.truncate()
 
     def tell(self) -> int:
-        """Bytes of the file."""
+        """Return the size of the file in bytes."""
         return int(super().tell()) if self._size is None else self._size
 
 
 class HeldEnd:
-    """Any other stream: what may be the footer is held back until it is changed.
+    """Passes bytes on to another stream, but holds back the last writes, which may be the footer, until it is changed.
 
     Args:
         to: the stream.
@@ -335,32 +336,32 @@ class HeldEnd:
         self.closed = False
 
     def readable(self) -> bool:
-        """It is not."""
+        """Return False: the stream is write-only."""
         return False
 
     def seekable(self) -> bool:
-        """It is not."""
+        """Return False: the stream is sequential."""
         return False
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True: the stream is for writing."""
         return True
 
     def write(self, data: Any) -> int:  # noqa: ANN401 - anything with a buffer
-        """Add bytes."""
+        """Append bytes; return how many."""
         self._held.append(bytes(data))
         if len(self._held) > _LAST_WRITES:
             self._to.write(self._held.popleft())
         return len(self._held[-1])
 
     def flush(self) -> None:
-        """Nothing is to be seen before it is closed."""
+        """Do nothing: the file becomes visible when it is closed."""
 
     def close(self) -> None:
-        """Nothing: the stream is its owner's."""
+        """Do nothing: the owner closes the stream."""
 
     def change_footer(self, change: Change) -> None:
-        """Write another footer in place of what is held; what is held, where the footer was not written at once."""
+        """Write a changed footer in place of the bytes held back, or these unchanged if they are not a whole footer."""
         held = b"".join(self._held)
         footer = self._held[0] if self._held else b""
         self._held.clear()
@@ -368,7 +369,7 @@ class HeldEnd:
 
 
 def footer_of(handle: int) -> tuple[int, bytes]:
-    """Where the footer of an open Parquet file begins, and its bytes, without what follows them.
+    """Return the position of the footer of an open Parquet file, and its bytes without the tail.
 
     Raises:
         ValueError: this is not a Parquet file.
@@ -382,5 +383,5 @@ def footer_of(handle: int) -> tuple[int, bytes]:
 
 
 def ended(footer: bytes) -> bytes:
-    """A footer and what follows it."""
+    """Return a footer followed by its tail."""
     return footer + len(footer).to_bytes(4, "little") + MAGIC

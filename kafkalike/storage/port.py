@@ -1,8 +1,8 @@
-"""Storage: bytes under a root, and what comes with them: scheduling of requests, tasks' access, and coordination.
+"""Storage: bytes under a root, with the scheduling of requests, the access of Spark's tasks, and coordination.
 
-`put_if_absent` is the one compare-and-set of the whole project: all that must not happen twice rests on it. Everything
-else here is reading, writing under new names, and fairness. Each storage has three collaborators that most callers
-never need: a `Scheduler`, which matters for object stores alone, a `TaskAccess` for Spark's processes, and the
+`put_if_absent` is the only compare-and-set of the project: everything that must not happen twice depends on it.
+Everything else here reads, writes under new names, or is about fairness. Each storage has three collaborators that most
+callers never need: a `Scheduler`, which matters for object stores only, a `TaskAccess` for Spark's processes, and the
 `Coordination` of the processes of a root.
 """
 
@@ -33,10 +33,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TABLE_LOG: Final = "_delta_log"
-"""The folder of a Delta table that holds its log; a deep list of an object store leaves it out."""
+"""The folder of a Delta table that holds its log. A deep list of an object store omits it."""
 
 Reach = Literal["process", "machine", "everywhere"]
-"""Who sees what is stored: this process, the processes of this machine, or processes of any machine."""
+"""Which processes see a stored file: this process, all processes of this machine, or processes of any machine."""
 
 
 MAPPED: Final = frozenset(
@@ -71,122 +71,123 @@ class Entry:
     name: str
     """Relative to the folder that was listed."""
     size: int
-    """Bytes."""
+    """Size of the file in bytes."""
     modified_ms: int
-    """When it was written: ms since the epoch, by the storage's own clock."""
+    """Time of the write: ms since the epoch, by the storage's own clock."""
     tag: str = ""
-    """What the storage calls its content (an ETag): another content has another one. Empty where it has no such name.
-    """
+    """The storage's name of the content (an ETag), which changes with the content. Empty where the storage has no such
+    name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Which answers of other looks of this process will do, where a look is a request that costs money."""
+    """Which answers to other looks of this process a look accepts, where a look is a request that costs money."""
 
     since: float = math.inf
-    """One to a question that was asked at this time or later, seconds of the machine's monotonic clock. None by
-    default: the storage is asked."""
+    """Accept an answer to a question that was asked at this time or later, in seconds of the machine's monotonic clock.
+    Infinity, the default, accepts none: the look asks the storage."""
     longest: float = 0.0
-    """Above 0, the look is one of somebody who waits for something new and comes again: looks are made less and less
-    often then, down to one in so many seconds, and all who wait share them. `since` counts where it is earlier."""
+    """Above 0, the caller polls for news. Such looks become less frequent while nothing new arrives, down to one in
+    this many seconds, and all polling callers share them. An earlier `since` still counts."""
     surely: bool = False
-    """Whether a leader that gives no answer is an error at once. Else a look finds nothing new for as long as it may
-    lag, which is right for those who come again, and wrong for those who conclude something from what is missing."""
+    """True if a leader that does not answer is an error at once. Otherwise a look finds nothing new for as long as the
+    leader may lag. That is right for callers that poll, and wrong for callers that draw conclusions from a missing
+    file."""
 
     @property
     def waits(self) -> bool:
-        """Whether it is a look of somebody who comes again."""
+        """True if the caller polls for news."""
         return self.longest > 0
 
 
 NOW: Final = Pace()
-"""The storage is asked."""
+"""Asks the storage for each look."""
 
 SURELY: Final = Pace(surely=True)
-"""The storage is asked, and silence is no answer."""
+"""Asks the storage, and fails if the storage does not answer."""
 
 
 class Scheduler:
-    """How requests to a storage are made where each takes many milliseconds and costs money: few, and side by side.
+    """Decides how requests to a storage are made if each takes many milliseconds and costs money: few, and in parallel.
 
-    This one serves all storages that need none of that: everything is done at once, and nothing is shared.
+    This base class is for all other storages: it makes each request at once and shares nothing.
     """
 
     @property
     def is_remote(self) -> bool:
-        """Whether a request takes many milliseconds and costs money."""
+        """True if a request takes many milliseconds and costs money."""
         return False
 
     @property
     def combines(self) -> bool:
-        """Whether writers spare requests for each other.
+        """True if writers save requests for each other.
 
-        Appends wait beside the table for whoever commits next, commits are bundled, and plans are made beside looks.
-        Not where a version is made at several places.
+        Then appends wait beside the table for the next committer, commits are bundled, and plans are made in parallel
+        with looks. False where a version is made at several roots.
         """
         return False
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Requests that this process has made of the root by kind, such as `get`; empty where none are counted."""
+        """Requests of this process to the root, by kind, such as `get`; empty where requests are not counted."""
         return {}
 
     def shared(self, name: Hashable, make: Callable[[], T]) -> T:
-        """Return what the storages of this root share in this process, as long as any of them is in use.
+        """Return an object that the storages of this root share in this process while any of them is in use.
 
-        Where requests cost nothing, it is made anew each time.
+        Where requests cost nothing, each call makes a new object.
 
         Args:
-            name: what it is.
-            make: makes it.
+            name: identifies the object.
+            make: makes the object.
         """
         del name
         return make()
 
     def beside(self, calls: Sequence[Callable[[], R]]) -> list[R]:
-        """Make calls, side by side where they wait for a network; the first one in the caller's thread.
+        """Make calls, in parallel where they wait for a network; the first one runs in the caller's thread.
 
         Args:
-            calls: they must not call this themselves, except for the first one.
+            calls: only the first one may call `beside` itself.
 
         Returns:
-            What they return, in order.
+            The results, in the order of the calls.
 
         Raises:
-            Exception: what the first of them that failed has raised. All have ended then.
+            Exception: the first error of a call, after all calls have ended.
         """
         return [calls[0]()] if len(calls) == 1 else [call() for call in calls]
 
     def look_ahead(self, names: Sequence[str], pace: Pace = NOW) -> None:
-        """Look for several files side by side, where that saves time.
+        """Look for several files in parallel, where that saves time.
 
-        Errors are ignored here; `Storage.look` raises them. It asks nothing if its pace takes answers since before
-        this call.
+        Errors are ignored here; `Storage.look` raises them. Does nothing if the pace accepts answers from before this
+        call.
 
         Args:
             names: the files.
-            pace: as in `Storage.look`; a file that it has an answer for is not asked for.
+            pace: as in `Storage.look`; files with an accepted answer are skipped.
         """
 
     def fetch(self, names: Sequence[str]) -> None:
-        """Prefetch files that are read one after the other soon and never change, where that saves time.
+        """Prefetch files that never change and will soon be read one after the other, where that saves time.
 
         Errors are ignored here; `Storage.read` raises them.
         """
 
     def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
-        """Note that a list that was requested at a time showed no such file: that answers a look for it.
+        """Note that a list did not show a file: that answers a look for it.
 
         Args:
             name: the file.
-            since: seconds of the machine's monotonic clock.
-            quiet_seconds: how long nothing has come into the folder.
+            since: time of the request, in seconds of the machine's monotonic clock.
+            quiet_seconds: time since the last new file of the folder.
         """
 
     def is_past(self, name: str) -> bool:
         """Return whether a version's file is known to have existed though a look does not find it.
 
-        Later ones exist, and a checkpoint is in its place. False where a request would be needed to know that.
+        Then later versions exist, and a checkpoint has replaced the file. False where finding out needs a request.
         """
         del name
         return False
@@ -194,7 +195,7 @@ class Scheduler:
     def tag(self, name: str) -> str:
         """Return the storage's name for the content that this process has put under a name; see `Entry.tag`.
 
-        Empty where that is not known: there was no answer, or it was long ago.
+        Empty where it is unknown, because the storage did not answer or the put was long ago.
         """
         del name
         return ""
@@ -206,22 +207,22 @@ class _AtOnce(Scheduler):
 
 
 AT_ONCE: Final = _AtOnce()
-"""That of storages whose requests cost a system call. Its two answers are attributes: each look asks for them."""
+"""Scheduler of storages whose requests cost a system call."""
 
 
 class TaskAccess:
-    """How Spark's tasks, Hadoop's client and maintenance reach the same bytes.
+    """Gives Spark's tasks, Hadoop's client and maintenance access to the same bytes.
 
-    This one serves all storages that every process of the machine opens by itself, and that have one copy.
+    This base class is for storages that every process of the machine can open by itself, and that have one copy.
     """
 
     def sendable(self, storage: Storage) -> Storage:
-        """Return a storage to be sent to the processes of a Spark job: its credentials are pickled with it.
+        """Return a storage that can be sent to the processes of a Spark job: it is pickled with its credentials.
 
-        Any other storage that is pickled is opened with the environment of the other process.
+        Any other storage that is pickled opens with the environment of the receiving process.
 
         Args:
-            storage: the one whose access this is.
+            storage: the storage that this access belongs to.
         """
         return storage
 
@@ -233,17 +234,17 @@ class TaskAccess:
         """Return the settings that Hadoop's client needs to read here; empty where it needs none. Secret.
 
         Raises:
-            KafkaConfigurationError: there is no way to give it these credentials.
+            KafkaConfigurationError: Hadoop's client cannot use these credentials.
         """
         return {}
 
     has_replicas = False
-    """Whether a table has replicas; known without asking them."""
+    """True if a table has replicas; known without asking them."""
 
     def replicas(self) -> Sequence[Storage] | None:
-        """Return the replicas of a table that answer, each by itself; None where it has none.
+        """Return the replicas of a table that answer, each as a storage of its own; None where the table has none.
 
-        Checkpoints and other files that are each replica's own are written to each of them.
+        Checkpoints and other files that belong to one replica are written to each of them.
         """
         return None
 
@@ -253,37 +254,37 @@ class TaskAccess:
 
 
 def copies_of(storage: Storage) -> Sequence[Storage]:
-    """Return the replicas of a table that answer, or the storage itself where it has none."""
+    """Return the replicas of a table that answer, or the storage itself if the table has none."""
     found = storage.tasks.replicas()
     return [storage] if found is None else found
 
 
 BY_ITSELF: Final = TaskAccess()
-"""That of storages that need no credentials."""
+"""Access to storages that need no credentials."""
 
 
 class Coordination(ABC):
-    """How processes that use one root notice each other: queues, heartbeats, its clock, and who may write at all.
+    """Coordinates the processes of one root: write queues, heartbeats, its clock, and the check before writing.
 
-    No guarantee of the log rests on it.
+    The guarantees of the log do not depend on it.
     """
 
     @property
     @abstractmethod
     def reach(self) -> Reach:
-        """Who else sees what is stored here."""
+        """Which processes see the files of this root."""
 
     def check_writable(self, *, required: bool = True) -> None:  # noqa: B027 - as below
-        """Refuse a storage that does not keep several writers apart; tried out where that cannot be known.
+        """Refuse a storage that does not keep several writers apart; probe it where its kind does not tell.
 
         Args:
-            required: whether credentials that may not write are refused as well. Else nothing is tried with such, and
+            required: also refuse credentials that may not write. Otherwise nothing is probed with such credentials, and
                 every write fails later.
 
         Raises:
-            UnsafeStorageError: nothing there keeps several writers apart; says what was seen.
+            UnsafeStorageError: the storage does not keep several writers apart; the message names the failed check.
             TopicAuthorizationFailedError: these credentials may not write.
-            KafkaConnectionError: it gives no answer, or is not there.
+            KafkaConnectionError: the storage does not answer or does not exist.
         """
 
     @abstractmethod
@@ -293,17 +294,17 @@ class Coordination(ABC):
         """Queue behind other writers of this root, for fairness.
 
         Args:
-            name: what they queue for, such as a table.
-            deadline: until when to wait.
-            meanwhile: called while waiting; what it raises ends the waiting.
+            name: name of the queue, such as a table.
+            deadline: end of the wait.
+            meanwhile: called while waiting; its errors end the wait.
 
         Raises:
-            KafkaTimeoutError: others held it until the deadline.
+            KafkaTimeoutError: other writers held the turn until the deadline.
             TopicAuthorizationFailedError, KafkaStorageError: the root cannot be written.
         """
 
     def forget_turns(self, names: Iterable[str]) -> int:
-        """Remove what queues of these names have left behind, where nobody is in them; returns how many went."""
+        """Remove the files of queues with these names that nobody uses; return how many queues were removed."""
         del names
         return 0
 
@@ -312,23 +313,23 @@ class Coordination(ABC):
         """Return the heartbeats of group members, below the cluster's root."""
 
     def now_ns(self) -> int:
-        """Return the time by the storage's own clock, ns, by which `Entry.modified_ms` is measured."""
+        """Return the time by the storage's own clock, in ns; `Entry.modified_ms` is measured by it."""
         return time.time_ns()
 
     def watch(self, folder: str, add: Callable[[str], object]) -> None:  # noqa: B027 - not all have something to do
-        """Name a folder, if the kernel of this machine sees all files that anybody puts there.
+        """Name a folder, if the kernel of this machine sees all files that any process creates there.
 
         Args:
-            folder: its URI.
-            add: called with its path, at most once. It must not raise.
+            folder: URI of the folder.
+            add: called with the path, at most once. It must not raise.
         """
 
 
 def storage_errors(method: Callable[P, T]) -> Callable[P, T]:
-    """Raise an `OSError` for what a library raises when it can do nothing with a name or a range.
+    """Raise an `OSError` for the errors of libraries that cannot handle a name or a range.
 
-    Clients take an `OSError` of a storage for what it is, and anything else for a fault of theirs. Foreign writers may
-    put any name into a table's log, such as one with a NUL.
+    Clients treat an `OSError` as a failure of the storage, and anything else as a bug. Foreign writers may put any name
+    into a table's log, such as one with a NUL.
     """
 
     @functools.wraps(method)
@@ -344,7 +345,7 @@ def storage_errors(method: Callable[P, T]) -> Callable[P, T]:
 
 
 class MappedErrors:
-    """A class whose subclasses raise nothing but an `OSError` in the methods that talk to a storage."""
+    """A class whose subclasses raise only `OSError` in the methods that access a storage."""
 
     def __init_subclass__(cls, *, mapped: frozenset[str] = frozenset()) -> None:
         """Map the errors of an implementation, so that none can forget it.
@@ -360,8 +361,8 @@ class MappedErrors:
 class Storage(MappedErrors, ABC, mapped=frozenset({"look"})):
     """Bytes under a root. Names are relative to it, with `/` between folders. Thread-safe.
 
-    A method that raises `FileNotFoundError` has found nothing under the name. Any other `OSError` means that the
-    storage did not answer, or not as asked. Methods of implementations are mapped by `storage_errors`.
+    `FileNotFoundError` means that the name does not exist. Any other `OSError` means that the storage did not answer,
+    or answered with an error. `storage_errors` maps the errors of all implementations.
     """
 
     scheduler: Scheduler = AT_ONCE
@@ -371,7 +372,7 @@ class Storage(MappedErrors, ABC, mapped=frozenset({"look"})):
     @property
     @abstractmethod
     def uri(self) -> str:
-        """Where the root is: an absolute path or a URI."""
+        """Location of the root: an absolute path or a URI."""
 
     @abstractmethod
     def at(self, folder: str) -> Storage:
@@ -382,15 +383,15 @@ class Storage(MappedErrors, ABC, mapped=frozenset({"look"})):
         """Return the content of a file.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the file does not exist.
         """
 
     def look(self, name: str, pace: Pace = NOW) -> bytes | None:
         """Return the content of a file that may not exist yet; None while it does not.
 
         Args:
-            name: the file, which is not changed once it exists.
-            pace: whether the answer that another look of this process got will do, where looks cost money.
+            name: a file that never changes once it exists.
+            pace: which answers to other looks of this process are accepted, where looks cost money.
         """
         del pace
         try:
@@ -399,15 +400,15 @@ class Storage(MappedErrors, ABC, mapped=frozenset({"look"})):
             return None
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
-        """Return bytes of a file; memory that may be shared with the storage's own.
+        """Return bytes of a file, possibly in memory that is shared with the storage.
 
         Args:
             name: the file.
-            start: the first byte.
-            stop: after the last one; the file must have that many bytes.
+            start: position of the first byte.
+            stop: position after the last byte; the file must have that many bytes.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            FileNotFoundError: the file does not exist.
         """
         content = self.read(name)
         if not 0 <= start <= stop <= len(content):
@@ -415,83 +416,84 @@ class Storage(MappedErrors, ABC, mapped=frozenset({"look"})):
         return pa.py_buffer(content[start:stop])
 
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
-        """Open a file for reading at any place.
+        """Open a file for random access.
 
         Args:
             name: the file.
-            buffer_size: bytes that the caller will ask for at a time; 0 when it reads large parts at once.
+            buffer_size: bytes that the caller will read at a time; 0 if it reads large parts at once.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the file does not exist.
         """
         del buffer_size
         return pa.BufferReader(self.read(name))
 
     @abstractmethod
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
-        """Create a file with its whole content at once, unless there is one.
+        """Create a file with its whole content at once, unless it exists.
 
         Its folder must exist, where there are folders: see `make_folder`.
 
-        False means only that there is a file. Whether it is this caller's own, of a try whose answer was lost, is seen
-        by reading it: so the content must carry an id.
+        False means only that the file exists. It may be this caller's own, from a try whose answer was lost. Only its
+        content tells, so the content must carry an id.
 
         Args:
             name: the file.
             content: its bytes.
-            durable: it must survive a power failure when this returns.
+            durable: the file must survive a power failure when this returns.
 
         Returns:
-            Whether this call created it.
+            Whether this call created the file.
 
         Raises:
             NotStoredError: nothing was created, and nothing will be.
-            OSError: unknown: the file may be there, or may still appear.
+            OSError: unknown: the file may exist, or may still appear.
         """
 
     @abstractmethod
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file, over an older one if there is one; readers see either of the two, whole."""
+        """Create or overwrite a file; readers see either the old or the new content, whole."""
 
     def open_output(self, name: str) -> pa.NativeFile:
-        """Open a stream that makes a new file, which exists when the stream is closed.
+        """Open a stream that creates a new file when it is closed.
 
-        The partition's folder is made if need be.
+        Creates the partition's folder if it is missing.
 
         Raises:
-            FileNotFoundError: on a local disk, the root of this storage is gone: a late writer must not bring it back.
+            FileNotFoundError: on a local disk, the root of this storage was removed. A late writer must not bring it
+                back.
         """
         return pa.PythonFile(BufferedOutput(lambda content: self.replace(name, content)), "w")
 
     @abstractmethod
     def size(self, name: str) -> int:
-        """Return the size of a file, bytes.
+        """Return the size of a file, in bytes.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the file does not exist.
         """
 
     @abstractmethod
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
-        """List the files of a folder; empty when there is no such folder.
+        """List the files of a folder; empty if the folder does not exist.
 
         For opening, checks and maintenance; not for the hot path.
 
         Args:
-            folder: which one.
-            deep: with those of the folders below it, `_delta_log` excepted.
-            after: only files whose names come after this one, as the bytes of UTF-8 are ordered.
+            folder: name of the folder.
+            deep: include the folders below it, except `_delta_log`.
+            after: only files whose names come after this one, in the order of their UTF-8 bytes.
         """
 
     @abstractmethod
     def folders(self) -> Sequence[str]:
-        """List the names of the folders right below this one that hold anything; for maintenance. No links."""
+        """List the names of the non-empty folders right below this one, without links; for maintenance."""
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder, and those above it; it may exist. Does nothing where there are no folders."""
+        """Create a folder and its parents, if they are missing. Does nothing where the storage has no folders."""
 
     def copy(self, source: str, target: Storage, name: str) -> bool:
-        """Give a file of this storage to another one of the same cluster, without reading it if that is possible.
+        """Copy a file to another storage of the same cluster, without reading it if possible.
 
         Args:
             source: the file here.
@@ -499,9 +501,10 @@ class Storage(MappedErrors, ABC, mapped=frozenset({"look"})):
             name: the file's name there.
 
         Returns:
-            Whether both are one file on the disk, so that the second one takes no room. To remove one leaves the other.
+            Whether both names share one file on the disk, so that the copy takes no space. Removing one leaves the
+                other.
         """
-        # First: a source that is gone leaves no empty file.
+        # Read first, so that a missing source leaves no empty file.
         content = self.read(source)
         with target.open_output(name) as stream:
             stream.write(content)
@@ -509,22 +512,22 @@ class Storage(MappedErrors, ABC, mapped=frozenset({"look"})):
 
     @abstractmethod
     def remove(self, name: str, *, quietly: bool = False) -> None:
-        """Remove a file; one that is gone already is fine.
+        """Remove a file, if it exists.
 
         Args:
             name: the file.
-            quietly: it is one that nobody names. Failing is harmless then, and no error: maintenance finds it.
+            quietly: nothing refers to the file. Failing is harmless then and not an error: maintenance finds the file.
         """
 
     def sync(self, name: str) -> None:
-        """Make a file survive a power failure. Does nothing where each file that is acknowledged does."""
+        """Make a file survive a power failure. Does nothing where every acknowledged file does."""
 
 
 class BufferedOutput(io.BytesIO):
-    """A file in the making, which is handed over as a whole when it is closed, once.
+    """A file in memory that is passed on as a whole, once, when it is closed.
 
     Args:
-        done: takes its content.
+        done: takes the content.
     """
 
     def __init__(self, done: Callable[[bytes], object]) -> None:
@@ -532,7 +535,7 @@ class BufferedOutput(io.BytesIO):
         self._done = done
 
     def close(self) -> None:
-        """Hand it over."""
+        """Pass the content on, at the first call."""
         if not self.closed:
             content = self.getvalue()
             super().close()

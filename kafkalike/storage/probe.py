@@ -34,72 +34,73 @@ PROBES: Final = "__probe"
 """Folder of the keys that are created for it."""
 
 KEPT_MS: Final = 20 * 60 * 1000
-"""How long others take the key of a whole trial for it, ms, at most; twice as long by a clock that is behind."""
+"""Longest time, in ms, that other processes rely on the key of a full probe; twice that with a slow clock."""
 
 LEFT_MS: Final = 24 * 3600 * 1000
-"""After what time, ms, a key goes that a killed process has left."""
+"""Age, in ms, at which a killed process's leftover key is removed."""
 
 TRIES: Final = 8
 FIRST_WAIT_SECONDS: Final = 0.05
-"""Longest first wait before a request that failed is made again; it doubles with each try."""
+"""Maximum first wait before a retry; it doubles with each try."""
 
 FARTHEST_SECONDS: Final = 300.0
-"""How far this machine's clock may be from the storage's: maintenance goes by both, and keeps an hour between."""
+"""Largest allowed difference between this machine's clock and the storage's: maintenance uses both, with an hour
+between."""
 
 _REFUSED: Final = re.compile(r"\b(400|405|412|501)\b")
-"""Answers to the first conditional create that mean: not here."""
+"""Answers to the first conditional create that mean that the storage does not support it."""
 
 _KEPT: Final = re.compile(r"(\d{1,12})-[0-9a-f]{16}")
-"""Names of keys that are kept; other keys have names of letters and digits alone."""
+"""Names of reusable keys; other keys have names of letters and digits only."""
 
 
 class Requests(Protocol):
-    """The requests of a store that are tried."""
+    """Requests that the probe makes to a storage."""
 
     uri: str
 
     address: str
-    """Whom they go to, as far as an option says so."""
+    """Address of the requests, if an option names one."""
 
     def create(self, name: str, content: bytes) -> str | None:
-        """Put an object unless there is one; None where there is."""
+        """Put an object unless it exists; None if it does."""
         ...
 
     def get_with_time(self, name: str) -> tuple[bytes, int]:
-        """An object, and when it was written, ns."""
+        """Return the content of an object and its write time in ns."""
         ...
 
     def list(self, folder: str, *, deep: bool) -> list[Entry]:
-        """Objects of a folder."""
+        """List the objects of a folder."""
         ...
 
     def delete(self, name: str) -> None:
-        """Remove an object."""
+        """Remove an object, if it exists."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was seen of a storage that may be written to."""
+    """Result of a successful probe."""
 
     ahead_ns: int | None
-    """How far its clock is ahead of this machine's, ns; by about a second, as it tells whole seconds. None where the
-    trial was a short one."""
+    """Lead of the storage's clock over this machine's, in ns, to about a second, because it tells whole seconds. None
+    after a short probe."""
 
 
 def probe(client: Requests, clock: Clock = SYSTEM_CLOCK, *, whole: bool = True) -> Proof:
-    """Try a storage out.
+    """Probe a storage.
 
     Args:
         client: makes the requests.
         clock: time and waiting.
-        whole: do all of it, in five requests. Else a key that somebody has created for the same address, in the last
-            20 minutes or so by this machine's clock, will do: it must not be possible to create it again.
+        whole: make the full probe of five requests. Otherwise, a key that another process created for the same address
+            within about 20 minutes by this machine's clock is enough: creating it again must fail.
 
     Raises:
-        UnsafeStorageError: it does not keep several writers apart; says what was seen.
-        KafkaConnectionError: it gives no answer, or there is no such bucket.
-        PermissionError: it may not be written to with these credentials, so nothing is known of it.
+        UnsafeStorageError: the storage does not keep several writers apart; the message names the failed check.
+        KafkaConnectionError: the storage does not answer, or the bucket does not exist.
+        PermissionError: these credentials may not write, so nothing is known.
     """
     turn = clock.now_ms() // KEPT_MS
     kept = "" if whole else f"{PROBES}/{turn}-{hashlib.sha256(client.address.encode()).hexdigest()[:16]}"
@@ -115,11 +116,11 @@ def probe(client: Requests, clock: Clock = SYSTEM_CLOCK, *, whole: bool = True) 
             raise _unsafe(client, "an object was not found right after it was created") from None
         now_ns = clock.now_ms() * 1_000_000
         if content != b"first":
-            raise _unsafe(client, "an object held something else than what was put, right after it was created")
+            raise _unsafe(client, "an object had another content than the one put, right after it was created")
         listed = client.list(PROBES, deep=False)
         if name.rpartition("/")[2] not in {entry.name for entry in listed}:
             raise _unsafe(client, "an object was not listed right after it was created")
-        # The storage's time is cut to whole seconds, so it is half a second later on average.
+        # The storage truncates times to whole seconds, so the real time is half a second later on average.
         ahead_ns = written_ns + 500_000_000 - now_ns
         if abs(ahead_ns) > FARTHEST_SECONDS * 1_000_000_000:
             raise _unsafe(
@@ -140,7 +141,7 @@ def probe(client: Requests, clock: Clock = SYSTEM_CLOCK, *, whole: bool = True) 
 
 
 def _tidy(client: Requests, listed: list[Entry], turn: int, now_ms: int) -> None:
-    """Remove keys that count for nobody any more."""
+    """Remove the keys of earlier probes that have expired."""
     for entry in listed:
         of = _KEPT.fullmatch(entry.name)
         old = entry.modified_ms < now_ms - LEFT_MS if of is None else int(of[1]) < turn - 1
@@ -150,7 +151,7 @@ def _tidy(client: Requests, listed: list[Entry], turn: int, now_ms: int) -> None
 
 
 def _created(client: Requests, clock: Clock, kept: str) -> str | None:
-    """Create a key that nobody has; at first `kept`, if there is such a name. None where that one is there."""
+    """Create a new key, first `kept`, if that is a name. None if `kept` exists already."""
     seen: OSError | None = None
     for attempt in range(TRIES):
         name = kept if kept and not attempt else f"{PROBES}/{uuid.uuid4().hex}"
@@ -197,13 +198,13 @@ def _unsafe(client: Requests, seen: str) -> UnsafeStorageError:
 
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
-"""What a file system without hard links answers to one."""
+"""Errors of a file system without hard links."""
 
 
 def probe_folder(root: str, link: Callable[[Path, Path], None] = os.link, clock: Clock = SYSTEM_CLOCK) -> None:
-    """Try a folder out, or the nearest one above it that exists. It is left as it was.
+    """Probe a folder, or its nearest existing parent, and leave it unchanged.
 
-    Where it may not be written to nothing is tried, and every write is refused later.
+    A read-only folder is not probed, because every later write fails.
 
     Args:
         root: the folder.
@@ -211,8 +212,8 @@ def probe_folder(root: str, link: Callable[[Path, Path], None] = os.link, clock:
         clock: the machine's time.
 
     Raises:
-        UnsafeStorageError: writers would not be kept apart; says what was seen.
-        KafkaConnectionError: it gives no answer.
+        UnsafeStorageError: the folder does not keep several writers apart; the message names the failed check.
+        KafkaConnectionError: the folder does not answer.
     """
     place = Path(root)
     while not place.is_dir() and place != place.parent:
@@ -231,7 +232,7 @@ def probe_folder(root: str, link: Callable[[Path, Path], None] = os.link, clock:
 
 
 def _seen_in(folder: Path, link: Callable[[Path, Path], None], clock: Clock) -> str | None:
-    """What is wrong in a folder; None for nothing."""
+    """Return the first failed check in a folder; None if all succeed."""
     first, second, name = (folder / each for each in ("first", "second", "name"))
     first.write_bytes(b"first")
     second.write_bytes(b"second")

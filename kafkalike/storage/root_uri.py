@@ -1,4 +1,4 @@
-"""Roots: what the user named in, an absolute path or URI out; knows which file systems keep several writers apart."""
+"""Roots: resolve the user's root to an absolute path or URI, and know which file systems keep several writers apart."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
 from kafkalike.storage.object_root import OBJECT_SCHEMES, object_root
 
 HADOOP_SCHEMES: Final = frozenset({"hdfs", "viewfs", "webhdfs"})
-"""HDFS under its names, which is refused."""
+"""Schemes of HDFS, which is rejected."""
 
 
 NETWORK_VARIABLE: Final = "KAFKALIKE_ALLOW_NETWORK_FILE_SYSTEM"
-"""Set to 1 to write to a network file system all the same."""
+"""Set to 1 to allow writing to a network file system."""
 
 NETWORK_FILE_SYSTEMS: Final = frozenset(
     {
@@ -43,34 +43,34 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
         "wekafs",
     }
 )
-"""Types, in Linux's list of mounts, whose locks or hard links other machines may not see at once. Those that begin with
-`fuse.` count too."""
+"""Types, in Linux's list of mounts, whose locks or hard links other machines may not see at once. Types that begin with
+`fuse.` count, too."""
 
 LOCAL_FUSE: Final = frozenset({"fuse.fuse-overlayfs"})
-"""Types below `fuse.` that lie on a local disk: the root of a container that runs without privileges."""
+"""Types below `fuse.` on a local disk: the root of a container that runs without privileges."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 _MISREAD: Final = re.compile(r"%[0-9a-fA-F]{2}" if os.sep == "\\" else r"%[0-9a-fA-F]{2}|\\")
-"""What delta-rs reads in another way than the operating system: escapes, and `\\` as a slash."""
+"""Parts of a path that delta-rs reads differently from the operating system: escapes, and `\\` as a slash."""
 
 
 def normalise_root(root: str, environ: dict[str, str] | None = None, mounts: str | None = None) -> tuple[str, bool]:
-    """Turn what the user named into an absolute path or a URI.
+    """Resolve the user's root to an absolute path or a URI.
 
     Args:
         root: a path, a `file:` URI, or the URI of an object store.
         environ: environment variables; None takes the process's own.
-        mounts: what is mounted where, in the form of Linux's `/proc/self/mountinfo`; None reads that.
+        mounts: the mounts, in the form of Linux's `/proc/self/mountinfo`; None reads that.
 
     Returns:
         The root, and whether it is a local folder.
 
     Raises:
         UnsafeStorageError: the storage cannot keep several writers apart.
-        KafkaConfigurationError: it looks like a Kafka broker's address, names no storage that is known, is a `file:`
-            URI with a host, a query or a fragment, begins with the home of a user that does not exist, or is a folder
-            whose name holds a backslash or something like `%20`.
+        KafkaConfigurationError: it looks like a Kafka broker's address, has an unknown scheme, is a `file:` URI with a
+            host, a query or a fragment, begins with the home of an unknown user, or is a folder whose name holds a
+            backslash or something like `%20`.
     """
     environ = dict(os.environ) if environ is None else environ
     scheme = urlsplit(root).scheme if "://" in root or root.startswith("file:") else ""
@@ -109,7 +109,7 @@ def normalise_root(root: str, environ: dict[str, str] | None = None, mounts: str
 
 
 def _path_of(uri: str) -> str:
-    """Path of a `file:` URI."""
+    """Return the path of a `file:` URI."""
     parts = urlsplit(uri)
     if parts.netloc not in {"", "localhost"}:
         raise KafkaConfigurationError(
@@ -125,11 +125,11 @@ def _path_of(uri: str) -> str:
 
 
 def file_system_type(path: str, mounts: str) -> str:
-    """The type of the file system that a path is on; empty when that is not known.
+    """Return the type of a path's file system; empty if it is unknown.
 
     Args:
         path: absolute, without symbolic links; it need not exist.
-        mounts: Linux's `/proc/self/mountinfo`.
+        mounts: content of Linux's `/proc/self/mountinfo`.
     """
     best, found = "", ""
     for line in mounts.splitlines():
@@ -146,12 +146,12 @@ def file_system_type(path: str, mounts: str) -> str:
 
 
 def is_network_file_system(kind: str) -> bool:
-    """Whether other machines may write to a file system of this type."""
+    """Return True if other machines may write to a file system of this type."""
     return kind in NETWORK_FILE_SYSTEMS or (kind.startswith("fuse.") and kind not in LOCAL_FUSE)
 
 
 def allowed_network(folder: str, environ: Mapping[str, str] | None = None, mounts: str | None = None) -> bool:
-    """Whether a folder is on a network file system, and the user has allowed that.
+    """Return True if a folder is on a network file system, and the user has allowed that.
 
     Args:
         folder: the root.
@@ -181,8 +181,8 @@ def _refuse_network(folder: str, mounts: str | None) -> None:
     if is_network_file_system(kind):
         raise UnsafeStorageError(
             f"{folder} is on a network file system ({kind}), whose locks and hard links may not keep several writers "
-            f"apart, which loses acknowledged records; use a local disk or an object store. Where only one machine "
-            f"ever writes, {NETWORK_VARIABLE}=1 allows it"
+            f"apart, which loses acknowledged records; use a local disk or an object store. If only one machine "
+            f"ever writes, set {NETWORK_VARIABLE}=1 to allow it"
         )
 
 

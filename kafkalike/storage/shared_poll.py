@@ -1,7 +1,7 @@
-"""Looks: questions for a file that may not be there yet in, answers out; shared by the threads of this process.
+"""Shared polls: the looks of this process for files that may not exist yet, with answers shared between its threads.
 
-A look at an object store costs money and time. Whoever waits for something new takes the answer that another one got
-a moment ago; the longer nothing came, the longer a moment is. What this process puts itself is known at once.
+A look at an object store costs money and time. A thread that polls for news accepts a recent answer of another thread;
+the longer nothing new has arrived, the older it may be. Files that this process puts are known at once.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.port import Pace
 
 KNOWN_SECONDS: Final = 10.0
-"""How long a file that was found is taken to be there by those who wait; who does not wait asks anew."""
+"""How long polling threads rely on a found file; other threads ask again."""
 
 QUIET_SECONDS: Final = 5.0
-"""How long, at most, nothing is taken to have come before a folder was listed: who waits looks after a second then."""
+"""Longest quiet time before a listing that is credited to a folder: then polling threads look after a second."""
 
 KNOWN_FILES: Final = 32
 KNOWN_BYTES: Final = 64 * 1024
-"""How many found files of a folder are kept, and how large one may be: the commits that other readers come for."""
+"""Number and maximum size of the found files of a folder that are kept: the commits that other readers poll for."""
 
 MOST_FOLDERS: Final = 4096
-"""Folders that are remembered; the one that nobody asked for the longest goes first."""
+"""Number of remembered folders; the least recently used one is evicted."""
 
 
 @dataclass(slots=True)
 class _Answer:
     content: bytes | None
-    """None: there was no such file."""
+    """Content of the file; None if it did not exist."""
     at: float
-    """The file was there, or was not there, at this time or later."""
+    """The answer holds for this time or later."""
 
 
 @dataclass(slots=True)
 class _Folder:
-    """What is known of the files of one folder."""
+    """Known files of one folder."""
 
     changed: float
-    """When something new was seen in it the last time."""
+    """Time of the last new file."""
     asking: threading.Lock = field(default_factory=threading.Lock)
-    """Held by the one of this process's waiting threads that asks."""
+    """Held by the polling thread of this process that asks the storage."""
     missing: tuple[str, _Answer] | None = None
-    """The last file that was not there."""
+    """The last missing file."""
     found: OrderedDict[str, _Answer] = field(default_factory=OrderedDict)
 
     def answer(self, name: str, since: float) -> _Answer | None:
-        """What is known since a time."""
+        """Return the answer for a file, if it is from this time or later."""
         answer = self.found.get(name)
         if answer is None and self.missing is not None and self.missing[0] == name:
             answer = self.missing[1]
@@ -61,7 +61,7 @@ class Looks:
     """The looks of one process at one root. Thread-safe.
 
     Args:
-        monotonic: time, seconds.
+        monotonic: time in seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
@@ -70,11 +70,11 @@ class Looks:
         self._folders: OrderedDict[str, _Folder] = OrderedDict()
 
     def look(self, name: str, pace: Pace, ask: Callable[[], bytes | None]) -> bytes | None:
-        """Content of a file, or None when it is not there.
+        """Return the content of a file; None if it does not exist.
 
         Args:
             name: the file.
-            pace: which answers of others will do.
+            pace: which answers of other threads are accepted.
             ask: asks the storage.
         """
         folder = self._folder(name)
@@ -90,22 +90,22 @@ class Looks:
         return known.content
 
     def has_answer(self, name: str, pace: Pace) -> bool:
-        """Whether a look would be spared."""
+        """Return True if a look needs no request."""
         return self._known(self._folder(name), name, pace) is not None
 
     def made(self, name: str, content: bytes) -> None:
-        """Note a file that this process has just made."""
+        """Record a file that this process has just created."""
         folder, now = self._folder(name), self._monotonic()
         with self._mutex:
             self._note_found(folder, name, _Answer(content, now), now)
 
     def missed(self, name: str, since: float, quiet_seconds: float) -> None:
-        """Note that a file was not there at a time, or later, as a list of its folder said.
+        """Record that a listing did not show a file.
 
         Args:
             name: the file.
-            since: the time.
-            quiet_seconds: how long nothing new had come into the folder; a short while at most is made of it.
+            since: time of the listing.
+            quiet_seconds: time since the last new file of the folder; at most `QUIET_SECONDS` are used.
         """
         folder = self._folder(name)
         with self._mutex:
@@ -115,7 +115,7 @@ class Looks:
                 folder.missing = name, _Answer(None, since)
 
     def forget(self, name: str) -> None:
-        """Know nothing of a file any more: it was removed, or replaced."""
+        """Forget a file that was removed or replaced."""
         with self._mutex:
             folder = self._folders.get(name.rpartition("/")[0])
             if folder is not None:
@@ -149,7 +149,7 @@ class Looks:
             if answer.content is not None:
                 self._note_found(folder, name, answer, self._monotonic())
             elif name not in folder.found or folder.found[name].at < begun:
-                # One that was found after this look began is there, whatever this look saw.
+                # A file that was found after this look began exists, whatever this look returned.
                 folder.found.pop(name, None)
                 if folder.missing is None or folder.missing[0] != name or folder.missing[1].at < begun:
                     folder.missing = name, answer
@@ -169,18 +169,18 @@ class Looks:
 
 
 SHORTEST_SECONDS: Final = 0.05
-"""Between two looks right after something new."""
+"""Time between two looks right after a new file."""
 
 SHARE: Final = 5.0
-"""A look comes after this part of the time in which nothing came: so a record waits for a fifth of the pause before it
-at most, and some twenty looks lead from the fastest pace to one a second."""
+"""A look follows after this fraction of the quiet time, so a record waits for at most a fifth of the pause before it,
+and some twenty looks lead from the fastest pace to one per second."""
 
 
 def pause_seconds(idle: float, longest: float) -> float:
-    """Seconds between two looks for something new.
+    """Return the seconds between two looks for new files.
 
     Args:
-        idle: seconds since something new was seen the last time.
-        longest: most seconds between two looks; below `SHORTEST_SECONDS` it is what counts.
+        idle: seconds since the last new file.
+        longest: maximum result, even below `SHORTEST_SECONDS`.
     """
     return min(longest, max(SHORTEST_SECONDS, idle / SHARE))

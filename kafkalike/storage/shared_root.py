@@ -1,8 +1,8 @@
-"""Shared root: what the storages of one root in an object store share in this process.
+"""Shared root: state that the storages of one root in an object store share in this process.
 
-Its client, what was proved of the storage, threads for requests side by side, what is known of objects, the queues of
-this process's threads, and heartbeats. An object store tells when an object was written in whole seconds, so two
-heartbeats may have one time; a counter in each tells them apart.
+It holds the client, the result of the probe, threads for parallel requests, known objects, the write queues of this
+process's threads, and heartbeats. An object store reports write times in whole seconds, so two heartbeats may have the
+same time; a counter in each tells them apart.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ LEASES: Final = "__leases"
 """Folder of the heartbeats of group members."""
 
 CLOCK_SECONDS: Final = 600.0
-"""How long the distance between the clocks is taken to be what it was."""
+"""How long a measured difference between the two clocks is used."""
 
 THREADS: Final = 32
-"""Requests of one process to one root that are made side by side, at most, beside those of its own threads."""
+"""Maximum number of parallel requests of one process to one root; the process's own threads may make more."""
 
 FETCHED_BYTES: Final = 64 * 1024 * 1024
-"""What one process holds of objects that it has fetched ahead, at most."""
+"""Maximum bytes of prefetched objects of one process."""
 
 KNOWN_TAGS: Final = 4096
-"""Objects of which it is remembered what the storage called their contents: they are asked for right after the put."""
+"""Number of objects whose ETags are remembered: callers need them right after the put."""
 
 T = TypeVar("T")
 
 
 class _Fetched:
-    """Objects that were fetched ahead, each until it is read once; the oldest ones go first. Thread-safe."""
+    """Prefetched objects, each until it is read once; the oldest are evicted first. Thread-safe."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -55,7 +55,7 @@ class _Fetched:
         self._size = 0
 
     def put(self, name: str, content: bytes) -> None:
-        """Hold an object."""
+        """Add a prefetched object."""
         self.pop(name)
         with self._mutex:
             self._held[name] = content
@@ -64,7 +64,7 @@ class _Fetched:
                 self._size -= len(self._held.pop(next(iter(self._held))))
 
     def pop(self, name: str) -> bytes | None:
-        """Give an object away."""
+        """Remove and return an object; None if it was not prefetched."""
         with self._mutex:
             content = self._held.pop(name, None)
             self._size -= len(content or b"")
@@ -72,14 +72,14 @@ class _Fetched:
 
 
 class _Tags:
-    """What the storage calls contents that this process has put, see `Entry.tag`; the latest ones. Thread-safe."""
+    """The latest ETags of objects that this process has put, see `Entry.tag`. Thread-safe."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._known: dict[str, str] = {}
 
     def put(self, name: str, tag: str) -> None:
-        """Note one."""
+        """Remember the ETag of an object."""
         with self._mutex:
             self._known.pop(name, None)
             self._known[name] = tag
@@ -87,17 +87,17 @@ class _Tags:
                 del self._known[next(iter(self._known))]
 
     def get(self, name: str) -> str:
-        """One; empty where it is not known."""
+        """Return an object's ETag; empty if it is unknown."""
         return self._known.get(name, "")
 
 
 class SharedRoot:
-    """What the stores of one root share in this process.
+    """State that the storages of one root share in this process.
 
     Args:
         root: the place.
-        options: what its client is made with.
-        impatient: whether there are others that can be asked instead: see `ImpatientClient`.
+        options: options of its client.
+        impatient: True if other roots can be asked instead: see `ImpatientClient`.
     """
 
     def __init__(self, root: ObjectRoot, options: StorageOptions, *, impatient: bool = False) -> None:
@@ -118,7 +118,7 @@ class SharedRoot:
         self._looked = 0.0
 
     def shared(self, name: Hashable, make: Callable[[], T]) -> T:
-        """See `Scheduler.shared`."""
+        """Return the shared object of a name, and make it if nobody uses one; see `Scheduler.shared`."""
         with self._shared_mutex:
             found: T | None = self._shared.get(name)
             if found is None:
@@ -126,16 +126,16 @@ class SharedRoot:
             return found
 
     def started(self, call: Callable[[], T]) -> Future[T] | None:
-        """Begin a call in another thread; None where there can be none, as at the interpreter's end."""
+        """Start a call in another thread; None if no thread can be started, as at the interpreter's end."""
         check_process()
         try:
-            # With the caller's deadline.
+            # The call inherits the caller's deadline.
             return self._threads.submit(copy_context().run, call)
         except RuntimeError:
             return None
 
     def prove(self) -> Proof:
-        """Try the storage out, unless that was done and went well.
+        """Probe the storage, unless an earlier probe succeeded.
 
         Raises:
             UnsafeStorageError, KafkaConnectionError, PermissionError: see `probe`.
@@ -149,7 +149,7 @@ class SharedRoot:
         return proof
 
     def _tried(self, *, whole: bool) -> Proof:
-        """Try it out now."""
+        """Probe the storage now."""
         begun = SYSTEM_CLOCK.monotonic()
         proof = probe(self.client, whole=whole)
         if proof.ahead_ns is not None:
@@ -158,7 +158,7 @@ class SharedRoot:
         return proof
 
     def _ahead_ns(self) -> int:
-        """How far the storage's clock is ahead, by a trial that is not too old."""
+        """Return how far the storage's clock is ahead, by a recent probe."""
         with self._mutex:
             proof = self._proof
             if proof is None or proof.ahead_ns is None or SYSTEM_CLOCK.monotonic() - self._looked > CLOCK_SECONDS:
@@ -167,11 +167,11 @@ class SharedRoot:
             return proof.ahead_ns
 
     def now_ns(self) -> int:
-        """The storage's time, by the machine's clock and how far the two were apart a while ago."""
+        """Return the storage's time: the machine's clock plus the difference that the last probe measured."""
         try:
             ahead_ns = self._ahead_ns()
         except PermissionError:
-            # Who may not write has no use for the storage's time but to show it.
+            # Clients without write access only display the storage's time.
             ahead_ns = 0
         return SYSTEM_CLOCK.now_ms() * 1_000_000 + ahead_ns
 
@@ -181,7 +181,7 @@ _roots_mutex = threading.Lock()
 
 
 def shared_root(root: ObjectRoot, options: StorageOptions, *, impatient: bool = False) -> SharedRoot:
-    """The one of this process: a root that was tried out need not be tried again."""
+    """Return this process's shared state of a root, so that a root is probed once."""
     key = root.uri, options, impatient
     with _roots_mutex:
         found = _roots.get(key)
@@ -194,22 +194,22 @@ _WRAP = 1_000_000_000
 
 
 class ObjectLeases:
-    """Leases below a folder of an object store. Thread-safe.
+    """Heartbeats of group members as objects in a folder. Thread-safe.
 
     Args:
         client: makes the requests.
-        folder: their folder.
+        folder: the folder.
     """
 
     def __init__(self, client: ObjectClient, folder: str) -> None:
         self._client = client
         self._folder = folder
-        # Another process that takes a member's place must not begin at a number that was seen.
+        # A process that takes over a member must not reuse a counter that others have seen.
         self._count = secrets.randbelow(_WRAP)
         self._mutex = threading.Lock()
 
     def renew(self, group_id: str, member_id: str) -> None:
-        """Give a heartbeat."""
+        """Record a heartbeat of a member."""
         with self._mutex:
             self._count = (self._count + 1) % _WRAP
             content = str(self._count).encode()
@@ -220,7 +220,7 @@ class ObjectLeases:
             raise KafkaStorageError(f"the lease {name} of member {member_id!r} cannot be written: {cause}") from cause
 
     def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
-        """When members gave their last heartbeat: the storage's time in whole seconds, and the counter as ns."""
+        """Return the last heartbeat of each member: the storage's time in whole seconds, plus the counter as ns."""
         found = {}
         for member_id in member_ids:
             name = f"{self._folder}/{lease_name(group_id, member_id)}"
@@ -234,17 +234,17 @@ class ObjectLeases:
         return found
 
     def drop(self, group_id: str, member_id: str) -> None:
-        """Forget a member; a lease that stays behind is harmless."""
+        """Forget a member; a leftover lease is harmless."""
         with contextlib.suppress(OSError):
             self._client.delete(f"{self._folder}/{lease_name(group_id, member_id)}")
 
 
 LOOK_SECONDS: Final = 0.25
-"""Time between two calls of what a waiting thread does meanwhile."""
+"""Time between two calls of `meanwhile` by a waiting thread."""
 
 
 class Queues:
-    """Queues by name. Who is first in one has its turn. Thread-safe; a turn is not for the same thread twice."""
+    """Queues by name; the first thread of a queue has its turn. Thread-safe, but not reentrant."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -252,10 +252,10 @@ class Queues:
 
     @contextmanager
     def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object]) -> Iterator[None]:
-        """Wait for one's turn and have it.
+        """Wait for the caller's turn and hold it.
 
         Raises:
-            KafkaTimeoutError: others had it until the deadline.
+            KafkaTimeoutError: other threads held the turn until the deadline.
         """
         mine = threading.Event()
         try:

@@ -40,21 +40,22 @@ from kafkalike.model.concurrency import OnError, inherited
 from kafkalike.storage.timeouts import Handle, TimedCalls
 
 POLL_SECONDS: Final = 0.001
-"""Time between two tries of who is the next one, or has waited for `LONG_SECONDS`; short against the few ms that an
-append holds the lock."""
+"""Time between two tries of the next writer in line, and of writers that have waited for `LONG_SECONDS`; short compared
+with the few ms that an append holds the lock."""
 
 FIRST_POLL_SECONDS: Final = 0.016
-"""The same of one who has just begun to queue. Meanwhile who has the table may take it several times: that is
-cheaper than to pass it on each time, as each writer must read first what others wrote."""
+"""Time between two tries of a writer that has just begun to queue. Meanwhile the current holder may take the table
+several times. That is cheaper than passing it on each time, because each writer must first read the commits of the
+others."""
 
 LONG_SECONDS: Final = 0.1
-"""Who waits for so long has been overtaken by others, or is behind many."""
+"""A writer that has waited this long was overtaken by others, or is behind many."""
 
 TURN: Final = ".turn"
-"""Ending of the queue's file."""
+"""Suffix of the queue's file."""
 
 LONGEST_NAME: Final = 200
-"""Characters of a table's name that its lock's name takes."""
+"""Most characters of a table's name that are used in its lock's name."""
 
 
 Within = Callable[[Callable[[], object]], object]
@@ -68,10 +69,10 @@ class TableLock:
     """The lock of one table.
 
     Args:
-        folder: where the root keeps its locks; made when missing.
+        folder: the root's folder of locks; created if missing.
         name: the table's name.
-        called: what the folder is called in errors; None: as it is.
-        within: makes each call of the root's storage, which may raise `OSError` instead.
+        called: the folder's name in errors; None: `folder`.
+        within: makes each call of the root's storage, and may raise `OSError` instead.
     """
 
     def __init__(self, folder: str, name: str, called: str | None = None, within: Within = _plain) -> None:
@@ -89,13 +90,13 @@ class TableLock:
         return frozenset({name, name + TURN})
 
     def discard(self) -> bool:
-        """Remove the lock's files when nobody has the lock or queues for it. For a table that is gone.
+        """Remove the lock's files if no writer has the lock or queues for it. For a removed table.
 
-        It never gives the lock two owners: the files go as the last thing that is done under it, and whoever has
-        opened one before sees, when he gets it, that it was removed, and opens the new one.
+        The lock never has two owners: the files are removed as the last step under the lock. A process that opened one
+        before sees, when it gets the lock, that the file was removed, and opens the new one.
 
         Returns:
-            False when somebody has it, or the files cannot be removed: try again later.
+            False if a writer has the lock or the files cannot be removed: try again later.
         """
         queue, table = FileLock(self._path + TURN), FileLock(self._path)
         try:
@@ -113,26 +114,27 @@ class TableLock:
         """Hold the lock.
 
         Args:
-            deadline: until when to wait; None waits without end.
-            meanwhile: called between two tries; what it raises ends the waiting.
+            deadline: end of the wait; None waits without end.
+            meanwhile: called between two tries; its errors end the wait.
 
         Raises:
-            KafkaTimeoutError: others held it until the deadline, which names the one who does; nothing was done.
+            KafkaTimeoutError: other writers held the lock until the deadline; the message names the holder. Nothing was
+                done.
             TopicAuthorizationFailedError: the root may not be written; nothing was done.
-            KafkaStorageError: its file cannot be made or opened; nothing was done.
+            KafkaStorageError: the lock's file cannot be created or opened; nothing was done.
         """
-        # A bounded storage has a way of its own, see `try_lock`.
+        # A root with timeouts uses `try_lock`.
         at_once, taken = Flock(self._path + TURN, self._path), False
         try:
             try:
                 taken = self._within is _plain and at_once.take()
-                # Python leaves out a `finally` if an interrupt hits a `return` in its block.
+                # Python skips a `finally` if an interrupt hits a `return` in its block.
                 if taken:
                     yield
             finally:
                 at_once.free()
         finally:
-            # As below.
+            # An interrupt may have hit the first `free`.
             at_once.free()
         if taken:
             return
@@ -146,7 +148,7 @@ class TableLock:
             finally:
                 self._free(queue, table)
         finally:
-            # An interrupt may have come in the middle of that, and its traceback keeps both.
+            # An interrupt may have hit the first `_free`, and its traceback keeps both locks alive.
             self._free(queue, table)
 
     def _free(self, *locks: FileLock) -> None:
@@ -155,7 +157,7 @@ class TableLock:
                 self._let_go(lock)
 
     def _acquire(self, queue: FileLock, table: FileLock, limit: Deadline, meanwhile: Callable[[], object]) -> None:
-        """Queue, and take the lock; see `held`."""
+        """Queue, and take the lock; see `held` for the errors."""
         try:
             self._take(queue, limit, meanwhile, FIRST_POLL_SECONDS)
             try:
@@ -163,7 +165,7 @@ class TableLock:
             finally:
                 self._let_go(queue)
         except Timeout as cause:
-            # The one that is next may have been stopped while it queued.
+            # The next writer in line may have been stopped while it queued.
             holder = holder_of(self._path) or holder_of(self._path + TURN)
             message = f"other writers held {self.name!r} until time ran out; nothing was written"
             raise KafkaTimeoutError(message if holder is None else f"{message}; {holder}") from cause
@@ -177,13 +179,13 @@ class TableLock:
             ) from cause
 
     def _take(self, lock: FileLock, limit: Deadline, meanwhile: Callable[[], object], pause: float) -> None:
-        """Try again and again, more often with time.
+        """Retry until the lock is taken; the longer the wait, the more often.
 
         Raises:
-            Timeout: the time is up.
-            FileNotFoundError: the folder was there, and is not any more.
+            Timeout: the time is over.
+            FileNotFoundError: the folder of locks has vanished.
         """
-        # A clock that a test turns does not run while this waits.
+        # A test's manual clock does not advance during this wait.
         begun, left = SYSTEM_CLOCK.monotonic(), limit.remaining()
         while True:
             try:
@@ -196,8 +198,8 @@ class TableLock:
                 return
             meanwhile()
             if not self._within(lambda: os.path.isdir(self._folder)):  # noqa: PTH112
-                # It was there, and went with its root: to make it anew would be to make it below a mount point.
-                raise FileNotFoundError(errno.ENOENT, "the folder of locks is gone", self._folder)
+                # The folder existed and vanished with its root. Creating it again could create it below a mount point.
+                raise FileNotFoundError(errno.ENOENT, "the folder of locks has vanished", self._folder)
             rest = max(0.0, 1 - waited / LONG_SECONDS)
             SYSTEM_CLOCK.sleep(min(POLL_SECONDS + (pause - POLL_SECONDS) * rest, left - waited))
 
@@ -207,7 +209,7 @@ class TableLock:
             self._within(attempt)
 
     def _give_up(self, attempt: _Try, lock: FileLock) -> None:
-        # The storage may still carry it out: nobody would let it go then.
+        # The storage may still lock the file later, and then nobody would unlock it.
         if attempt.give_up():
             self._let_go(lock)
 
@@ -215,17 +217,17 @@ class TableLock:
         try:
             self._within(partial(_release, lock))
         except OSError as cause:
-            # It goes with the thread that hangs, or with this process.
+            # The lock ends with the hung thread, or with this process.
             if cause.errno != errno.ETIMEDOUT:
                 raise
 
 
 @contextmanager
 def _plainly() -> Iterator[None]:
-    """Raise an interrupt of filelock as what it is.
+    """Raise an interrupt of filelock without its exception group.
 
-    Where its clean-up fails after an interrupt, as it may for a lock that others have, filelock raises a group of both,
-    and no `except KeyboardInterrupt` would see it.
+    If filelock's clean-up fails after an interrupt, as it may for a lock of another process, filelock raises a group of
+    both errors, which `except KeyboardInterrupt` would not catch.
     """
     try:
         yield
@@ -237,10 +239,10 @@ def _plainly() -> Iterator[None]:
 
 
 class _Try:
-    """One try to take a lock. Whoever has given it up does not get the lock, however late the try ends.
+    """One try to take a lock. A caller that has given up does not get the lock, however late the try ends.
 
     Args:
-        lock: the one.
+        lock: the lock.
     """
 
     def __init__(self, lock: FileLock) -> None:
@@ -258,7 +260,7 @@ class _Try:
             _release(self._lock)
 
     def give_up(self) -> bool:
-        """Whether it has been taken already, and is to be let go."""
+        """Return True if the lock is taken already and must be released."""
         with self._mutex:
             self._given_up = True
             return self._taken
@@ -270,32 +272,32 @@ def _release(lock: FileLock) -> None:
 
 
 def file_of_lock(name: str) -> str:
-    """The file of a table's lock."""
+    """Return the file name of a table's lock."""
     return f"{name if len(name) <= LONGEST_NAME else _short(name)}.lock"
 
 
 def _short(name: str) -> str:
-    """Shorten a name that the endings would make too long for a file; topics may have 249 characters."""
+    """Shorten a name that is too long for a file with the suffixes; topics may have 249 characters."""
     return f"{name[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 _LOCKS: Final = Path("/proc/locks")
-"""Linux's list of all locks, in which a process sees those of its own container."""
+"""Linux's list of locks; a process sees the locks of its own container."""
 
 _STATES: Final = {"T": "stopped", "t": "stopped by a debugger", "D": "waiting for the disk", "Z": "dead"}
 
 _LONGEST: Final = 120
-"""Characters of a command line that are shown."""
+"""Maximum number of characters of a command line in a message."""
 
 
 def holder_of(path: str) -> str | None:
-    """Who holds the lock, and what can be done about it.
+    """Describe the holder of a lock, and how to free the lock.
 
     Args:
         path: the lock's file.
 
     Returns:
-        A sentence without its end; None when nobody has it (any more).
+        A sentence without a full stop; None if the lock is free.
     """
     try:
         pids = sorted(set(_holders(path)))
@@ -309,10 +311,10 @@ def holder_of(path: str) -> str | None:
 
 
 def _holders(path: str) -> Iterator[int]:
-    """Numbers of the processes that hold a lock; 0 is one outside this container."""
+    """Yield the ids of the processes that hold a lock; 0 for one outside this container."""
     status = Path(path).stat()
     for line in _LOCKS.read_text(encoding="ascii").splitlines():
-        # `3: FLOCK  ADVISORY  WRITE 1929 fe:00:9982220 0 EOF`; with `->` it is one that waits.
+        # `3: FLOCK  ADVISORY  WRITE 1929 fe:00:9982220 0 EOF`; a line with `->` is a waiting process.
         match = re.match(r"\d+: FLOCK +\w+ +\w+ +(-?\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", line)
         if match is None or int(match[4]) != status.st_ino:
             continue
@@ -335,7 +337,7 @@ def _told(pid: int) -> str:
 
 def _state(pid: int) -> str:
     try:
-        # The second field is a name in brackets, which may hold anything.
+        # The second field is a name in parentheses, with any characters.
         return _STATES.get(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0], "")
     except (OSError, IndexError):
         return ""
@@ -351,12 +353,12 @@ def _command(pid: int) -> str:
 
 
 class Flock:
-    """One attempt to take the lock, and the lock itself if that succeeded. Belongs to one thread.
+    """One attempt to take the lock, and the lock itself if the attempt succeeded. Belongs to one thread.
 
-    Call `free` when it is over, twice if an interrupt may hit the first call.
+    Call `free` at the end, twice if an interrupt may hit the first call.
 
     Args:
-        queue: path of the file that writers queue for.
+        queue: path of the queue's file.
         table: path of the lock's file.
     """
 
@@ -368,13 +370,13 @@ class Flock:
         self._files: list[FileIO] = []
 
     def take(self) -> bool:
-        """Take the lock if that is possible at once, without a place in the queue for others to see.
+        """Take the lock if that is possible at once, without a visible place in the queue.
 
         Returns:
-            False if it is not: somebody holds it or queues for it, its files do not exist yet, or the file system has
-            no `flock`. Nothing is created, since where `flock` is missing a lock is a file that exists.
+            False if another writer holds it or queues for it, its files do not exist yet, or the file system lacks
+                `flock`. Nothing is created, because without `flock` the existence of a file is the lock.
         """
-        # Before anything is opened, so that a child forked meanwhile finds it.
+        # Register before opening, so that a child forked meanwhile finds it.
         inherited.add(self)
         if not (self._lock(self._queue) and self._lock(self._table)):
             self.free()
@@ -384,18 +386,18 @@ class Flock:
 
     def _lock(self, path: str) -> bool:
         try:
-            # Stored first and opened then: an interrupt in between would leave an open file that nobody closes.
+            # Store first, then open: an interrupt in between would leak an open file.
             file = FileIO.__new__(FileIO)
             self._files.append(file)
             FileIO.__init__(file, path, "r+")
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A file whose name was removed before it was locked excludes nobody.
+            # A file that was unlinked before it was locked excludes nobody.
             return os.fstat(file.fileno()).st_nlink > 0
         except OSError:
             return False
 
     def free(self) -> None:
-        """Release what is held, if anything."""
+        """Release the lock, if it is held."""
         for file in self._files:
             if not file.closed:
                 _free(file)
@@ -417,15 +419,16 @@ def _free(file: FileIO) -> None:
 
 
 FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-"""How its files are opened. They are not made here: where there is no `flock`, a file is a lock by being there."""
+"""Flags for opening the files, which are not created here, because without `flock` the existence of a file is the lock.
+"""
 
 
 def try_lock(calls: TimedCalls, name: str, open_folder: Callable[[], int]) -> Handle:
     """Return a handle that takes a lock if that is possible at once.
 
     Args:
-        calls: of the root.
-        name: of the table.
+        calls: the root's calls.
+        name: the table's name.
         open_folder: opens the folder of locks; only within a call.
     """
     file = file_of_lock(name)
@@ -439,7 +442,7 @@ def try_lock(calls: TimedCalls, name: str, open_folder: Callable[[], int]) -> Ha
             try:
                 return _locked(folder, file)
             finally:
-                # Not only closed: a child that was forked meanwhile has it open, too.
+                # Unlock instead of only closing: a child forked meanwhile has the file open, too.
                 _unlock(queue)
         finally:
             os.close(folder)
@@ -448,7 +451,7 @@ def try_lock(calls: TimedCalls, name: str, open_folder: Callable[[], int]) -> Ha
 
 
 def _locked(folder: int, name: str) -> int | None:
-    """Open and lock a file of a folder; None where that is not possible at once."""
+    """Open and lock a file of a folder; None if that is not possible at once."""
     try:
         descriptor = os.open(name, FLAGS, dir_fd=folder)
     except OSError:
@@ -457,7 +460,7 @@ def _locked(folder: int, name: str) -> int | None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_nlink:
             return descriptor
-        # A file whose name was removed before it was locked excludes nobody.
+        # A file that was unlinked before it was locked excludes nobody.
     os.close(descriptor)
     return None
 

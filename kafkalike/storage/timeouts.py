@@ -1,9 +1,9 @@
-"""Timeouts: calls to the storage of a root that may never answer, made so that their callers wait for a limited time.
+"""Timeouts: calls to a root that may never answer, made so that the caller waits for a limited time only.
 
-A system call on a network file system, or on FUSE, can hang for ever, and nothing can end it. Each call of such a root
-therefore runs in a worker thread of that root, and its caller gives up after a timeout. The call may still take effect
-later, like a request whose answer was lost. While one call hangs, the circuit is open: other calls of the root fail at
-once, so that few threads hang, and every few seconds one is let through to find out whether the root answers again.
+A system call on a network file system, or on FUSE, can hang, and nothing can abort it. So each call to such a root runs
+in a worker thread of that root, and the caller gives up after a timeout. The call may still take effect later, like a
+request whose answer was lost. While a call hangs, the circuit is open: other calls to the root fail at once, so that
+few threads hang. Every few seconds one call is let through to find out whether the root answers again.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from kafkalike.model.concurrency import OnError, inherited
 T = TypeVar("T")
 
 TIMEOUT_SECONDS: Final = 3.0
-"""Timeout of a call, unless somebody sets another one."""
+"""Default timeout of a call."""
 
 RETRY_SECONDS: Final = 10.0
-"""Time between two calls that are let through to a root that hangs."""
+"""Time between two calls that are let through to a hung root."""
 
 MAX_HUNG_CALLS: Final = 8
-"""Calls of one root that hang, at most; with so many none is let through."""
+"""Maximum number of hung calls of one root; above it, none is let through."""
 
 SUSPECT_SECONDS: Final = 0.3
-"""When a call takes so long, all roots are asked for something, so that those that hang are known at the same time."""
+"""When a call takes this long, all roots are probed, so that all hung roots are known at the same time."""
 
 IDLE_SECONDS: Final = 60.0
-"""A worker thread that had nothing to do for so long ends."""
+"""A worker thread ends after this idle time."""
 
 PART_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that are read or written at a time; each part has the timeout of a call."""
+"""Bytes per read or write; each part has the timeout of a call."""
 
 
 class _Call:
@@ -60,7 +60,7 @@ class _Call:
 
 
 class _Here(threading.local):
-    """The call that this thread makes, where it is a worker."""
+    """The call that this thread makes, if it is a worker."""
 
     call: _Call | None = None
 
@@ -86,7 +86,7 @@ class TimedCalls:
         """Forget all calls and threads: a forked child has none of them."""
         self._waiting: queue.SimpleQueue[_Call] = queue.SimpleQueue()
         self._idle: list[None] = []
-        """One for each worker that waits for a call. An interrupt may lose one; workers correct that as they end."""
+        """One entry per waiting worker. An interrupt may lose an entry; workers correct that when they end."""
         self._running: set[_Call] = set()
         self._lost: set[_Call] = set()
         """Calls that still hang though later ones were answered."""
@@ -99,28 +99,28 @@ class TimedCalls:
 
     @property
     def hangs(self) -> bool:
-        """Whether the root gives no answer, as far as is known."""
+        """True if the root is known not to answer."""
         return bool(self._late())
 
     def silent_seconds(self) -> float:
-        """For how long a call has hung that is past its timeout; 0 where none is."""
+        """Return how long a call has hung that is past its timeout; 0 if there is none."""
         return max((SYSTEM_CLOCK.monotonic() - call.until + call.allowed for call in self._late()), default=0.0)
 
     def _late(self) -> list[_Call]:
         now = SYSTEM_CLOCK.monotonic()
-        # A copy, made in one step.
+        # The copy is made in one step.
         return [call for call in tuple(self._running) if call.until < now]
 
     def call(self, work: Callable[[], T], times: float = 1.0) -> T:
-        """Make a call.
+        """Make a call and wait for it.
 
         Args:
             work: the call. It may take effect though this raises.
-            times: how many times as long as others it may take.
+            times: factor of the timeout.
 
         Raises:
-            OSError: it took too long, or another one still does.
-            Exception: what the call raises.
+            OSError: the call timed out, or another one hangs.
+            Exception: the call's own error.
         """
         if _here.call is not None and _here.call.calls is self:
             return work()
@@ -138,7 +138,7 @@ class TimedCalls:
             try:
                 raise call.error
             finally:
-                # It holds this frame, which holds it.
+                # The error refers to this frame, which refers to the error.
                 call.error = None
         return call.result  # type: ignore[no-any-return]
 
@@ -153,17 +153,17 @@ class TimedCalls:
             self._waiting.put(call)
 
     def defer(self, work: Callable[[], object]) -> None:
-        """Make a call and do not wait for it; while others hang, it is made when one of them ends."""
-        # First: a call that hangs may end just now, and makes those that it finds.
+        """Make a call without waiting for it; while other calls hang, first let one end."""
+        # Append first: a hung call may end at this moment and run the deferred calls.
         self._deferred.append(work)
         if not self.hangs:
             self._begin_deferred()
 
     def suspect(self) -> None:
-        """Ask the root for something, unless somebody waits for an answer already."""
+        """Probe the root, unless a call is running already."""
         if not self._running:
             call = _Call(self, lambda: os.path.lexists(self.uri), self.seconds)
-            # If that hangs, others need not wait to know it.
+            # If the probe hangs, others need not wait to find out.
             self._next_try = call.until + RETRY_SECONDS
             self._begin(call)
 
@@ -171,7 +171,7 @@ class TimedCalls:
         """Refuse a call while another one hangs, except for one every `RETRY_SECONDS`.
 
         Raises:
-            OSError: it is refused.
+            OSError: the call is refused.
         """
         if not self._running or not (late := self._late()):
             return
@@ -181,7 +181,7 @@ class TimedCalls:
         self._next_try = now + RETRY_SECONDS
 
     def timed_out(self) -> OSError:
-        """Note that nobody waits for a call any more; returns the error of its caller."""
+        """Record that a caller has given up; return its error."""
         self._next_try = SYSTEM_CLOCK.monotonic() + RETRY_SECONDS
         return self._no_answer()
 
@@ -189,11 +189,11 @@ class TimedCalls:
         return OSError(errno.ETIMEDOUT, "it gives no answer", self.uri)
 
     def ended(self, call: _Call) -> None:
-        """Note that a call has ended. Caller: the thread that made it."""
+        """Record that a call has ended. Caller: the thread that made it."""
         self._running.discard(call)
         self._lost.discard(call)
         if call.error is None and self._running:
-            # The root answers again; calls that hang may do so for ever.
+            # The root answers again, but earlier calls may hang forever.
             late = self._late()
             self._lost.update(late)
             self._running.difference_update(late)
@@ -202,7 +202,7 @@ class TimedCalls:
         call.done.release()
 
     def _begin_deferred(self) -> None:
-        # Where no thread can be had, the next call that ends makes them.
+        # If no thread can be started, the next call that ends runs the deferred ones.
         with contextlib.suppress(RuntimeError):
             self._begin(_Call(self, self._make_deferred, self.seconds))
 
@@ -215,7 +215,7 @@ class TimedCalls:
 
 
 def _work(waiting: queue.SimpleQueue[_Call], idle: list[None]) -> None:
-    """Make calls, one after the other. It holds no root that nobody has open."""
+    """Make calls one after the other, without keeping a closed root alive."""
     promised = False
     while True:
         try:
@@ -224,7 +224,7 @@ def _work(waiting: queue.SimpleQueue[_Call], idle: list[None]) -> None:
             try:
                 idle.pop()
             except IndexError:
-                # Somebody is about to bring a call; or was, and an interrupt came between.
+                # A caller is about to submit a call, or an interrupt stopped it.
                 if not promised:
                     promised = True
                     continue
@@ -237,35 +237,35 @@ def _work(waiting: queue.SimpleQueue[_Call], idle: list[None]) -> None:
             call.error = error
         _here.call = None
         call.work = _nothing
-        # Before its caller hears of it, who may bring the next one.
+        # Before the caller is woken, because it may submit the next call.
         idle.append(None)
         call.calls.ended(call)
         del call
 
 
 def _nothing() -> None:
-    """A call that has ended holds nothing."""
+    """Replace the work of an ended call, so that it keeps nothing alive."""
 
 
 def suspect_all() -> None:
-    """Ask all roots for something, so that those that hang are known at the same time."""
+    """Probe all roots, so that all hung roots are known at the same time."""
     for calls in tuple(_known.values()):
         calls.suspect()
 
 
 def extend_timeout() -> None:
-    """Restart the timeout of the call that this thread makes, if any: a part of it is done."""
+    """Restart the timeout of this thread's call, if any: a part of it is done."""
     call = _here.call
     if call is not None:
         call.until = SYSTEM_CLOCK.monotonic() + call.allowed
 
 
 _known: weakref.WeakValueDictionary[str, TimedCalls] = weakref.WeakValueDictionary()
-"""Those of roots that somebody has open, or whose calls are in progress."""
+"""Calls of roots that are open or have calls in progress, by URI."""
 
 
 def calls_of(uri: str) -> TimedCalls:
-    """The calls of the root at a place, in this process."""
+    """Return this process's calls of a root."""
     found = _known.get(uri)
     return _known.setdefault(uri, TimedCalls(uri)) if found is None else found
 
@@ -279,15 +279,15 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class Handle:
-    """A descriptor that a call opens, and that is closed whatever happens. Used by one thread, and by its calls.
+    """A descriptor that a call opens, and that is always closed. Used by one thread, and by its calls.
 
-    The call may end when nobody waits for it any more, and an interrupt may come before its caller has the result. So
-    the call itself notes the descriptor; once it is released, a call that ends late closes what it has opened.
+    The call may end after its caller has given up, and an interrupt may hit the caller before it has the result. So the
+    call itself records the descriptor. After `release`, a late call closes the descriptor itself.
 
     Args:
-        calls: of the root.
-        make: opens it, within a call; None where that is not possible.
-        free: closes it, within a call.
+        calls: the root's calls.
+        make: opens the descriptor, within a call; None if that is not possible.
+        free: closes the descriptor, within a call.
     """
 
     def __init__(
@@ -299,18 +299,18 @@ class Handle:
         self._mutex = threading.Lock()
         self._over = False
         self.descriptor: int | None = None
-        """None where it is not open."""
+        """The descriptor; None while it is not open."""
 
     def take(self) -> bool:
-        """Open it; returns whether that was possible.
+        """Open the descriptor; return whether that was possible.
 
         Raises:
-            OSError: it cannot be opened, or the root gives no answer.
+            OSError: opening failed, or the root does not answer.
         """
         return self._calls.call(self._take)
 
     def _take(self) -> bool:
-        # Before it is opened, so that a child that is forked then finds it.
+        # Register before opening, so that a child forked meanwhile finds it.
         inherited.add(self)
         descriptor = self._make()
         if descriptor is None:
@@ -323,18 +323,21 @@ class Handle:
         return False
 
     def release(self) -> None:
-        """Close it, or see that it does not get open. Call it twice if an interrupt may hit the first call."""
+        """Close the descriptor, even if it is opened late.
+
+        Call it twice if an interrupt may hit the first call.
+        """
         try:
             with self._mutex:
                 self._over = True
             if self.descriptor is not None:
                 self._calls.call(self._close)
         except OSError:
-            # It hangs, or the file cannot be closed, which frees it all the same.
+            # The root hangs, or closing failed, which frees the descriptor all the same.
             return
         finally:
             if self.descriptor is not None:
-                # It hangs, or an interrupt came.
+                # The root hangs, or an interrupt came.
                 self._calls.defer(self._close)
 
     def _close(self) -> None:
@@ -345,25 +348,25 @@ class Handle:
             self._free(descriptor)
 
     def in_child(self) -> None:
-        """A forked child has nothing of its parent's."""
+        """Close the descriptor in a forked child."""
         descriptor, self.descriptor, self._mutex = self.descriptor, None, threading.Lock()
         if descriptor is not None:
-            # None of the parent's threads is here.
+            # The parent's threads do not exist here.
             self._calls.reset()
-            # Only closed, so that the parent has what it has. That may fail, or hang.
+            # Close it without unlocking, so that the parent keeps its lock. That may fail, or hang.
             with contextlib.suppress(OSError, RuntimeError):
                 self._calls.call(partial(os.close, descriptor))
 
 
 class TimedFile(io.RawIOBase):
-    """A file of a root that may hang, for reading part by part, so that a large one does not time out.
+    """A file of a root that may hang, read part by part, so that a large one does not time out.
 
     Args:
-        calls: the root's.
+        calls: the root's calls.
         path: the file.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
 
     def __init__(self, calls: TimedCalls, path: str) -> None:
@@ -383,15 +386,15 @@ class TimedFile(io.RawIOBase):
         return descriptor
 
     def readable(self) -> bool:
-        """Whether it can be read: always."""
+        """Return True: the file can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Whether it can be read anywhere: always."""
+        """Return True: the file can be read anywhere."""
         return True
 
     def tell(self) -> int:
-        """Position of the next read."""
+        """Return the position of the next read."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -400,7 +403,7 @@ class TimedFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read bytes from the position on."""
+        """Read bytes from the current position on."""
         stop = self._size if size is None or size < 0 else min(self._size, self._at + size)
         descriptor = self._file.descriptor
         if descriptor is None:
@@ -410,14 +413,14 @@ class TimedFile(io.RawIOBase):
         return content
 
     def close(self) -> None:
-        """Close it; a root that hangs is not waited for."""
+        """Close the file without waiting for a hung root."""
         if not self.closed:
             super().close()
             self._file.release()
 
 
 def pread(handle: int, start: int, stop: int) -> bytes:
-    """Read bytes of an open file, part by part; fewer where it ends before."""
+    """Read bytes of an open file, part by part; fewer at the end of the file."""
     if stop - start <= PART_BYTES:
         return os.pread(handle, max(0, stop - start), start)
     parts = []

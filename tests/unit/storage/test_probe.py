@@ -97,7 +97,7 @@ def test_an_honest_storage_is_proved_and_left_as_it_was(clock: ManualClock) -> N
     ("kind", "seen"),
     [
         (NoConditions, "a conditional create of a key that exists was answered with success"),
-        (Overwrites, "an object held something else than what was put"),
+        (Overwrites, "an object had another content than the one put"),
         (Forgets, "an object was not found right after it was created"),
         (ListsLate, "an object was not listed right after it was created"),
         (NotImplemented501, "a conditional create was answered with: 501 Not Implemented"),
@@ -149,7 +149,7 @@ def test_a_kept_key_does_not_help_a_storage_without_conditions(
             probe(bad, clock, whole=False)
     else:
         assert probe(bad, clock, whole=False).ahead_ns is None
-        with pytest.raises(UnsafeStorageError, match="something else than what was put"):
+        with pytest.raises(UnsafeStorageError, match="another content than the one put"):
             probe(bad, clock)
 
 
