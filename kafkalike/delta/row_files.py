@@ -1,7 +1,7 @@
-"""Row files: the data files of a control table, each a run of row numbers (`seq`), as a topic's is a run of offsets.
+"""Row files: the data files of a control table. Each is a run of row numbers (`seq`), like a topic's run of offsets.
 
-Every client that opens a cluster reads all files of these tables, so now and then they are merged. Numbers of rows
-outlive the merge.
+Every client that opens a cluster reads all files of these tables, so they are merged now and then. Row numbers survive
+a merge.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
 from kafkalike.storage.port import Storage
 
 ROWS: Final = 0
-"""The partition that all rows belong to; their numbers are its offsets."""
+"""Partition of all rows; their numbers are its offsets."""
 
 RECENT_FILES: Final = 128
 RECENT_BYTES: Final = 16_384
-"""How many files are remembered, of how many bytes in memory each: more than the commits between two merges, and 2 MiB
-at most."""
+"""Most files that are remembered, and their largest size in memory: more than the commits between two merges, at most 2
+MiB."""
 
 R = TypeVar("R")
 
 
 class MissingFileError(Exception):
-    """A data file that the log names is not there."""
+    """A data file that the log names is missing."""
 
 
 class RowFiles(Generic[R]):
@@ -58,48 +58,48 @@ class RowFiles(Generic[R]):
         self._schema = schema
         self._row_type = row_type
         self._values = attrgetter(*["time_ms" if name == "time" else name for name in schema.names])
-        """What the columns have of a row."""
+        """Takes the columns' values from a row."""
         self._clock = clock
         self._own: tuple[str, Sequence[R]] = "", ()
-        """Path and rows of the file written last, which need not be read again."""
+        """Path and rows of the file that this process wrote last."""
         self._recent: dict[str, pa.Table] = {}
-        """The last small files, by path: a file never changes, and those that a merge reads were just written."""
+        """Recent small files, by path. Files never change, and a merge reads files that were just written."""
 
     def read(self, path: str) -> pa.Table:
-        """A data file. Without pyarrow's threads, which take longer to wake up than a small file takes to be read."""
+        """Return a data file. A small file is read before pyarrow's threads would have started, so none are used."""
         known = self._recent.get(path)
         return self._kept(path, sound(self._files, path, partial(_read, path=path))) if known is None else known
 
     def _kept(self, path: str, table: pa.Table) -> pa.Table:
-        """Remember a small file that a merge is about to read, unless there are too many."""
+        """Remember a small file for the next merge, and forget the oldest ones."""
         if table.get_total_buffer_size() <= RECENT_BYTES:
             self._recent[path] = table
-            # Other threads may do this at the same time.
+            # Other threads may remove the same file.
             for oldest in list(self._recent)[:-RECENT_FILES]:
                 self._recent.pop(oldest, None)
         return table
 
     def forget(self) -> None:
-        """Read every file anew."""
+        """Forget the files that are remembered."""
         self._own = "", ()
         self._recent.clear()
 
     def read_all(self, paths: Sequence[str]) -> list[pa.Table]:
-        """Several data files, side by side where each request takes long."""
+        """Return several data files, read side by side in an object store."""
         found: list[pa.Table] = []
         for at in range(0, len(paths), READ_BESIDE):
             found += self._files.scheduler.beside([partial(self.read, path) for path in paths[at : at + READ_BESIDE]])
         return found
 
     def rows(self, path: str, *, missing_is_damage: bool) -> Sequence[R]:
-        """The rows of a data file.
+        """Return the rows of a data file.
 
         Args:
             path: the file.
-            missing_is_damage: whether a file that is not there cannot have been merged away a moment ago.
+            missing_is_damage: False if a merge may have removed the file a moment ago.
 
         Raises:
-            MissingFileError: it is not there, and may have been merged away.
+            MissingFileError: the file is missing, and may have been merged away.
             DamagedFileError: it cannot be read.
             KafkaStorageError: the storage does not answer.
         """
@@ -118,7 +118,7 @@ class RowFiles(Generic[R]):
             raise DamagedFileError(self._files.uri, path, " ".join(str(cause).split())) from cause
 
     def rows_in(self, content: bytes) -> Sequence[R] | None:
-        """The rows of a data file of this content; None where it cannot be read."""
+        """Return the rows of a data file with this content; None if it cannot be read."""
         try:
             with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False, page_checksum_verification=True) as file:
                 return _to_rows(file.read(use_threads=False), self._row_type)
@@ -126,7 +126,7 @@ class RowFiles(Generic[R]):
             return None
 
     def write_new(self, rows: Sequence[R]) -> Add:
-        """Write new rows.
+        """Write new rows into a file.
 
         Raises:
             KafkaStorageError: the storage refused.
@@ -136,7 +136,7 @@ class RowFiles(Generic[R]):
         return add
 
     def write_kept(self, rows: Sequence[R]) -> Add:
-        """Write rows again that the table has in other files.
+        """Rewrite rows that the table has in other files.
 
         Raises:
             KafkaStorageError: the storage refused.
@@ -180,10 +180,10 @@ class RowFiles(Generic[R]):
 
 
 def seq_segment(add: Add, files: Storage) -> Segment:
-    """A data file of a control table as a segment: a run of row numbers.
+    """Make the segment of a control table's data file: a run of row numbers.
 
     Raises:
-        LogCorruptError: it has no statistics, so another Delta writer wrote it.
+        LogCorruptError: the file has no statistics, so a foreign writer wrote it.
     """
     try:
         start, stop = int(add.stats["minValues"]["seq"]), int(add.stats["maxValues"]["seq"]) + 1
@@ -213,24 +213,24 @@ def _to_rows(table: pa.Table, row_type: type[R]) -> list[R]:
 
 
 def _read(files: Storage, path: str) -> pa.Table:
-    # Such a file is small: where each request takes long, it comes in one.
+    # Such a file is small: in an object store, read it with one request.
     with open_parquet(files, path, whole=files.scheduler.is_remote) as file:
         return file.read(use_threads=False)
 
 
 def late_segments(state: TableState) -> list[Segment]:
-    """The latest files of a table that are worth putting together; empty where none are."""
+    """Return the latest files of a table that are worth merging."""
     every = sorted(state.index, key=lambda segment: segment.start)
     count = files_to_merge([segment.num_records for segment in every])
     return every[-count:] if count else []
 
 
 def merged(files: RowFiles[R], live: Sequence[Segment], clock: Clock) -> Change:
-    """Put the rows of some files into a new one.
+    """Merge some files into a new one.
 
     Args:
         files: the table's files.
-        live: those that the new one stands for.
+        live: the files to merge.
         clock: the time.
 
     Returns:
@@ -246,20 +246,20 @@ def merged(files: RowFiles[R], live: Sequence[Segment], clock: Clock) -> Change:
 def keep_some(
     files: RowFiles[R], state: TableState, rows: Sequence[R], keep: Callable[[Sequence[R]], Sequence[R]], clock: Clock
 ) -> tuple[Change | Unchanged[None], int]:
-    """Plan: keep some of the rows, in one file.
+    """Plan to keep some of the rows, in one file.
 
     Args:
         files: the table's files.
         state: the table.
         rows: all of its rows, in `seq` order.
-        keep: which of them stay; the last one stays in any case, since the next one is numbered from it.
+        keep: returns the rows to keep. The last row is always kept, because the next one is numbered from it.
         clock: the time.
 
     Returns:
-        The plan, and how many rows stay.
+        The plan, and the number of kept rows.
 
     Raises:
-        KafkaStorageError: a file cannot be written.
+        KafkaStorageError: the file cannot be written.
     """
     if not rows:
         return Unchanged(None), 0

@@ -1,6 +1,6 @@
 """RowTable: a small Delta table whose rows make up a state, followed commit by commit.
 
-The state is a value: one that was handed out stays as it is.
+A state is an immutable value.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from kafkalike.storage.port import NOW, Pace, Storage
 _log = logging.getLogger(__name__)
 
 MERGE_INTERVAL: Final = 64
-"""Commits between two merges of the table's small files: a new client opens about so many of them."""
+"""Commits between two merges of the table's small files; about as many files must a new client open at most."""
 
 MERGE_MS: Final = 10_000.0
-"""How long to try to commit a merge of small files beside other commits."""
+"""Time limit for committing a merge of small files beside other commits, ms."""
 
 S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")
@@ -52,10 +52,10 @@ class RowTable(Generic[S, R]):
         new_state: makes an empty state.
         clock: time and waiting.
         jitter: random number from 0 to 1, for the wait after a conflict.
-        durable: whether a row must survive a power failure when it is written.
-        rare: whether few rows are written: then who opens the table gets rows and commits in one file, see `Joining`.
-        check: called with the table's properties before anything that it says is taken in; it may refuse them.
-        on_seal: called where the table has replicas; it may refuse that.
+        durable: True if written rows must survive a power failure.
+        rare: True for a rarely changed table, whose rows and commits are bundled; see `CommitBundler`.
+        check: called with the table's properties before anything else of the table is used; may raise.
+        on_seal: called if the table has replicas; may raise.
     """
 
     def __init__(
@@ -84,19 +84,20 @@ class RowTable(Generic[S, R]):
         self._check = check
         self._on_seal = on_seal
         self._state: S | None = None
-        """The rows' state; None as long as no table was seen."""
+        """State of the rows; None until a table was seen."""
         self.rare = rare
         self._prepared: tuple[Change, int, int] | None = None
-        """A merge of files that is written and not committed; the latest fence when that began, and the process."""
+        """A merge whose file is written and that waits for its commit; the latest fence at its start, and the process
+        id."""
         self._missing_is_damage = False
-        """Whether a data file that is not there cannot have been merged away a moment ago."""
+        """False if a merge may have removed a missing data file a moment ago."""
         self.table = Table(
             self.files, clock, to_segment=seq_segment, follower=self, jitter=jitter, durable=durable, rare=rare
         )
 
     @property
     def state(self) -> S:
-        """The state as of the last `refresh`; read anew when that was interrupted."""
+        """The state as of the last `refresh`; read again if an interrupt cut that off."""
         known = self._state
         if known is None:
             return self._new_state()
@@ -104,17 +105,17 @@ class RowTable(Generic[S, R]):
 
     @property
     def exists(self) -> bool:
-        """Whether there ever was a table."""
+        """True if a table was ever seen."""
         return self._state is not None
 
     def create(self, properties: Mapping[str, str]) -> bool:
-        """Make the table, unless another writer is faster; returns whether this call made it."""
+        """Create the table unless another writer is faster; return True if this call created it."""
         schema = delta_schema(self._schema)
         now, table_id = self.clock.now_ms(), str(uuid.uuid4())
         return self.table.create(creation(table_id, schema, partition_by=[], properties=properties, time_ms=now))
 
     def withdraw(self) -> None:
-        """Try to remove the table that this client has just made, unless somebody has put a row into it."""
+        """Try to remove the table that this client has just created, unless it has rows."""
         with contextlib.suppress(OSError):
             if self.files.look(log_name(1)) is None:
                 self.files.remove(log_name(0), quietly=True)
@@ -122,12 +123,12 @@ class RowTable(Generic[S, R]):
     # --- following -----------------------------------------------------------------------------
 
     def refresh(self, pace: Pace = NOW) -> S:
-        """Apply rows that others added."""
+        """Apply the rows of other writers."""
         with self.table.mutex:
             try:
                 self.table.refresh(pace)
             except MissingFileError:
-                # Merged away while it was being read: the whole state is there in other files.
+                # Merged away during the read: other files hold the whole state.
                 self._missing_is_damage = True
                 try:
                     self.table.refresh()
@@ -140,15 +141,15 @@ class RowTable(Generic[S, R]):
             return self._new_state() if self._state is None else self._state
 
     def _refuse_loss(self, cause: FileNotFoundError) -> None:
-        """Refuse a table that was there and is gone; one that never was has no rows."""
+        """Raise if a table that was seen was removed; a table that was never created has no rows."""
         if self.exists:
             raise LogCorruptError(f"the table {self.files.uri} is gone") from cause
 
     def state_at(self, version: int) -> S:
-        """The state as of an older version of the table: of the last minutes, as merged files are removed then.
+        """Return the state as of a version of the last minutes; files of older versions are removed after a merge.
 
         Raises:
-            LogCorruptError: the version is gone.
+            LogCorruptError: the version was removed.
         """
         try:
             rows = self.rows_of(load_table(self.files, seq_segment, version)) if version or self.exists else []
@@ -157,18 +158,18 @@ class RowTable(Generic[S, R]):
         return self._new_state().applied(rows)
 
     def reload(self) -> S:
-        """Read the whole table anew, whatever is known of it."""
+        """Read the whole table again, whatever is known of it."""
         with self.table.mutex:
             self.table.forget()
             self.row_files.forget()
             return self.refresh()
 
     def sound(self, pace: Pace = NOW) -> None:
-        """Refresh; the state must have all rows that the table's log names, and the table all versions ever seen.
+        """Refresh, and raise unless the state has all rows and the table all versions that it ever had.
 
         Raises:
-            LogCorruptError: the files lack rows: nothing may be written under their numbers. Or a version that this
-                client has seen is gone, as a backup was restored: what the client does rests on rows that are gone.
+            LogCorruptError: the files lack rows that the log names, whose numbers must not be given again. Or a version
+                that this client has seen disappeared, because a backup was restored: its plans rest on lost rows.
         """
         with self.table.mutex:
             self.refresh(pace)
@@ -191,23 +192,23 @@ class RowTable(Generic[S, R]):
             )
 
     def check_free(self, first: int, state: TableState) -> None:
-        """Refuse to give a number to a row that another one has.
+        """Refuse a number for a new row that another row has.
 
         Raises:
-            LogCorruptError: it is taken.
+            LogCorruptError: the number is taken.
         """
         if first < state.end(ROWS):
             raise LogCorruptError(f"{self.files.uri}: the number of row {first} is taken; nothing was written")
 
     def on_load(self, state: TableState) -> None:
-        """Caller: the table."""
+        """Make the state from a whole table. Caller: the table."""
         self._check(state.properties)
         if any(name.startswith(REPLICAS) for name in state.txns):
             self._on_seal()
         self._state = self._new_state().applied(self.rows_of(state))
 
     def on_commit(self, commit: TableCommit) -> None:
-        """Caller: the table, which has no state until this is through: interrupted, both are read anew."""
+        """Apply a commit. Caller: the table. It has no state meanwhile, so after an interrupt both are loaded again."""
         if commit.properties is not None:
             self._check(commit.properties)
         if commit.operation == SEAL:
@@ -217,7 +218,7 @@ class RowTable(Generic[S, R]):
             self._state = known.applied(row for add in commit.adds for row in self._rows(add.path))
 
     def rows_of(self, state: TableState) -> list[R]:
-        """All rows that a table has, in `seq` order. Reads every file."""
+        """Return all rows of a table, in `seq` order. Reads every file."""
         rows: list[R] = []
         paths: list[str] = []
         for segment in state.index:
@@ -242,9 +243,9 @@ class RowTable(Generic[S, R]):
     # --- its files -----------------------------------------------------------------------------
 
     def prepare_merge(self) -> None:
-        """Write the rows of the latest files into one file, for `land_merge`. Failing is harmless: the rows are there.
+        """Merge the rows of the latest files into one file, for `land_merge`. Failing is harmless.
 
-        This takes long, and no turn among the table's writers.
+        This takes long, and holds no turn of the table's writers.
         """
         try:
             with self.table.mutex:
@@ -261,24 +262,24 @@ class RowTable(Generic[S, R]):
             self._drop(before)
 
     def land_merge(self, deadline: Deadline) -> Landed | None:
-        """Commit the merge that was prepared, unless others have changed what it stands for; failing is harmless.
+        """Commit the prepared merge unless its files were replaced meanwhile. Failing is harmless.
 
         Args:
             deadline: until when to try.
 
         Returns:
-            The version that did it, if there is one.
+            The merge's version; None without one.
         """
         with self.table.mutex:
             prepared, self._prepared = self._prepared, None
         if prepared is None or prepared[2] != os.getpid():
-            # A forked child's copy: the file is its parent's.
+            # The merge belongs to the parent of this forked child.
             return None
         change, fenced, _ = prepared
         unused = [change]
 
         def plan(state: TableState) -> Change | Unchanged[None]:
-            # Others may have merged, compacted or fenced while the file was written, or since.
+            # Others may have merged, compacted or fenced since the merge was prepared.
             if unused and not broken_requirement(change, fenced, state):
                 return unused.pop()
             return Unchanged(None)
@@ -295,11 +296,11 @@ class RowTable(Generic[S, R]):
 
     @property
     def has_merge(self) -> bool:
-        """Whether a merge is prepared."""
+        """True if a prepared merge waits for its commit."""
         return self._prepared is not None
 
     def _drop(self, prepared: tuple[Change, int, int]) -> None:
-        """Remove the file of a merge that is not committed; a forked child leaves its parent's alone."""
+        """Remove the file of a merge that is not committed; a forked child keeps its parent's file."""
         change, _, process = prepared
         if process == os.getpid():
             self.files.remove(change.adds[0].path, quietly=True)

@@ -1,7 +1,7 @@
-"""Snapshot: the files of a Delta log in, the actions that are in force at a version out.
+"""Snapshot: reads the actions in force at a version from the files of a Delta log.
 
-A checkpoint is read as it stands, column by column; the commits above it are read one by one. Nothing here knows what
-the data files of a table hold, so what a foreign writer has said of its files survives our checkpoints.
+A checkpoint is read as it is, column by column; the commits above it are read one by one. The code does not interpret
+the data files' statistics, so the entries of foreign writers survive our checkpoints.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ KINDS: Final = frozenset(
 """Kinds of actions of the Delta protocol."""
 
 READ_KINDS: Final = frozenset(("metaData", "protocol", "txn", "add", "remove"))
-"""Those that a table's state is made of; each file of a checkpoint has a column for each."""
+"""Kinds of actions that make up a table's state; each file of a checkpoint has a column for each."""
 
 LOAD_TRIES: Final = 3
-"""How often a log that seems to lack a file is listed: another process may be cleaning it up."""
+"""Lists of a log that seems to lack a file, before the file counts as missing: another process may be cleaning up."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,53 +54,53 @@ class LogSnapshot:
     """The actions in force at a version of a table: a checkpoint's, and the commits above it."""
 
     version: int
-    """The checkpoint's, or -1: no commit is in it."""
+    """Version of the checkpoint; -1 without one."""
     actions: dict[str, pa.StructArray] = field(default_factory=dict)
-    """The checkpoint's, by kind."""
+    """Actions of the checkpoint, by kind."""
     commits: list[tuple[int, list[dict[str, Any]]]] = field(default_factory=list)
-    """Versions above it with their actions, in order."""
+    """Versions above the checkpoint with their actions, in order."""
     committed: list[TableCommit] = field(default_factory=list)
-    """What these say."""
+    """Parsed commits of these versions."""
     damage: Damage | None = None
-    """Why it is not of the newest version, if that cannot be read."""
+    """Damage that hides the newest version."""
     carried: Mapping[str, bytes] = field(default_factory=dict)
-    """Contents of data files that came with the commits; not all are in force."""
+    """Contents of data files that came with bundles, by path; some are not in force."""
 
     @property
     def newest(self) -> int:
-        """The version that it is of."""
+        """The snapshot's version."""
         return self.commits[-1][0] if self.commits else self.version
 
     def metadata(self) -> Mapping[str, Any]:
-        """The table's metadata in force: Delta's `metaData` action."""
+        """Return the table's metadata in force: Delta's `metaData` action."""
         found = next(self.of_kind("metaData"), {})
         for _, actions in self.commits:
             found = next((a["metaData"] for a in reversed(actions) if "metaData" in a), found)
         return found
 
     def of_kind(self, kind: str) -> Iterator[dict[str, Any]]:
-        """The checkpoint's actions of one kind."""
+        """Return the checkpoint's actions of one kind."""
         found = self.actions.get(kind)
         for action in () if found is None else found.to_pylist():
             yield _plain(action)
 
     def adds(self) -> Iterator[Add]:
-        """The checkpoint's data files.
+        """Return the checkpoint's data files.
 
         Raises:
-            ValueError, TypeError, AttributeError: one lacks what the Delta protocol asks for.
+            ValueError, TypeError, AttributeError: an action lacks a field that the Delta protocol requires.
         """
         found = self.actions.get("add")
         if found is None:
             return
-        # Column by column: row by row takes three times as long, and other writers have columns that nobody needs here.
+        # By columns, because rows take three times as long, and other writers add columns that nobody needs here.
         there = {field.name for field in found.type}
         missing = [None] * len(found)
         for row in zip(*(found.field(n).to_pylist() if n in there else missing for n in ADD_FIELDS), strict=True):
             yield add_of(*row)
 
     def live_files(self) -> dict[str, Add]:
-        """The data files of its version, by path.
+        """Return the data files of the snapshot's version, by path.
 
         Raises:
             ValueError, TypeError, AttributeError: see `adds`.
@@ -116,19 +116,19 @@ class LogSnapshot:
 def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = False) -> LogSnapshot:
     """Read a table's log.
 
-    A checkpoint that cannot be read is passed over for an older one, with a warning, as long as the commits since then
-    are still there. When the last commits are damaged, the newest version that can be read is taken, with a warning:
-    see `LogSnapshot.damage`.
+    An unreadable checkpoint is replaced by an older one, with a warning, as long as the commits since then exist. If
+    the last commits are damaged, the newest readable version is returned, with a warning: see `LogSnapshot.damage`.
 
     Args:
         store: the table.
         version: None for the newest one.
-        rare: whether few commits are made to it, and each is joined where that saves requests. A list of its whole log
-            is short then, and says without a question which checkpoint is the last.
+        rare: True for a rarely changed table, each of whose commits is bundled in an object store. A list of its whole
+            log is short, and shows the last checkpoint without a further request.
 
     Raises:
-        FileNotFoundError: there is no table.
-        LogCorruptError: its log lacks a version, or cannot be read; or it has no such version (any more, or yet).
+        FileNotFoundError: the table does not exist.
+        LogCorruptError: the log lacks a version, or cannot be read; or the wanted version does not exist (yet, or any
+            more).
     """
     rare = rare and store.scheduler.is_remote and store.scheduler.combines
     found = _from_last_checkpoint(store) if version is None and not rare else None
@@ -141,7 +141,7 @@ def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = Fa
         try:
             return _read(store, files, version, every=EACH if rare else EVERY)
         except FileNotFoundError as cause:
-            # Cleaned up since it was listed.
+            # A clean-up has removed a file since the list.
             if not left:
                 raise LogCorruptError(
                     f"the log of {store.uri} cannot be read: {cause} is missing; see `{REPAIR_COMMAND}`"
@@ -150,14 +150,14 @@ def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = Fa
 
 
 def _from_last_checkpoint(store: Storage) -> LogSnapshot | None:
-    """The newest version by the checkpoint that the log names, without a list of all that lies below it.
+    """Return the newest version from the checkpoint that the log names, without listing the older files.
 
-    None where that does not give a sound one: then the whole log has to be looked at.
+    None if the result is not sound: then the whole log must be listed.
     """
     last = last_checkpoint(store)
     if last < 0:
         return None
-    # From the block on that the commits above it begin in: their joined file is named after that.
+    # From the start of the block of the commits above the checkpoint, because their bundle is named after it.
     files = LogFiles.listed(store, block_of(last + 1))
     if last not in files.checkpoints:
         return None
@@ -207,9 +207,9 @@ def _read(store: Storage, files: LogFiles, version: int | None, *, every: int = 
 def _with_commits(
     store: Storage, snapshot: LogSnapshot, contents: CommitFiles, versions: Sequence[int], *, cut_end: bool
 ) -> LogSnapshot:
-    """A checkpoint, and the commits above it, up to the first of a damaged end.
+    """Return a checkpoint with the commits above it, up to a damaged end.
 
-    A damaged commit that sound ones follow is an error: what it said is not known, and they rest on it.
+    A damaged commit below sound ones is an error, because they rest on its unknown content.
     """
     for version, content in contents.read(versions):
         try:
@@ -235,10 +235,10 @@ def _with_commits(
 
 
 def all_damaged(store: Storage, versions: Sequence[int]) -> bool:
-    """Whether none of these commits can be read.
+    """Return True if no commit of these can be read.
 
     Raises:
-        OSError: the storage does not say.
+        OSError: the storage does not answer.
     """
     for version in versions:
         try:
@@ -252,26 +252,26 @@ def all_damaged(store: Storage, versions: Sequence[int]) -> bool:
 
 
 def why_damaged(cause: LogCorruptError) -> str:
-    """What is wrong with a commit, without its name."""
+    """Return the error of a damaged commit without its name."""
     return str(cause).partition(".json ")[2].removeprefix("is damaged: ") or str(cause)
 
 
 def _checkpoint(store: Storage, names: Sequence[str]) -> dict[str, pa.StructArray]:
-    """The same, of any replica that has it whole: those of one version say the same."""
+    """Read a checkpoint from any replica that has it whole: the checkpoints of one version are equal."""
     return sound(store, f"_delta_log/{names[0]}", lambda copy: read_checkpoint(copy, names))
 
 
 def read_checkpoint(store: Storage, names: Sequence[str]) -> dict[str, pa.StructArray]:
-    """The actions of a checkpoint by kind.
+    """Return the actions of a checkpoint by kind.
 
     Raises:
-        OSError, pa.ArrowException, ValueError: it cannot be read.
+        OSError, pa.ArrowException, ValueError: the checkpoint cannot be read.
     """
     found: dict[str, list[pa.StructArray]] = {}
     rows = 0
     for name in names:
         path = f"_delta_log/{name}"
-        # All of it is wanted, and each part would be a request.
+        # One request instead of one per part.
         with pa.BufferReader(store.read(path)) if store.scheduler.is_remote else store.open_input(path) as stream:
             file = pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
             table = file.read(use_threads=False)
@@ -291,10 +291,11 @@ def read_checkpoint(store: Storage, names: Sequence[str]) -> dict[str, pa.Struct
 
 
 def _check_columns(names: Sequence[str]) -> None:
-    """Refuse a file of a checkpoint with a column that may be one that has lost its name: it would be overlooked.
+    """Raise if a column's name may be damaged, because its actions would be overlooked.
 
-    The checksums of a file's pages say nothing of the names in its footer. Where none that is read here is missing, one
-    that is not known is of a later Delta, and left alone as it is in commits: the protocol says what must be known.
+    The checksums of a file's pages do not cover the names in its footer. If all known columns exist, an unknown one
+    belongs to a later Delta and is ignored, as in commits: the protocol action names the features that readers must
+    know.
     """
     unknown, lost = set(names) - KINDS, READ_KINDS - set(names)
     if unknown and lost:
@@ -302,7 +303,7 @@ def _check_columns(names: Sequence[str]) -> None:
 
 
 def _is_metadata(found: Mapping[str, Any]) -> bool:
-    """Whether a `metaData` action says what is read of it here: texts, and a map of texts."""
+    """Return True if a `metaData` action has a valid id, schema and configuration."""
     texts = found.get("id"), found.get("schemaString")
     settings = _plain(found.get("configuration") or {})
     return all(isinstance(text, str) and text for text in texts) and (
@@ -313,7 +314,7 @@ def _is_metadata(found: Mapping[str, Any]) -> bool:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - what an action may hold
-    """Without nulls; maps, which Arrow hands out as pairs, as dictionaries."""
+    """Remove nulls, and turn Arrow's maps, which come as pairs, into dictionaries."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list) and all(isinstance(item, tuple) and len(item) == 2 for item in value):  # noqa: PLR2004

@@ -1,8 +1,8 @@
-"""Table: a Delta table of a store, and the one loop that changes it.
+"""Table: a Delta table of a store, and the only loop that changes it.
 
 A change is planned on a state, and lands as the next version of the log or not at all: `Storage.put_if_absent` of the
-version's file is the compare-and-set on which offsets rest. What a change was planned on is said by its requirements,
-so a version that somebody else has made in between costs a new plan only where it broke one of them.
+version's file is the compare-and-set on which offsets rest. A change carries requirements, the facts that it was
+planned on. So another writer's version forces a new plan only if it broke a requirement.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline, within
 from kafkalike.storage.port import NOW, Pace, Storage
 
 MAX_BACKOFF_SECONDS: Final = 2.0
-"""Longest wait after a concurrent writer's commit, however often that happens."""
+"""Longest wait after losing to a concurrent writer."""
 
 LONG_SECONDS: Final = 600.0
-"""A writer that was stopped for so long between its look and the end of its commit may have missed a clean-up: a log
-stays for an hour at least."""
+"""A writer that was stopped for longer between its look and the end of its commit may have missed a clean-up, because a
+log keeps an hour at least."""
 
 SURE_SECONDS: Final = 5.0
-"""How long after a look nobody can have made the next version and cleaned it up: that takes an hour."""
+"""Time after a look in which nobody can have made the next version and cleaned it up, because clean-up takes an
+hour."""
 
 T = TypeVar("T")
 
 Refresh = Callable[[Pace], object]
-"""Looks for what is new, as `TailedTable.refresh` does."""
+"""Looks for new versions, as `TailedTable.refresh` does."""
 
 Questions = Callable[[], Sequence[Callable[[], object]]]
-"""What such a look asks the storage, as calls that can be made side by side."""
+"""Requests of such a look, as calls that can run side by side."""
 
 
 class Table(TailedTable):
@@ -57,8 +58,8 @@ class Table(TailedTable):
         to_segment: see `ToSegment`.
         look_back: see `TailedTable`.
         follower: see `TailedTable`.
-        jitter: random number from 0 to 1, for the wait after a concurrent writer's commit.
-        durable: whether changes must survive a power failure.
+        jitter: random number from 0 to 1, for the wait after losing to a concurrent writer.
+        durable: True if changes must survive a power failure.
         rare: see `TailedTable`.
     """
 
@@ -80,17 +81,17 @@ class Table(TailedTable):
         self._puts = CommitPuts(store, clock, jitter)
 
     def create(self, content: bytes) -> bool:
-        """Make the table's first version.
+        """Create the table's first version.
 
         Args:
-            content: see `actions.creation`; its id settles whose it is.
+            content: from `commit_file.creation`; the id in it settles whose version it is.
 
         Returns:
-            Whether this call made it; False when there is a table.
+            True if this call created it; False if the table exists.
 
         Raises:
             KafkaStorageError: the storage refused.
-            UnknownOutcomeError: there may be a table or not.
+            UnknownOutcomeError: the table may exist or not.
         """
         commit = parse_commit(0, content, self.store.uri)
         try:
@@ -107,30 +108,30 @@ class Table(TailedTable):
         discard: Callable[[Change], None] | None = None,
         questions: Questions | None = None,
     ) -> Landed | Unchanged[T]:
-        """Change the table: the only loop that does.
+        """Change the table. No other loop does.
 
-        Look, plan, make the data files durable if need be, put the next version if absent, settle what is in doubt;
-        wait and begin again when a concurrent writer was faster, with the same change unless a requirement of it broke.
+        Look, plan, make the data files durable if required, put the next version if absent, settle an ambiguous
+        outcome. If a concurrent writer was faster, wait and repeat, with the same change unless a requirement broke.
 
-        Where a look takes long (`Scheduler.is_remote`, `Scheduler.combines`) and `questions` are given, the first plan
-        is made of what is known, beside the look; what the look has found must agree with its requirements, or it is
-        made anew.
+        If a look takes long (`Scheduler.is_remote`, `Scheduler.combines`) and `questions` are given, the first plan is
+        made on the known state, beside the look. If the look breaks a requirement, the change is planned
+        again.
 
         Args:
             plan: see `Plan`.
             deadline: until when to try.
-            refresh: looks for what is new, here and elsewhere; this table's `refresh` when None.
-            discard: removes the files of a change that is surely in no version; else its added files are.
-            questions: what `refresh` asks, as calls that can be made side by side; see `TailedTable.questions`.
+            refresh: looks for news, here and elsewhere; this table's `refresh` if None.
+            discard: removes the files of a change that is surely in no version; its added files if None.
+            questions: requests of `refresh`, as calls that can run side by side; see `TailedTable.questions`.
 
         Returns:
-            The version, or what the plan found instead.
+            The version, or the plan's `Unchanged`.
 
         Raises:
-            KafkaTimeoutError: concurrent writers were faster until the deadline; nothing was done.
-            KafkaStorageError: the storage refused; nothing was done, and nothing will be.
-            PolicyViolationError: it takes records out of a table that somebody has made append-only.
-            UnknownOutcomeError: the change may be there, or may still come; its files stay.
+            KafkaTimeoutError: concurrent writers were faster until the deadline; nothing was changed.
+            KafkaStorageError: the storage refused; nothing was changed, and nothing will be.
+            PolicyViolationError: the change removes records from an append-only table.
+            UnknownOutcomeError: the change may have landed, or may still do so; its files stay.
         """
         with within(deadline):
             return self._change(plan, deadline, refresh or self.refresh, discard or self._discard, questions)
@@ -143,7 +144,7 @@ class Table(TailedTable):
         throw_away: Callable[[Change], None],
         questions: Questions | None,
     ) -> Landed | Unchanged[T]:
-        # Where a look takes long, the first plan is made beside it.
+        # Beside a look that takes long, the first plan is made.
         beside = self.store.scheduler.is_remote and self.store.scheduler.combines
         append_id, attempt = uuid.uuid4().hex, 0
         planned: Change | None = None
@@ -152,7 +153,7 @@ class Table(TailedTable):
         moved = ""
         while True:
             try:
-                # Before the look: where others write all the time, what was seen before a wait is old after it.
+                # Wait before the look: with constant writers, a look before the wait is outdated.
                 self._back_off(attempt, deadline, moved)
                 looked = SYSTEM_CLOCK.monotonic()
                 if beside:
@@ -182,7 +183,7 @@ class Table(TailedTable):
             try:
                 landed = self._puts.put(wanted.version, content, append_id, durable=self.durable)
             except KafkaStorageError:
-                # Surely not there. The disk may be full: the files must not make that worse.
+                # The version surely failed. Remove the files, because the disk may be full.
                 throw_away(planned)
                 raise
             faults.point("commit.after")
@@ -195,19 +196,19 @@ class Table(TailedTable):
     def _asked(
         self, questions: Questions | None, plan: Plan[T] | None, known: tuple[Change | None, int]
     ) -> tuple[Change | None, int]:
-        """Ask the storage what is new, and plan a change on what is known meanwhile.
+        """Send the requests of a look, and plan a change on the known state meanwhile.
 
         Args:
-            questions: what the storage is asked; None asks nothing.
+            questions: requests to send; None sends none.
             plan: see `Plan`; None plans nothing.
-            known: what is returned where nothing was planned.
+            known: result without a new plan.
 
         Returns:
-            The change and the fence that was the latest when it was planned. None where it is to be planned when the
-            look is over: what refuses it, or shows that it was made before, may be out of date.
+            The change, and the latest fence when it was planned. None instead of a change if it must be planned after
+            the look: a refusal, or the finding that it was made before, may rest on an outdated state.
 
         Raises:
-            KafkaStorageError: the storage refused its files.
+            KafkaStorageError: the storage refused the change's files.
         """
         state = self.known
         if questions is None:
@@ -233,10 +234,10 @@ class Table(TailedTable):
         return (made[0], fenced) if made else (None, -1)
 
     def _is_sure(self, looked: float) -> bool:
-        """Whether the place of a version that was put cannot have been emptied by a clean-up since the last look.
+        """Return True if no clean-up can have emptied the place of a version since the last look.
 
         Args:
-            looked: when that look began. It must have seen that the version before is there, and none in its place.
+            looked: start of that look. It must have seen the version before, and an empty place.
         """
         state, (seen, seen_at) = self.known, self._seen_there
         if state is None or not 0 <= seen <= state.version or seen_at < looked:
@@ -245,9 +246,9 @@ class Table(TailedTable):
         return in_time and duration_ms(state.properties, LOG_STAYS) >= HOUR_MS
 
     def fence(self, deadline: Deadline) -> Landed:
-        """Make a version without content: a writer that has planned before it must plan anew.
+        """Make a version without content, so that writers with an older plan must plan again.
 
-        After it nobody can commit a data file that was written before: so files that no version names may be removed.
+        After it, no data file written before it can be committed. So unnamed files may be removed.
 
         Raises:
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `change`.
@@ -259,29 +260,29 @@ class Table(TailedTable):
         return found
 
     def _go_on(self, wanted: CommitFile) -> None:
-        """Take in the version that was just made, without reading it."""
+        """Apply the version that this client just made, without reading it."""
         with self.mutex:
             if self.known is not None and self.known.version == wanted.version - 1:
                 self._apply(wanted.applied())
 
     def _fell_behind(self, version: int, looked: float, append_id: str) -> bool:
-        """Whether the log went on past a version so long ago that clean-up has taken what stood in its place.
+        """Return True if a version was put into a place that clean-up had emptied long ago.
 
-        A writer that was stopped between its look and its commit finds the place empty again. Nobody has seen what it
-        put there: whoever loads the table begins at the checkpoint above it. The same holds where the table was removed
-        meanwhile, with its topic: then there is nothing below, and no checkpoint either. And where a backup was
-        restored meanwhile: then nobody could load the table, as the version before was never made in what it is now.
+        A writer that was stopped between its look and its commit finds the place empty again. Nobody sees its version,
+        because readers start at the checkpoint above it. The same holds if the table was deleted meanwhile: then the
+        version before and the checkpoint are both missing. And if a backup was restored meanwhile: then nobody could
+        load the table, because the version before was never made in the restored one.
 
-        The version before may be one that another such writer has put. So after a long stop it proves nothing where a
-        checkpoint is at or above the place: the version may count, when it was made before that checkpoint, or not.
+        The version before may come from another such writer. So after a long stop it proves nothing if a checkpoint is
+        at or above the place: the version counts only if it was made before that checkpoint.
 
         Args:
             version: that was put.
-            looked: when the look before it began.
-            append_id: what the version carries.
+            looked: start of the look before.
+            append_id: id in the version.
 
         Raises:
-            UnknownOutcomeError: neither can be said.
+            UnknownOutcomeError: the log does not show which case it is.
         """
         if version == 0 or self._content_there(log_name(version - 1)):
             stopped = SYSTEM_CLOCK.monotonic() - looked
@@ -300,22 +301,22 @@ class Table(TailedTable):
         return True
 
     def _follows_checkpoint(self, version: int) -> bool:
-        """Whether the version before one has a checkpoint, so that it is no gap; True when the storage does not say."""
+        """Return True if the version before has a checkpoint, so that the log has no gap, or the storage is silent."""
         try:
             return version - 1 in LogFiles.listed(self.store).checkpoints
         except OSError:
             return True
 
     def _back_off(self, attempt: int, deadline: Deadline, moved: str) -> None:
-        """Wait after losing against a concurrent writer: a random time that doubles with each try, from the second.
+        """Wait after losing to a concurrent writer: a random time that doubles with each try, from the second on.
 
         Args:
-            attempt: how often it has lost.
+            attempt: number of lost tries.
             deadline: until when to try.
-            moved: which requirement broke last, in words; empty where only the version was taken.
+            moved: reason of the last broken requirement; empty if only the version was taken.
 
         Raises:
-            KafkaTimeoutError: the wait would take all the time that is left.
+            KafkaTimeoutError: the wait would outlast the deadline.
         """
         if not attempt:
             return
@@ -330,17 +331,17 @@ class Table(TailedTable):
         self._clock.sleep(wait)
 
     def check_removable(self) -> None:
-        """Refuse a table from which nobody may take records out; `change` does it before each change that would.
+        """Raise if the table is append-only; `change` calls it before each change that removes records.
 
         Raises:
-            PolicyViolationError: saying which property forbids it.
+            PolicyViolationError: with the property that forbids it.
         """
         refusal = self.state.removal_refusal
         if refusal is not None:
             raise PolicyViolationError(f"nothing is removed from {self.store.uri}: {refusal}")
 
     def _check_removes(self, change: Change) -> None:
-        """Refuse a change that takes records out where nobody may; one that moves them between files is none."""
+        """Raise if a change removes records from an append-only table; moving them between files is allowed."""
         if change.removes and any(old.data_change for old in change.removes):
             self.check_removable()
 
@@ -348,11 +349,11 @@ class Table(TailedTable):
         """Make the data files of a change survive a power failure, before a version names them.
 
         Args:
-            change: to be made.
-            before: the change whose files do so already.
+            change: the change to commit.
+            before: the change whose files were flushed last.
 
         Returns:
-            The change whose files do so now.
+            The change whose files are flushed.
 
         Raises:
             KafkaStorageError: the storage refused.

@@ -24,115 +24,115 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One table version that is to be made, with its data files written already, under names that nobody sees yet."""
+    """A table version to make. Its data files are written already; no version names them yet."""
 
     operation: str
-    """What the table's history calls it."""
+    """Operation in the table's history."""
     time_ms: int
     """Time of the change, ms since the epoch."""
     requires: Sequence[Requirement] = ()
-    """What it was planned on."""
+    """The facts that it was planned on."""
     adds: Sequence[Add] = ()
-    """Data files that come in. They are there already, and nobody names them yet."""
+    """Data files to add; they exist, and no version names them."""
     removes: Sequence[Add] = ()
-    """Data files that go out. They stay on the disk until vacuum."""
+    """Data files to remove; they stay on the disk until vacuum."""
     txns: Mapping[str, int] = field(default_factory=dict)
-    """Delta transactions: application → its version from now on."""
+    """Delta transactions: the new version of each application."""
     note: Mapping[str, Any] = field(default_factory=dict)
-    """Goes into the commit's user metadata, beside its id."""
+    """Entries of the commit's user metadata beside its id."""
     closes: bool | None = None
-    """Whether it closes the table to foreign writers, or opens it; None leaves it as it is."""
+    """True closes the table to foreign writers, False opens it, None leaves the protocol unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged(Generic[T]):
-    """A plan that needs no table version: what it found instead."""
+    """Result of a plan that needs no table version."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """A change that is a table version."""
+    """A change that became a table version."""
 
     version: int
     change: Change
     content: bytes
-    """Its commit file."""
+    """Bytes of its commit file."""
 
 
 class Requirement(Protocol):
-    """Something that a change was planned on."""
+    """A fact that a change was planned on."""
 
     def broken(self, state: TableState) -> str:
-        """Why it does not hold any more; empty where it does."""
+        """Return the reason why it is broken; empty while it holds."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EndsAt:
-    """The log end of a partition, as the table has it, is the one that offsets were counted from."""
+    """The log end of a partition, from which offsets were counted."""
 
     partition: int
     offset: int
 
     def broken(self, state: TableState) -> str:
-        """See `Requirement`."""
+        """Compare the partition's log end with the expected one."""
         end = state.end(self.partition)
         return "" if end == self.offset else f"the log end of partition {self.partition} moved to {end}"
 
 
 @dataclass(frozen=True, slots=True)
 class FilesLive:
-    """Data files are part of the table."""
+    """Data files that are part of the table."""
 
     paths: Collection[str]
 
     def broken(self, state: TableState) -> str:
-        """See `Requirement`."""
+        """Return the first file that the table does not have any more."""
         gone = [path for path in self.paths if not state.index.has(path)]
         return f"{gone[0]} was replaced or removed" if gone else ""
 
 
 @dataclass(frozen=True, slots=True)
 class LastOf:
-    """The latest version of an application is the one that was seen; None: it has never written."""
+    """The latest version of an application; None if it has never written."""
 
     app_id: str
     version: int | None
 
     def broken(self, state: TableState) -> str:
-        """See `Requirement`."""
+        """Compare the application's latest version with the expected one."""
         latest = state.txns.get(self.app_id)
         return "" if latest == self.version else f"the latest version of {self.app_id} is {latest}"
 
 
 @dataclass(frozen=True, slots=True)
 class Still:
-    """Something outside of the table is as it was."""
+    """A fact outside of the table."""
 
     what: Callable[[], bool]
     name: str
-    """What it is, for the error: "the topic's settings"."""
+    """Name for the error: "the topic's settings"."""
 
     def broken(self, state: TableState) -> str:
-        """See `Requirement`."""
+        """Check the fact; the table's state does not matter."""
         del state
         return "" if self.what() else f"{self.name} changed"
 
 
 Plan = Callable[[TableState], "Change | Unchanged[T]"]
-"""Makes a change of a state, with its files; called again when a requirement of the last one broke. It may raise: then
-nothing is done."""
+"""Plans a change of a state, and writes its files; called again if a requirement of the last change broke. An error
+that it raises leaves the table unchanged."""
 
 
 def broken_requirement(change: Change, fenced: int, state: TableState) -> str:
-    """Why a change has to be planned anew; empty where everything is as it was when it was planned.
+    """Return the reason why a change must be planned again; empty if all its requirements hold.
 
     Args:
         change: the change, with its requirements.
         fenced: version of the latest fence when it was planned.
-        state: the table now.
+        state: the table's current state.
     """
     if state.fenced != fenced:
         return f"version {state.fenced} is a fence"
@@ -140,12 +140,12 @@ def broken_requirement(change: Change, fenced: int, state: TableState) -> str:
 
 
 def planned_commit(change: Change, version: int, append_id: str) -> CommitFile:
-    """The commit that makes a change a table version.
+    """Return the commit that makes a change a table version.
 
     Args:
-        change: what it does.
-        version: its number.
-        append_id: by which it is recognised.
+        change: the change.
+        version: number of the version.
+        append_id: id that identifies the commit.
     """
     return CommitFile(
         version=version,
@@ -166,7 +166,7 @@ NEW_SECONDS: Final = 1.0
 """A writer that has read a commit, or made one, so short a time ago queues without another look."""
 
 SHORT_PATIENCE_SECONDS: Final = 0.05
-"""How long an impatient writer queues after its turn could not be had the last time."""
+"""Wait of an impatient writer, after it did not get its turn the last time."""
 
 
 class WriteQueue:
@@ -176,9 +176,9 @@ class WriteQueue:
         root: the cluster's files.
         location: the table's folder below it.
         clock: time and waiting.
-        patience: seconds that a writer queues behind others before it goes on all the same; None waits.
-        look: reads what others wrote, so that little is left to do in the turn, and is called again and again while
-            one waits; returns a number that has risen if there was something.
+        patience: seconds that a writer queues behind others before it proceeds without its turn; None waits.
+        look: reads the news of other writers, so that little is left to do in the turn; called repeatedly during a
+            wait. Returns a number that rises with news.
     """
 
     def __init__(
@@ -196,14 +196,14 @@ class WriteQueue:
         self._look = look
         self._holding = threading.local()
         self._impatient = False
-        """Whether the turn could not be had the last time."""
+        """True if the last wait for a turn timed out."""
 
     @contextlib.contextmanager
     def held(self, deadline: Deadline) -> Iterator[None]:
-        """Have one turn; a thread that has it already goes on.
+        """Hold one turn; a thread that holds it already proceeds.
 
         Raises:
-            KafkaTimeoutError: others held it until the deadline.
+            KafkaTimeoutError: other writers held it until the deadline.
         """
         if getattr(self._holding, "now", False):
             yield
@@ -217,17 +217,17 @@ class WriteQueue:
 
     @contextlib.contextmanager
     def awaited(self, deadline: Deadline, seen: int | None = None) -> Iterator[None]:
-        """Queue behind other writers; but not for ever behind one that was stopped while it had its turn.
+        """Queue behind other writers, but not forever behind a stopped one.
 
-        Without patience's end, a member that is stopped in the middle of a commit would stop its whole group, and
-        nobody could write that its session is over; a producer that is stopped in an append would stop its topic.
+        Without this limit, a member that is stopped during a commit would stop its whole group, because nobody could
+        write that its session expired. A producer that is stopped during an append would stop its topic.
 
         Args:
             deadline: until when to try.
-            seen: what `look` returned a moment ago; None looks before one queues.
+            seen: recent result of `look`; None calls it before queueing.
 
         Raises:
-            KafkaTimeoutError: the deadline is over.
+            KafkaTimeoutError: the deadline expired.
         """
         if self.patience is None:
             with self.held(deadline):
@@ -243,7 +243,7 @@ class WriteQueue:
             except KafkaTimeoutError:
                 if deadline.expired():
                     raise
-                # Where rows have come meanwhile, the queue may only be long; after a short wait it says nothing.
+                # With news the queue may only be long, and after a short wait missing news prove nothing: do not warn.
                 told = self._impatient or self._look() != seen
                 self._impatient = True
                 if not told:
@@ -253,18 +253,18 @@ class WriteQueue:
 
 
 def cleaning_turn(location: str) -> str:
-    """What those queue for who write checkpoints to a table's log, and clean it up.
+    """Return the turn of checkpoints and clean-ups of a table's log.
 
-    Processes of other releases use the same name, so it stays; `~` cannot be part of a topic's name.
+    Processes of other releases use the same name. A topic's name cannot contain `~`.
     """
     return f"condense~{location}"
 
 
 def maintenance_turn(name: str) -> str:
-    """What maintenance runs of a topic, or of something else that has this name, queue for."""
+    """Return the turn of maintenance runs of a topic, or of another thing with this name."""
     return f"maintenance~{name}"
 
 
 def turns_of(location: str) -> list[str]:
-    """All that is queued for about a topic whose table has this folder."""
+    """Return all turns of a topic whose table has this folder."""
     return [location, cleaning_turn(location), maintenance_turn(location)]

@@ -23,63 +23,63 @@ from kafkalike.model.waiting_appends import PARTS_KEY, Placed, TakenAppends, fro
 from kafkalike.storage.port import Storage
 
 SEAL: Final = "REPLICAS"
-"""Operation of a version that says who takes the versions after it; see `replicas`."""
+"""Operation of a version that names the configuration of replicas for the versions after it."""
 
 REPLICAS: Final = "kafkalike.replicas:"
-"""Beginning of the Delta transaction's application that says a configuration of replicas; its version is the epoch.
+"""Prefix of the Delta transaction that names a configuration of replicas; its version is the epoch.
 
-It stays in checkpoints, other engines pass over it, and there is one for each chain that there has been.
+It stays in checkpoints, other engines ignore it, and each chain that ever existed has one.
 """
 
 FENCE: Final = "FENCE"
-"""Operation of a commit that holds nothing. It takes a version that a commit in doubt could still get, and makes
-writers who have planned before it plan anew."""
+"""Operation of an empty commit. It takes a version that a commit in doubt could still get, and makes writers with an
+older plan plan again."""
 
 CLOSE: Final = "UPGRADE PROTOCOL"
 OPEN: Final = "DROP FEATURE"
 """Operations of commits that close a table to foreign writers, or open it to them; Delta's names for such changes."""
 
 REPAIR: Final = "REPAIR"
-"""Operation of a commit that stands in the place of a damaged one, or that ends a repair. Whoever follows the table
-loads it anew: what they know may be what was lost."""
+"""Operation of a commit that replaces a damaged one, or ends a repair. Readers load the table again, because their
+state may rest on lost commits."""
 
 APPEND_ONLY: Final = "delta.appendOnly"
-"""Property of a table from which no record may be taken out; every writer of our Delta protocol has to heed it."""
+"""Property of a table that forbids the removal of records; every writer of our Delta protocol must respect it."""
 
 END_APP: Final = "kafkalike.end/"
-"""Applications of this name, followed by a partition's number, have the partition's log end as their version: so it
-outlives its records, whoever deletes them."""
+"""Prefix of an application whose version is the log end of a partition: `kafkalike.end/` and the partition's number. So
+the log end outlives its records, whoever deletes them."""
 
 
 def end_app(partition: int) -> str:
-    """The Delta application whose version is a partition's log end."""
+    """Return the Delta application whose version is a partition's log end."""
     return f"{END_APP}{partition}"
 
 
 REWINDING: Final = frozenset({"RESTORE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "TRUNCATE"})
-"""Operations of foreign writers that may take the log end back, so that offsets would be given out twice."""
+"""Operations of foreign writers that may lower the log end, so that offsets would be given out twice."""
 
 
 def rewinds(commit: TableCommit) -> bool:
-    """Whether a commit may have taken the log end of a topic back."""
+    """Return True if a commit may have lowered the log end of a topic."""
     return commit.operation in REWINDING
 
 
 def _goes_on(commit: TableCommit) -> bool:
-    """Whether a commit is a change of ours that is made on no table whose log end was taken back.
+    """Return True if a commit of ours proves that the log end before it was not lowered.
 
-    A fence or a repair may be.
+    Fences, repairs and seals prove nothing: they are also made on lowered tables.
     """
     return commit.append_id is not None and commit.operation not in {FENCE, REPAIR, SEAL}
 
 
 def records_ends(commit: TableCommit) -> bool:
-    """Whether a commit is an append that recorded log ends: of its partitions, and of all that were not recorded."""
+    """Return True for an append that recorded log ends: of its partitions, and of all partitions unrecorded before."""
     return commit.is_append and any(app_id.startswith(END_APP) for app_id in commit.txns)
 
 
 def took(commit: TableCommit) -> dict[str, Placed] | None:
-    """The appends of others that a commit took, by writer; None where its writer has not looked for any."""
+    """Return the appends of others that a commit took, by writer; None if its writer did not look for any."""
     if PARTS_KEY not in commit.note:
         return None
     return from_note(commit.version, commit.note, commit.timestamp_ms)
@@ -97,44 +97,44 @@ class TableState:
     properties: Mapping[str, str] = field(default_factory=dict)
     """The table's configuration."""
     schema: str = ""
-    """Its Delta schema as JSON."""
+    """Delta schema as JSON."""
     closed: bool = False
-    """Whether the table's protocol keeps foreign writers out."""
+    """True if the table's protocol excludes foreign writers."""
     unrecorded: set[int] = field(default_factory=set)
-    """Partitions whose log end is above what the table has recorded: tables of earlier releases, and foreign writers'
-    files."""
+    """Partitions whose log end is above the recorded one, as in tables of earlier releases or after foreign writers'
+    appends."""
     fenced: int = -1
-    """The latest version that was a fence; that of the checkpoint which was loaded, if none is known above it."""
+    """Version of the latest fence; the loaded checkpoint's if no later fence is known."""
     checkpoint: int = -1
-    """Version of the checkpoint that was loaded; -1 for none."""
+    """Version of the loaded checkpoint; -1 without one."""
     last_commit_ms: int = 0
-    """Time of the latest commit that was seen, ms."""
+    """Time of the latest known commit, ms."""
     rewound: TableCommit | None = None
-    """The latest commit that may have taken log ends back, if any of ours has not followed it."""
+    """Latest commit that may have lowered log ends, unless a change of ours has followed it."""
     damage: Damage | None = None
-    """Why it is not of the newest version, if that cannot be read: then nothing may be written."""
+    """Damage that hides the newest version; then nothing may be written."""
     carried: Mapping[str, bytes] = field(default_factory=dict)
-    """Contents of data files that came with the log, as long as the state is being loaded."""
+    """Contents of data files that came with the log; only while the state is being loaded."""
 
     went_on: bool = False
-    """Whether a change of ours has been seen, which is made on no table whose log end was taken back."""
+    """True if a change of ours was seen, which is never made on a table with lowered log ends."""
     ends_recorded: bool = False
-    """Whether an append has been seen that recorded log ends: then the table has all those below it."""
+    """True if an append was seen that recorded log ends: then all log ends below it are recorded."""
 
     taken: TakenAppends = field(init=False)
-    """The appends that the commits since the state was loaded took for others."""
+    """Appends of others that the commits since the load took."""
     deaf: bool = False
-    """Whether the latest version is an append whose writer has not looked for appends that wait."""
+    """True if the latest version is an append whose writer did not look for waiting appends."""
     appended: str | None = None
-    """Id of the latest append that was seen since."""
+    """Id of the latest append since the load."""
 
     def __post_init__(self) -> None:
-        """Nothing is known of what commits up to here took."""
+        """Start without knowledge of the appends that commits up to this version took."""
         self.taken = TakenAppends(self.version)
 
     @property
     def removal_refusal(self) -> str | None:
-        """Why no record may be taken out of the table; None when that is allowed."""
+        """Reason why no record may be removed from the table; None if removal is allowed."""
         if self.properties.get(APPEND_ONLY, "").lower() != "true":
             return None
         return (
@@ -143,17 +143,17 @@ class TableState:
         )
 
     def end(self, partition: int) -> int:
-        """Offset after the last one that was ever given out in a partition; 0 when there is none."""
+        """Return the log end of a partition; 0 if it never had records."""
         return max(self.index.end(partition), self.txns.get(f"{END_APP}{partition}", 0))
 
     def apply(self, commit: TableCommit, added: Sequence[Segment]) -> None:
-        """Take in the next commit. Caller: `TailedTable`, which has taken the state out of everybody's sight.
+        """Apply the next commit. Caller: `TailedTable`, while nobody else can see the state.
 
-        It calls little: whoever opens a table applies each commit of its log.
+        It makes few calls, because opening a table applies each commit of its log.
 
         Args:
             commit: the next one.
-            added: the segments that its added files are.
+            added: segments of its added files.
         """
         index, txns, operation = self.index, self.txns, commit.operation
         for path in commit.removes:
@@ -161,7 +161,7 @@ class TableState:
         txns.update(commit.txns)
         for segment in added:
             index.add(segment)
-            # As `note_recorded` does it.
+            # Inlined from `note_recorded`.
             if index.ends[segment.partition] > txns.get(f"{END_APP}{segment.partition}", 0):
                 self.unrecorded.add(segment.partition)
             else:
@@ -190,7 +190,7 @@ class TableState:
             self.closed = commit.closed
 
     def _note_own(self, commit: TableCommit) -> None:
-        """Take in the user metadata of a commit of ours."""
+        """Apply the user metadata of a commit of ours."""
         placed = took(commit) if PARTS_KEY in commit.note else None
         self.deaf = placed is None and commit.is_append
         if placed:
@@ -202,7 +202,7 @@ class TableState:
             self.rewound, self.went_on = None, True
 
     def note_recorded(self, partitions: Iterable[int]) -> None:
-        """Note for which of these partitions the table has recorded the log end, and for which not."""
+        """Update the set of unrecorded partitions for some partitions."""
         ends, txns = self.index.ends, self.txns
         for partition in partitions:
             if ends.get(partition, 0) > txns.get(f"{END_APP}{partition}", 0):
@@ -211,21 +211,21 @@ class TableState:
                 self.unrecorded.discard(partition)
 
     def saw_below(self, commit: TableCommit, to_segment: Callable[[Add], Segment], rewind_possible: bool) -> bool:  # noqa: FBT001
-        """Take in what a commit below the loaded checkpoint says, newest first. Caller: whoever has just loaded it.
+        """Apply a commit below the loaded checkpoint, newest first. Caller: the code that has just loaded the state.
 
         Args:
             commit: the next older one.
-            to_segment: what a data file covers.
-            rewind_possible: whether no commit of ours has been seen above it.
+            to_segment: makes the segment of a data file.
+            rewind_possible: True if no commit of ours was seen above it.
 
         Returns:
-            The same for the next one.
+            `rewind_possible` for the next one.
         """
         self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
         for add in commit.adds:
             if not self.index.has(add.path):
                 with contextlib.suppress(KafkaError):
-                    # A foreign writer's file that is gone by now may have left no statistics.
+                    # A foreign writer's file that was removed since may have left no statistics.
                     self.index.raise_end(to_segment(add))
         if rewind_possible and rewinds(commit):
             self.rewound = commit
@@ -233,11 +233,11 @@ class TableState:
 
 
 ToSegment = Callable[[Add, Storage], Segment]
-"""What a data file of a table covers; reads the file where the log does not say it."""
+"""Makes the segment of a data file; reads the file if the log has no statistics of it."""
 
 
 def load_table(store: Storage, to_segment: ToSegment, version: int | None = None) -> TableState:
-    """The state of a table at a version.
+    """Return the state of a table at a version.
 
     Args:
         store: the table.
@@ -245,8 +245,8 @@ def load_table(store: Storage, to_segment: ToSegment, version: int | None = None
         version: None for the newest one.
 
     Raises:
-        FileNotFoundError: there is no table.
-        LogCorruptError: its log is damaged, or has no such version (any more, or yet).
+        FileNotFoundError: the table does not exist.
+        LogCorruptError: its log is damaged, or the version does not exist (yet, or any more).
     """
     return load_with_base(store, to_segment, version)[0]
 
@@ -254,7 +254,7 @@ def load_table(store: Storage, to_segment: ToSegment, version: int | None = None
 def load_with_base(
     store: Storage, to_segment: ToSegment, version: int | None = None, *, rare: bool = False
 ) -> tuple[TableState, LogSnapshot]:
-    """The same, and the snapshot that the state was made from. See `load_snapshot`."""
+    """Return the state of a table at a version, and the snapshot that it was made from. See `load_snapshot`."""
     snapshot = load_snapshot(store, version, rare=rare)
     closed, metadata, txns = False, dict[str, Any](), dict[str, int]()
     if snapshot.version >= 0:
@@ -281,7 +281,7 @@ def load_with_base(
 
 
 def _adds(snapshot: LogSnapshot, store: Storage) -> Iterator[Add]:
-    """The checkpoint's data files, one after the other: what is said of all of them is much."""
+    """Return the checkpoint's data files one by one, because a list of all would be large."""
     with _damaged_checkpoint(snapshot.version, store):
         yield from snapshot.adds()
 
@@ -303,17 +303,17 @@ def last_good(
     newest: TableState,
     cause: DamagedFileError,
 ) -> TableState:
-    """The newest version that names no damaged data file, with the damage noted.
+    """Return the newest version that names no damaged data file, with the damage noted.
 
     Args:
         store: the table.
         to_segment: see `ToSegment`.
         accept: reads the data files of a version.
-        newest: the version that names a damaged one.
-        cause: which `accept` has found in it.
+        newest: the version that names a damaged file.
+        cause: the error that `accept` raised for it.
 
     Raises:
-        DamagedFileError: the log does not reach back so far.
+        DamagedFileError: the log does not reach back to such a version.
     """
     older, found = newest, cause
     while True:
@@ -325,7 +325,7 @@ def last_good(
         except LogCorruptError:
             raise cause from None
         if not len(older.index):
-            # An empty table is no better than an error: it looks like one that was never written to.
+            # An empty table is as bad as an error: it looks like a table that was never written.
             raise cause
         try:
             accept(older)
@@ -346,7 +346,7 @@ def last_good(
 
 
 def _added_at(store: Storage, path: str, version: int) -> int:
-    """The version that added a data file, from a version on downwards; 0 when the log no longer says."""
+    """Return the version that added a data file, at most the given one; 0 if the log does not show it any more."""
     for at in range(version, -1, -1):
         try:
             commit = parse_commit(at, store.read(log_name(at)), store.uri)
@@ -358,7 +358,7 @@ def _added_at(store: Storage, path: str, version: int) -> int:
 
 
 def size_of(store: Storage, name: str) -> int:
-    """Bytes of a file; -1 when they cannot be found out."""
+    """Return the size of a file, bytes; -1 if it is unknown."""
     try:
         return store.size(name)
     except OSError:

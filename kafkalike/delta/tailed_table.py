@@ -1,7 +1,7 @@
-"""Tailed table: a Delta table of a store, whose state is kept up commit by commit.
+"""Tailed table: a Delta table of a store, whose state is kept up to date commit by commit.
 
-The state is loaded once (checkpoint and commits) and then kept up by reading one small file per new table version, so
-that looking for something new costs one look-up however long the table's history is.
+The state is loaded once, from checkpoint and commits. Then each new version costs one small file, so a look for news
+costs one look-up however long the table's history is.
 """
 
 from __future__ import annotations
@@ -22,42 +22,43 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.storage.port import NOW, Pace, Storage
 
 RECHECK_SECONDS: Final = 10.0
-"""How often a reader that sees nothing new makes sure that its version was not cleaned out of the log."""
+"""Interval at which an idle reader checks that its version was not cleaned out of the log."""
 
 FAR_RECHECK_SECONDS: Final = 600.0
-"""The same where that is a request that costs as much as a write. Logs keep an hour of commits at least."""
+"""That interval in an object store, where the check costs as much as a write. Logs keep an hour of commits at
+least."""
 
 BEHIND_MS: Final = 1000
-"""Age of a commit from which on a waiting reader looks for the next one at once, instead of reading its records."""
+"""Age of a commit from which on a waiting reader looks for the next commit before it reads the records."""
 
 
 class Follower(Protocol):
-    """Somebody who makes a state of their own of a table's rows."""
+    """Derives a state of its own from a table's rows."""
 
     def on_load(self, state: TableState) -> None:
-        """Begin anew from a whole table.
+        """Start again from a whole table.
 
         Raises:
-            DamagedFileError: a data file cannot be read. Then it is asked again, with an older version.
+            DamagedFileError: a data file cannot be read. Then it is called again, with an older version.
         """
         ...
 
     def on_commit(self, commit: TableCommit) -> None:
-        """Take in the next version."""
+        """Apply the next version."""
         ...
 
 
 class TailedTable:
-    """One table of a store, as its log tells it. Thread-safe.
+    """One table of a store, as its log describes it. Thread-safe.
 
     Args:
         store: the table's files.
         clock: the time.
         to_segment: see `ToSegment`.
-        look_back: completes a state that was just loaded, from a checkpoint of the version that it is given, with what
-            that checkpoint does not say.
-        follower: called for every load and commit before anyone sees the new state.
-        rare: whether few commits are made to it; see `load_snapshot`.
+        look_back: completes a state that was just loaded with facts that are missing in the checkpoint of the given
+            version.
+        follower: called for every load and commit, before any reader sees the new state.
+        rare: True for a rarely changed table; see `load_snapshot`.
     """
 
     def __init__(
@@ -72,28 +73,28 @@ class TailedTable:
     ) -> None:
         self.store = store
         self.mutex = threading.RLock()
-        """Held while the state moves; whoever reads several things that belong together holds it too."""
+        """Held while the state changes, and by readers of several values that must fit together."""
         self._clock = clock
         self._to_segment = to_segment
         self._look_back = look_back
         self._follower = follower
         self._rare = rare
         self.known: TableState | None = None
-        """The state as of the last `refresh`; None as long as there is none, or after an interrupt."""
+        """The state as of the last `refresh`; None before the first load and after an interrupt."""
         self._checked = 0.0
         self._recheck_seconds = FAR_RECHECK_SECONDS if store.scheduler.is_remote else RECHECK_SECONDS
         self._none_at: float | None = None
-        """When the whole log was listed and there was no table."""
+        """Time at which the whole log was listed and the table did not exist."""
         self._newest = "", -1
-        """Id of the table, and its newest version, that was ever seen."""
+        """Id of the table, and its newest version ever seen."""
         self.taken_back: tuple[int, int] | None = None
-        """A version that was seen and is gone, with those below it, and the newest one that was found in its place."""
+        """A version that was seen and disappeared, with the newest version found in its place."""
         self._seen_there = -1, 0.0
-        """A version whose file was seen, and the time after which that was, by the machine's clock."""
+        """A version whose file was seen, and a time before that look, by the machine's clock."""
 
     @property
     def state(self) -> TableState:
-        """The state as of the last `refresh`; loaded when there is none.
+        """The state as of the last `refresh`; loaded if there is none.
 
         Raises:
             FileNotFoundError, LogCorruptError: see `refresh`.
@@ -109,30 +110,31 @@ class TailedTable:
 
     @property
     def loaded(self) -> bool:
-        """Whether there is a state to go on from."""
+        """True if a state is known."""
         return self.known is not None
 
     def seen_within(self, seconds: float) -> bool:
-        """Whether the table's log was listed, or a commit of it read, so short a time ago, and its state is known."""
+        """Return True if the state is known, and the log was listed or a commit read within the last seconds."""
         return self.known is not None and self._clock.monotonic() - self._checked <= seconds
 
     def forget(self) -> None:
-        """Begin from nothing at the next look."""
+        """Forget the state: the next look loads it."""
         self.known = None
 
     def refresh(self, pace: Pace = NOW) -> bool:
         """Apply the commits that were made since the last look.
 
-        Interrupted at any point, the table forgets its state, and the next look loads it anew.
+        After an interrupt at any point, the table has no state, and the next look loads it.
 
         Args:
-            pace: which answers of other looks of this process will do. Who waits for news gets it commit by commit.
+            pace: age up to which answers of other looks of this process are reused. A waiting reader gets the news
+                commit by commit.
 
         Returns:
-            Whether there were any.
+            True if there were any.
 
         Raises:
-            FileNotFoundError: there is no table.
+            FileNotFoundError: the table does not exist.
             LogCorruptError: the log is damaged.
             KafkaStorageError: the storage does not answer.
         """
@@ -157,19 +159,19 @@ class TailedTable:
                 return True
             if moved:
                 return True
-            # The log may have moved on past the next version: it does without a word, or some time has passed.
+            # The next version may have been cleaned up: recheck after some time, or if the store knows of it.
             late = self._clock.monotonic() - self._checked > self._recheck_seconds
             return (late or self.store.scheduler.is_past(name)) and self._recheck()
 
     def _is_news(self) -> bool:
-        """Whether the commit that was applied last was made just now: then another one is hardly there yet."""
+        """Return True if the last applied commit is so recent that another one is unlikely."""
         return abs(self._clock.now_ms() - self.state.last_commit_ms) < BEHIND_MS
 
     def check_there(self, pace: Pace = NOW) -> None:
-        """Load anew when the version that is known is not in the log any more: someone may have replaced the table.
+        """Load the table again if its known version left the log, because the table may have been replaced.
 
         Args:
-            pace: whether it will do that it, or one before it that it follows on from, was seen since then.
+            pace: skips the look if this version, or an earlier version of the same log, was seen since then.
 
         Raises:
             FileNotFoundError, LogCorruptError, KafkaStorageError: see `refresh`.
@@ -188,15 +190,15 @@ class TailedTable:
 
     @property
     def next_file(self) -> str | None:
-        """The file that a look asks for; None where it asks for more, or for nothing."""
+        """The file that a look reads; None if it needs more, or nothing."""
         state = self.known
         return None if state is None or state.damage is not None else log_name(state.version + 1)
 
     def questions(self) -> list[Callable[[], object]]:
-        """What a look asks the storage, to be asked beside something else that takes as long.
+        """Return the requests of a look, to be sent beside another slow call.
 
-        Followed by `refresh` and `check_there` with the time before as their `pace`, the storage is asked no more than
-        once. What goes wrong here is met again there.
+        If `refresh` and `check_there` follow with an earlier time as their `pace`, they reuse the answers. Errors are
+        ignored here; those methods raise them.
         """
         state = self.known
         if state is None or state.damage is not None:
@@ -213,10 +215,10 @@ class TailedTable:
         self._seen_there = version, begun
 
     def check_sound(self) -> None:
-        """Refuse a table that is not seen at its newest version: nothing may be written to it, or removed.
+        """Raise if the table's newest version is hidden by damage, so that nothing may be written or removed.
 
         Raises:
-            LogCorruptError: a file of it is damaged, and what to do.
+            LogCorruptError: with the damaged file and the repair command.
         """
         damage = (self.known or self.state).damage
         if damage is not None:
@@ -225,8 +227,8 @@ class TailedTable:
     # --- one version further -------------------------------------------------------------------
 
     def _apply_next(self, name: str, pace: Pace = NOW) -> bool:
-        """Apply the commit of the next version, whose file has this name; returns whether it is there."""
-        # An idle poll is little more than this.
+        """Apply the commit of the next version, whose file has this name; return False if it does not exist."""
+        # Most of the time of an idle poll is spent here.
         try:
             content = self.store.look(name, pace)
         except OSError as cause:
@@ -269,9 +271,9 @@ class TailedTable:
         self._none_at = None
 
     def _still_none(self, pace: Pace) -> bool:
-        """Whether there is still no table where there was none: one begins with version 0.
+        """Return True if a missing table is still missing: a new one starts with version 0.
 
-        For a while, as somebody may put a table there whose log begins later.
+        Only for a while, because a table with a later start may be copied there.
         """
         known = self._none_at
         if (
@@ -305,13 +307,13 @@ class TailedTable:
     def _note_newest(self, state: TableState) -> None:
         table_id, newest = self._newest
         if state.table_id == table_id and state.version < newest and state.damage is None:
-            # No clean-up does that: it leaves the newest version.
+            # Clean-up keeps the newest version, so it cannot have done that.
             self.taken_back = newest, state.version
         elif state.damage is None:
             self._newest = state.table_id, state.version
 
     def _recheck(self) -> bool:
-        """Load anew when the log has moved on past a version that is gone."""
+        """Load the table again if the log continued past a version that was cleaned up."""
         self._checked = self._clock.monotonic()
         with storage_errors(self.store.uri):
             known = LogFiles.listed(self.store, self.state.version).commits
@@ -320,7 +322,7 @@ class TailedTable:
             return False
         if known and known[-1] > version and self._apply_next(log_name(version + 1)):
             return True
-        # Cleaned up below us, replaced by another table, or gone.
+        # The version was cleaned up, or the table was replaced or removed.
         self.known = None
         self._load()
         return True
@@ -328,7 +330,7 @@ class TailedTable:
     # --- damage --------------------------------------------------------------------------------
 
     def _stay_at(self, damaged: int, cause: LogCorruptError) -> bool:
-        """Stay at the version before a damaged commit, if no sound one follows it; returns whether that is so."""
+        """Stay at the version before a damaged commit unless a sound commit follows; return True if it stays."""
         later = [v for v in LogFiles.listed(self.store).commits if v > damaged]
         if not all_damaged(self.store, later):
             return False
@@ -345,7 +347,7 @@ class TailedTable:
         return True
 
     def _look_again(self, damage: Damage) -> bool:
-        """Load a damaged table anew once something has happened to it, such as a repair."""
+        """Load a damaged table again once it has changed, as after a repair."""
         if not self._content_there(log_name(damage.newest + 1)):
             if damage.commit is None:
                 waited = self._clock.monotonic() - self._checked > RECHECK_SECONDS
@@ -360,7 +362,7 @@ class TailedTable:
         return True
 
     def _content_there(self, name: str) -> bool:
-        """Whether there is a file; also when the storage does not say."""
+        """Return True if a file exists, or if the storage does not answer."""
         try:
             self.store.size(name)
         except FileNotFoundError:
@@ -371,6 +373,6 @@ class TailedTable:
 
 
 def _quietly(ask: Callable[[], object]) -> None:
-    """Ask for what will be asked again where this fails."""
+    """Send a request whose error will be raised later."""
     with contextlib.suppress(OSError, KafkaError):
         ask()

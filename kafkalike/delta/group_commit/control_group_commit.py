@@ -1,10 +1,10 @@
-"""Control group commit: rows that the threads of many processes add to a control table, in one commit for all of them.
+"""Control group commit: one commit for the rows that threads of many processes add to a control table.
 
-The threads of a process bring theirs together (`SharedChanges`): one of them writes all at a time, and whoever comes
-meanwhile waits. The processes make versions for each other (`GroupCommit`) where every machine may write. A change that
-is a value can be staged beside the table, and is written by whoever makes the next version; any other takes part in the
-race, and takes along what is staged. Each is asked for its rows on the state right before them (`in_turn`), and none is
-torn apart.
+The threads of a process hand their changes over to each other (`SharedChanges`): one of them writes all waiting changes
+while the others wait. The processes make versions for each other (`GroupCommit`) where every machine may write. A
+change that is a value can be staged beside the table, for the process that makes the next version. Any other change
+competes for the version, and takes the staged ones with it. Each change makes its rows from the state right before them
+(`in_turn`), and its rows stay together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kafkalike.model.waiting_appends import MOST_UNITS, OWN, PARTS_KEY, Placed, 
 _log = logging.getLogger(__name__)
 
 MOST_STORED: Final = 1024 * 1024
-"""Bytes of changes that wait in one file, about. A larger one only races."""
+"""About the most bytes of changes in a staged file. A larger change is not staged, and only competes for versions."""
 
 S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")
@@ -43,10 +43,10 @@ R = TypeVar("R")
 
 @runtime_checkable
 class Storable(Protocol):
-    """A unit that can wait in a file."""
+    """A unit that can be staged in a file."""
 
     def dumped(self) -> dict[str, Any]:
-        """It as JSON."""
+        """Return the unit as JSON."""
         ...
 
 
@@ -55,20 +55,20 @@ def _can_wait(unit: object) -> bool:
 
 
 def _json_of(unit: object) -> dict[str, Any]:
-    """A unit that can wait, as JSON."""
+    """Return a storable unit as JSON."""
     assert isinstance(unit, Storable)
     return unit.dumped()
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle(Generic[S, R]):
-    """Units that go together."""
+    """Units that are written together."""
 
     units: Sequence[Unit[S, R]]
 
     @property
     def packed(self) -> bytes | None:
-        """As bytes; None where one of them cannot wait."""
+        """The units as bytes; None if one cannot be staged."""
         found = [_json_of(unit) for unit in self.units if _can_wait(unit)]
         return json.dumps(found, separators=(",", ":")).encode() if len(found) == len(self.units) else None
 
@@ -78,7 +78,7 @@ class ControlGroupCommit(Generic[S, R]):
 
     Args:
         table: the table.
-        load: a unit that waits, from its JSON; raises one of `UNREADABLE` where it is none.
+        load: makes a staged unit from its JSON; raises one of `UNREADABLE` for invalid JSON.
         helpers: threads that keep the table's log short.
     """
 
@@ -96,23 +96,23 @@ class ControlGroupCommit(Generic[S, R]):
         self._shared: SharedChanges[Unit[S, R]] = SharedChanges(self._write, _together)
 
     def bring(self, unit: Unit[S, R], deadline: Deadline) -> None:
-        """Write a unit's rows, if it holds.
+        """Write a unit's rows, unless it refuses the state.
 
         Raises:
-            KafkaTimeoutError: others were faster until time ran out; nothing was written.
+            KafkaTimeoutError: other writers were faster until the deadline; nothing was written.
             UnknownOutcomeError: the rows may have been written.
-            Exception: what the unit raised; nothing was written.
+            Exception: raised by the unit; nothing was written.
         """
         self._shared.bring(unit, deadline)
 
     def _write(self, changes: Sequence[PendingChange[Unit[S, R]]]) -> None:
-        """Write what holds of several units, and say of each what became of it."""
+        """Write the units that accept the state, and settle each of them."""
         deadline = min((each.deadline for each in changes), key=lambda found: found.remaining())
         try:
             with within(deadline):
                 placed = self.combined.append(Bundle([each.unit for each in changes]), deadline)
         except KafkaTimeoutError as cause:
-            # Nothing was written. Whoever has time left is written again.
+            # Nothing was written. Units with time left are written again.
             for each in changes:
                 if each.deadline.expired() or len(changes) == 1:
                     each.settle(cause)
@@ -131,7 +131,7 @@ class ControlGroupCommit(Generic[S, R]):
     # --- what appends to the table are: see `Appends` ------------------------------------------
 
     def change(self, plan: Plan[Any], deadline: Deadline) -> Landed | Unchanged[Any]:
-        """See `Appends`."""
+        """Change the table, and shorten its log."""
         table = self.rows.table
         questions = table.questions if table.store.scheduler.is_remote else None
         landed = table.change(plan, deadline, self.rows.sound, questions=questions)
@@ -150,34 +150,34 @@ class ControlGroupCommit(Generic[S, R]):
             self.combined.led = max(self.combined.led, merged.version)
 
     def look(self) -> None:
-        """See `Appends`."""
+        """Refresh the state."""
         self.rows.refresh()
 
     def admit(self, own: Bundle[S, R]) -> None:
-        """Whoever makes the version asks each unit, and those that are refused leave no row."""
+        """Look at the table; `made` asks the units themselves, and a refused one leaves no row."""
         del own
         self.rows.sound()
 
     def turn(self, deadline: Deadline) -> AbstractContextManager[None]:
-        """See `Appends`."""
+        """Hold the turn among this process's threads."""
         return self._turns.held(deadline)
 
     def storable(self, own: Bundle[S, R]) -> bool:
-        """See `Appends`."""
+        """Return True if the units fit into a staged file."""
         packed = own.packed
         return packed is not None and len(packed) <= 2 * MOST_STORED
 
     def packed(self, own: Bundle[S, R]) -> bytes:
-        """See `Appends`."""
+        """Return the staged file of the units."""
         packed = own.packed
         assert packed is not None
         return sealed(packed)
 
     def unpacked(self, content: bytes) -> Bundle[S, R]:
-        """The units of a file that waits.
+        """Return the units of a staged file.
 
         Raises:
-            ValueError, TypeError, LookupError, RecursionError: they cannot be read.
+            ValueError, TypeError, LookupError, RecursionError: the units cannot be read.
         """
         found = checked_list(json.loads(opened(content)))
         if len(found) > MOST_UNITS:
@@ -191,10 +191,10 @@ class ControlGroupCommit(Generic[S, R]):
         part: WaitingAppend | None,
         others: Sequence[tuple[WaitingAppend, bytes]] | None,
     ) -> GroupedChange | Placed:
-        """See `Appends`. Of what waits, everything that can be read is decided by this version, the refused too."""
+        """Make the next version. It decides all readable staged units, those that refuse the state included."""
         sequence = 0 if part is None else part.sequence
         bundles, unfit = self._readable(others or ())
-        # Own units that do not wait come last, as they were not there when others began to wait.
+        # Own units that are not staged come last, because the others began to wait before them.
         bundles = sorted([*bundles, (part or OWN, own)], key=lambda found: (found[0] is OWN, found[0]))
         done = in_turn(self.rows.state, [bundle.units for _, bundle in bundles])
         mine = next(run for (found, _), run in zip(bundles, done.runs, strict=True) if found is (part or OWN))
@@ -227,7 +227,7 @@ class ControlGroupCommit(Generic[S, R]):
 
 
 def _together(units: Sequence[Unit[Any, Any]]) -> int:
-    """How many of those that wait go together: what cannot wait in a file goes alone."""
+    """Return the number of waiting units to write together; a unit that cannot be staged is written alone."""
     count, size = 0, 0
     for unit in units[:MOST_UNITS]:
         if not _can_wait(unit):
@@ -240,7 +240,8 @@ def _together(units: Sequence[Unit[Any, Any]]) -> int:
 
 
 LOOK_SECONDS: Final = 1.0
-"""How often who waits looks whether anybody is at work still: who was interrupted may have told nobody."""
+"""Interval at which a waiting thread checks that another one is writing, because an interrupted thread may have woken
+nobody."""
 
 U = TypeVar("U")
 
@@ -255,20 +256,20 @@ class PendingChange(Generic[U]):
         self.deadline = deadline
         self.settled = False
         self.error: BaseException | None = None
-        """Why nothing was written, or why that is not known; None when it was."""
+        """Reason why nothing was written, or why the outcome is unknown; None if the change was written."""
         self._told: SimpleQueue[None] = SimpleQueue()
 
     def settle(self, error: BaseException | None = None) -> None:
-        """Say what became of it."""
+        """Set the outcome, and wake the change's thread."""
         self.error, self.settled = error, True
         self.tell()
 
     def tell(self) -> None:
-        """Wake its thread up."""
+        """Wake the change's thread."""
         self._told.put(None)
 
     def wait(self) -> None:
-        """Until it is told something, or its time is over, or it is to look whether anybody is at work still."""
+        """Wait until woken, until the deadline, or until it is time to check that another thread is writing."""
         left = min(LOOK_SECONDS, self.deadline.remaining()) or LOOK_SECONDS
         with suppress(Empty):
             self._told.get(timeout=left)
@@ -277,12 +278,12 @@ class PendingChange(Generic[U]):
 class SharedChanges(Generic[U]):
     """The changes of one process to one table. Thread-safe.
 
-    Who writes holds a lock, which an interrupt cannot leave behind. All else that an interrupted thread leaves undone
-    is found by the next one that has the lock, and that may be any of those who wait.
+    The writing thread holds a lock, which an interrupt releases. The next thread with the lock finds all other
+    unfinished work of an interrupted thread, and any waiting thread can be the next one.
 
     Args:
-        write: writes changes, and settles each of them, or leaves it: then it is written again.
-        choose: how many of those that wait go together, from the first one on; one at least.
+        write: writes changes, and settles them; changes that it does not settle are written again.
+        choose: returns how many of the waiting changes to write together, from the first one on; at least one.
     """
 
     def __init__(
@@ -294,15 +295,15 @@ class SharedChanges(Generic[U]):
         self._mutex = threading.Lock()
         self._waiting: list[PendingChange[U]] = []
         self._in_hand: list[PendingChange[U]] = []
-        """Those that are being written. One that waits, too, was not begun."""
+        """Changes that are being written. A change that is also waiting was not started."""
 
     def bring(self, unit: U, deadline: Deadline) -> None:
-        """Have a change written, with those of other threads.
+        """Write a change together with those of other threads.
 
         Raises:
-            KafkaTimeoutError: time ran out; nothing was written.
-            UnknownOutcomeError: it may have been written.
-            Exception: what it was refused with; nothing was written.
+            KafkaTimeoutError: the deadline expired; nothing was written.
+            UnknownOutcomeError: the change may have been written.
+            Exception: the refusal of the change; nothing was written.
         """
         mine = PendingChange(unit, deadline)
         try:
@@ -314,7 +315,8 @@ class SharedChanges(Generic[U]):
                         self._go(mine)
                 elif deadline.expired() and self._leave(mine):
                     raise KafkaTimeoutError(
-                        "others of this process were written until time ran out; nothing was written"
+                        "other threads of this process were writing until the timeout; nothing was written. Try again, "
+                        "or raise the timeout of the call"
                     )
                 else:
                     mine.wait()
@@ -325,7 +327,7 @@ class SharedChanges(Generic[U]):
             raise mine.error
 
     def _leave(self, mine: PendingChange[U]) -> bool:
-        """Wait no longer; whether nobody had it in hand."""
+        """Stop waiting; return True if no thread had started on the change."""
         with self._mutex:
             if mine in self._waiting:
                 self._waiting.remove(mine)
@@ -333,14 +335,14 @@ class SharedChanges(Generic[U]):
             return False
 
     def _wake_next(self) -> None:
-        """Whoever waits is to write, or to find out what an interrupted thread had in hand."""
+        """Wake the next thread to write, or to find the work of an interrupted one."""
         with self._mutex:
-            # Whoever is at work tells them.
+            # A writing thread wakes them itself.
             for each in () if self._at_work.locked() else (*self._waiting[:1], *self._in_hand):
                 each.tell()
 
     def _go(self, mine: PendingChange[U]) -> None:
-        """Write what waits, until the own change is settled. Caller: who has the lock."""
+        """Write waiting changes until the own one is settled. Caller: the thread with the lock."""
         self._give_up()
         while not mine.settled:
             taken = self._take()
@@ -360,17 +362,17 @@ class SharedChanges(Generic[U]):
             return taken
 
     def _put_back(self, taken: Sequence[PendingChange[U]]) -> None:
-        """What is not settled waits again, before those that came later."""
+        """Queue the unsettled changes again, before later ones."""
         with self._mutex:
             again = [each for each in taken if not each.settled]
             self._waiting[:0] = again
             self._in_hand = []
             for each in again:
-                # Its time may be over.
+                # Its deadline may have expired.
                 each.tell()
 
     def _give_up(self) -> None:
-        """Tell those that an interrupted thread had in hand."""
+        """Settle the changes that an interrupted thread was writing."""
         with self._mutex:
             for each in self._in_hand:
                 if not each.settled and each not in self._waiting:

@@ -1,8 +1,7 @@
 """Group commit: one table commit for the appends of many writers, where every machine may write.
 
-`kafkalike.model.group_commit` says what is done in which order; here it is done. An append that
-waits is staged in a folder of the table that no reader of Delta looks into. `Table.change` makes the versions, as for
-every change.
+`kafkalike.model.group_commit` decides the steps and their order; this module executes them. A waiting append is staged
+in a folder of the table that readers of Delta ignore. `Table.change` makes the versions, as for every change.
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ from kafkalike.model.group_commit import (
 from kafkalike.model.waiting_appends import Placed, Room, WaitingAppend
 
 GRACE_MS: Final = 10_000.0
-"""How long to try to find out what became of an append that is taken back."""
+"""Time limit for finding out the outcome of a withdrawn append, ms."""
 
 T = TypeVar("T")
 A = TypeVar("A")
-"""An append of the table, before it has a place."""
+"""An append of the table, before it has offsets."""
 
 
 class GroupCommit(Generic[A]):
@@ -65,7 +64,7 @@ class GroupCommit(Generic[A]):
 
     Args:
         table: the table.
-        appends: what its appends are.
+        appends: defines the table's appends.
         clock: time and waiting.
         jitter: random number from 0 to 1.
         opened: the table's open appends in this process.
@@ -87,19 +86,19 @@ class GroupCommit(Generic[A]):
         self.files = StagingArea(table.store, clock, jitter)
         self.company = Contention()
         self.led = -1
-        """The latest version that was made here."""
+        """Latest version made by this process."""
         self._id = uuid.uuid4().hex
         self._own: str | None = None
-        """Id of the latest append that was made here."""
+        """Id of the latest append made by this process."""
         self._version, self._moved = -1, 0.0
-        """The latest version that was seen, and when that was, s."""
+        """Latest known version, and the time at which it appeared, s."""
 
     def append(self, own: A, deadline: Deadline) -> Placed:
-        """Bring an append into the table.
+        """Write an append into the table.
 
         Raises:
-            KafkaTimeoutError: others were faster until time ran out; nothing was written.
-            UnknownOutcomeError: it may be there, or may still land until this thread's next append.
+            KafkaTimeoutError: other writers were faster until the deadline; nothing was written.
+            UnknownOutcomeError: the append may be in the table, or may land until this thread's next append.
             KafkaError: nothing was written.
         """
         self._settle_own()
@@ -134,11 +133,11 @@ class GroupCommit(Generic[A]):
         self.company = self.company.seen(self.clock.monotonic())
 
     def note(self, state: TableState) -> float:
-        """Note whose appends a state shows; returns for how long its version has been known, s."""
+        """Note the writer of a state's latest append; return the age of the state's version, s."""
         now = self.clock.monotonic()
         if state.version != self._version:
             known = self._version >= 0
-            # Of a table that was just opened, only its own times say how busy it is.
+            # The load of a newly opened table is judged by its own times.
             age = 0.0 if known else max(0.0, (self.clock.now_ms() - state.last_commit_ms) / 1000)
             self._version, self._moved = state.version, now - age
             if state.appended is not None and state.appended != self._own and age < RIVALS_SECONDS:
@@ -146,7 +145,7 @@ class GroupCommit(Generic[A]):
         return now - self._moved
 
     def made(self, landed: Landed) -> None:
-        """Note a version that was made here."""
+        """Note a version made by this process."""
         with self.table.mutex:
             self.led = max(self.led, landed.version)
             if landed.change.operation == APPEND and self.table.loaded and self.table.state.version == landed.version:
@@ -154,13 +153,13 @@ class GroupCommit(Generic[A]):
                 self._version, self._moved = landed.version, self.clock.monotonic()
 
     def _settle_own(self) -> None:
-        """Take back what was left open, or find where it is: nothing lands after what comes later."""
+        """Withdraw open appends, or find them in the table, so that none lands after a later append."""
         for part in self.open.left():
             try:
                 landed = self._settled(part)
             except UnknownOutcomeError as cause:
                 if isinstance(cause.__cause__, UnsupportedVersionError):
-                    # Whoever may not settle it may write nothing else either.
+                    # A client that may not settle the append may not write anything else.
                     raise cause.__cause__ from cause
                 raise KafkaStorageError(
                     f"{self.table.store.uri}: nothing was written, as an earlier append is in doubt: {cause}"
@@ -168,17 +167,17 @@ class GroupCommit(Generic[A]):
             self.open.close(part, landed=landed)
 
     def _settled(self, part: WaitingAppend) -> bool:
-        """Whether an append is known to have landed; it does not land any more."""
+        """Return True if an append is known to have landed. It cannot land after this call."""
         deadline = Deadline(self.clock, GRACE_MS)
         try:
             return _EffectRunner[A](self, None, deadline, part).run(withdrawing(part)) is not None
         except ForgottenError:
-            # Its caller was told that it is unknown, and nothing will ever tell.
+            # Its caller got the error "unknown outcome", and the log does not show the outcome any more.
             _EffectRunner[A](self, None, deadline).run(sealing(part))
             return False
 
     def discard_one(self) -> bool:
-        """Remove the file of an append that was taken; whether there was one."""
+        """Remove the file of an append that was taken; return False if there is none."""
         part = self.open.litter()
         if part is not None:
             self.files.discard(part)
@@ -186,7 +185,7 @@ class GroupCommit(Generic[A]):
 
 
 class _EffectRunner(Generic[A]):
-    """One append's effects, done."""
+    """Executes the effects of one append."""
 
     def __init__(
         self, shared: GroupCommit[A], own: A | None, deadline: Deadline, part: WaitingAppend | None = None
@@ -200,12 +199,12 @@ class _EffectRunner(Generic[A]):
         self.part = part
 
     def make(self, base: int) -> WaitingAppend:
-        """See `appending`."""
+        """Open a name for the append; see `appending`."""
         self.part = self._shared.open.open(base)
         return self.part
 
     def run(self, protocol: Generator[CommitEffect, Any, T]) -> T:
-        """Run a protocol to its end; it is told of each error of Kafka's."""
+        """Run a protocol to its end, with `KafkaError`s passed to it."""
         return run(protocol, self._do, KafkaError)
 
     def _do(self, act: CommitEffect) -> Placed | Lost | Seen | None:
@@ -262,7 +261,7 @@ class _EffectRunner(Generic[A]):
                 return Unchanged(None)
             return Change(operation=FENCE, time_ms=self._clock.now_ms())
 
-        # As long as the caller waits there is time for it; only to find out what became of an append takes longer.
+        # Usually the caller's deadline is the limit; only to settle a withdrawn append the call may take longer.
         waits = self._deadline.remaining() * 1000 > GRACE_MS
         landed = self._shared.appends.change(plan, self._deadline if waits else Deadline(self._clock, GRACE_MS))
         if isinstance(landed, Landed):
@@ -274,7 +273,7 @@ class _EffectRunner(Generic[A]):
         assert own is not None
 
         def plan(state: TableState) -> Change | Unchanged[Placed | Lost]:
-            # It may be called beside the look, and again if that found something; what it raises there is not told.
+            # Called beside the look, and again if that found news; errors of the first call are not raised.
             found = self._made(act, own, state, tried=bool(made))
             if not isinstance(found, GroupedChange):
                 return Unchanged(found)
@@ -304,7 +303,7 @@ class _EffectRunner(Generic[A]):
         return Placed(sequence, landed.version, made[0].ranges, landed.change.time_ms)
 
     def _made(self, act: Attempt, own: A, state: TableState, *, tried: bool) -> GroupedChange | Placed | Lost:
-        """The version that an attempt makes on a state, with its files written; or why it makes none."""
+        """Make the version of an attempt on a state, with its files; or return the reason why none is made."""
         placed = None if act.part is None else self._placed(act.part, state)
         if placed is not None:
             return placed
@@ -319,7 +318,7 @@ class _EffectRunner(Generic[A]):
         return found
 
     def _have_turn(self, stack: contextlib.ExitStack, own: A) -> bool:
-        """Have a turn among this process's threads; whoever can wait beside the table does not wait for one."""
+        """Take the turn among this process's threads; a writer that can stage its append does not wait for it."""
         patience = Deadline(self._clock, 0.0) if self._shared.appends.storable(own) else self._deadline
         try:
             stack.enter_context(self._shared.appends.turn(patience))

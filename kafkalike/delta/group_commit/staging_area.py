@@ -1,6 +1,6 @@
 """Staging area: the appends that wait for a group commit, as their process names them and as their table stages them.
 
-They are staged in a folder of the table that no reader of Delta looks into. `Appends` defines an append for one kind of
+They are staged in a folder of the table that readers of Delta ignore. `Appends` defines an append for one kind of
 table; `OpenAppends` keeps the appends of a process that may still land.
 """
 
@@ -38,23 +38,23 @@ from kafkalike.model.waiting_appends import (
 from kafkalike.storage.port import NotStoredError, Storage
 
 FOLDER: Final = "_waiting"
-"""Of a table: the appends that wait. Delta's readers skip names that begin so."""
+"""Folder of a table with its waiting appends; Delta's readers skip names with this prefix."""
 
 WITHDRAWN: Final = b"withdrawn\n"
-"""What stands in the place of an append that must not be taken."""
+"""Content that replaces an append which must not be taken."""
 
 ROOM: Final = b"room\n"
-"""What stands in a word that asks for room."""
+"""Content of a file that asks other writers for room."""
 
 MOST_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of others' appends that one commit takes at most."""
+"""Most bytes of others' appends in one commit."""
 
 STALE_MS: Final = 300_000
-"""Age, ms, by the storage's clock, of an append that waits after which nobody takes it: its writer is gone."""
+"""Age, ms, by the storage's clock, from which on a waiting append is not taken, because its writer is gone."""
 
 
 MOST_RECALLED: Final = 1024
-"""Commits that are read at most to find out what became of one append: minutes of a busy topic."""
+"""Most commits to read in order to settle one append: minutes of a busy topic."""
 
 
 class StagingArea:
@@ -71,19 +71,19 @@ class StagingArea:
         self._clock = clock
         self._jitter = jitter
         self._unfit: frozenset[WaitingAppend] = frozenset()
-        """Files that were read and need not be read again: they hold no append, or one that the table does not take."""
+        """Appends not to be read again: invalid files, and appends that the table refuses."""
 
     def put(self, part: WaitingAppend, content: bytes) -> float:
-        """Put an append beside the table; returns how long the put took, s.
+        """Stage an append; return the duration of the put, s.
 
         Raises:
-            KafkaStorageError: the storage refused, or gave no answer; it may be there.
+            KafkaStorageError: the storage refused or did not answer; the append may be staged.
         """
         failed: OSError | None = None
         for attempt in range(SETTLE_TRIES):
             begun = self._clock.monotonic()
             try:
-                # That there is one means that an earlier try has made it: nobody else has this name.
+                # If the file exists, an earlier try has made it, because the name is unique.
                 self._store.put_if_absent(f"{FOLDER}/{part.name}", content)
             except NotStoredError as cause:
                 failed = cause
@@ -97,10 +97,10 @@ class StagingArea:
         raise KafkaStorageError(f"{self._store.uri}: the storage refused the records: {failed}") from failed
 
     def withdraw(self, part: WaitingAppend) -> None:
-        """Put a word in the place of an append that it must not be taken.
+        """Replace an append by a mark that it must not be taken.
 
         Raises:
-            UnknownOutcomeError: the storage gave no answer.
+            UnknownOutcomeError: the storage did not answer.
         """
         failed: OSError | None = None
         for attempt in range(SETTLE_TRIES):
@@ -118,7 +118,7 @@ class StagingArea:
         self._store.remove(f"{FOLDER}/{part.name}", quietly=True)
 
     def note_room(self, room: Room, *, wanted: bool) -> None:
-        """Try to put a word that others are to give way, or to take it away: nothing rests on it."""
+        """Try to ask other writers for room, or to end that request. Failing is harmless."""
         if not wanted:
             self._store.remove(f"{FOLDER}/{room.name}", quietly=True)
             return
@@ -128,25 +128,24 @@ class StagingArea:
     def found(
         self, taken: TakenAppends, own: WaitingAppend | None, room: Room | None = None
     ) -> list[tuple[WaitingAppend, bytes]] | Literal[Lost.GIVES_WAY]:
-        """What waits, and the next commit may take.
+        """Return the waiting appends for the next commit, with their contents.
 
-        To be called when the version is known on top of which that commit is made: what was read before must not come
-        into it.
+        Call it when the version below that commit is known: appends that were read earlier must not be taken.
 
         Args:
-            taken: what commits took up to that version.
-            own: an append that is known.
-            room: the own word that others are to give way.
+            taken: appends that commits took up to that version.
+            own: the caller's own append, which is left out.
+            room: the caller's own request for room.
 
         Returns:
-            The appends. Or that no version is to be made, as somebody else has asked for room.
+            The appends; or `GIVES_WAY` if another writer has asked for room, so that no version is to be made.
 
         Raises:
-            KafkaStorageError: the storage gives no answer.
+            KafkaStorageError: the storage does not answer.
         """
         with storage_errors(self._store.uri):
             entries = self._store.list(FOLDER)
-        # Whoever is alone need not know the storage's time, which a process learns by five requests.
+        # A lone writer does not need the storage's clock, which costs a process five requests.
         now_ms = self._store.coordination.now_ns() // 1_000_000 if entries else 0
         rooms = {asked: now_ms - e.modified_ms for e in entries if (asked := parse_room(e.name)) is not None}
         if gives_way(rooms, room):
@@ -166,11 +165,11 @@ class StagingArea:
         return [(p, c) for p, c in zip(chosen, contents, strict=True) if c is not None and c != WITHDRAWN]
 
     def skip(self, unfit: Iterable[WaitingAppend]) -> None:
-        """Do not read these files again."""
+        """Do not read these appends again."""
         self._unfit = self._unfit.union(unfit)
 
     def _read_all(self, names: Sequence[str]) -> list[bytes | None]:
-        """Contents of files, read side by side; None for one that is gone or cannot be read now."""
+        """Return the contents of files, read side by side; None for a file that is gone or cannot be read."""
         found: list[bytes | None] = []
         for at in range(0, len(names), READ_BESIDE):
             found += self._store.scheduler.beside([partial(self._read, name) for name in names[at : at + READ_BESIDE]])
@@ -182,11 +181,11 @@ class StagingArea:
         return None
 
     def recalled(self, part: WaitingAppend, version: int) -> Mapping[str, Placed]:
-        """What became of an append by the commits since it was put there, up to a version; empty when none took it.
+        """Return the place of an append by its writer; empty if no commit up to a version took it.
 
         Raises:
-            ForgottenError: the log no longer says, or it would take too many reads.
-            KafkaStorageError: the storage gives no answer.
+            ForgottenError: the log does not reach back so far, or too many commits would have to be read.
+            KafkaStorageError: the storage does not answer.
         """
         wanted = range(part.base + 1, version + 1)
         for at in range(0, min(len(wanted), MOST_RECALLED), READ_BESIDE):
@@ -204,7 +203,7 @@ class StagingArea:
         return {}
 
     def _commit(self, version: int) -> TableCommit | None:
-        """A commit; None when it is not in the log any more, or damaged."""
+        """Return a commit; None if it was cleaned out of the log or is damaged."""
         with contextlib.suppress(FileNotFoundError, LogCorruptError):
             return parse_commit(version, self._store.read(log_name(version)), self._store.uri)
         return None
@@ -217,38 +216,38 @@ class StagingArea:
 
 
 A_contra = TypeVar("A_contra", contravariant=True)
-"""An append of the table, before it has a place."""
+"""An append of the table, before it has offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtVersion:
-    """Nobody has made a version since. So what waits was read after the version before this change was seen."""
+    """The table's version is unchanged, so the waiting appends were read after that version was seen."""
 
     version: int
 
     def broken(self, state: TableState) -> str:
-        """See `Requirement`."""
+        """Compare the table's version with the expected one."""
         return "" if state.version == self.version else f"version {state.version} was made"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedChange:
-    """A change that brings an append, and others with it."""
+    """A change with an own append, and appends of others."""
 
     change: Change
     ranges: Mapping[int, range]
     """Offsets of the own append, by partition."""
     taken: int
-    """How many appends of others."""
+    """Number of appends of others."""
     unfit: Sequence[WaitingAppend] = ()
-    """What waits and need not be read again here: it is no append, or one that the table does not take."""
+    """Waiting appends not to be read again: invalid files, and appends that the table refuses."""
 
 
 class Appends(Protocol[A_contra]):
-    """What appends of one kind of table are."""
+    """Defines the appends of one kind of table."""
 
     def change(self, plan: Plan[Any], deadline: Deadline) -> Landed | Unchanged[Any]:
-        """Look at the table and what else counts, and change it."""
+        """Look at the table and everything else that the change depends on, and change it."""
         ...
 
     def look(self) -> None:
@@ -256,23 +255,23 @@ class Appends(Protocol[A_contra]):
         ...
 
     def admit(self, own: A_contra) -> None:
-        """Look at the table and what else counts, and refuse an append that will not be taken.
+        """Look at the table and everything else that the append depends on, and refuse an append that would fail.
 
         Raises:
-            KafkaError: as `change` and `made` would.
+            KafkaError: the error that `change` and `made` would raise.
         """
         ...
 
     def turn(self, deadline: Deadline) -> AbstractContextManager[None]:
-        """Have one's turn among the threads of this process."""
+        """Hold the turn among the threads of this process."""
         ...
 
     def storable(self, own: A_contra) -> bool:
-        """Whether an append can wait in a file."""
+        """Return True if an append can be staged."""
         ...
 
     def packed(self, own: A_contra) -> bytes:
-        """The file of an append that waits."""
+        """Return the staged file of an append."""
         ...
 
     def made(
@@ -282,47 +281,47 @@ class Appends(Protocol[A_contra]):
         part: WaitingAppend | None,
         others: Sequence[tuple[WaitingAppend, bytes]] | None,
     ) -> GroupedChange | Placed:
-        """The next version, with its files written, or where the append is already.
+        """Make the next version, with its files written, or return the place of an append that has landed.
 
-        Others' appends that cannot be read, or that the table does not take, are left out: their writers will be told.
+        Unreadable appends of others, and appends that the table refuses, are left out: their writers get an error.
 
         Args:
-            state: on which it is made, and nothing else.
+            state: the only state on which the version may be made.
             own: the append.
-            part: its name, if it waits, too.
-            others: what waits; None where nobody has looked.
+            part: its name, if it is staged, too.
+            others: staged appends with their contents; None if nobody has looked.
 
         Raises:
-            KafkaError: the table does not take the own append; or the storage refused.
+            KafkaError: the table refuses the own append, or the storage refused.
         """
         ...
 
 
 class OpenAppends:
-    """Appends of one process to one table that wait beside it. Thread-safe.
+    """Staged appends of one process to one table. Thread-safe.
 
-    All logs of the table that the process opens, one after the other or at a time, share it: a thread's next append
-    may go through another log than the one that is in doubt.
+    All logs of the table in a process share it, because a thread's next append may use another log than the append in
+    doubt.
 
     Args:
-        of_process: whether the appends are the process's, which has one at a time; else they are their threads'.
+        of_process: True if the process makes one append at a time; False if each thread does.
     """
 
     def __init__(self, *, of_process: bool = False) -> None:
         self._of_process = of_process
         self._mutex = threading.Lock()
         self._free: list[tuple[str, int]] = []
-        """Names under which nothing waits, with the last sequence of each."""
+        """Names without a staged append, with the last sequence of each."""
         self._open: dict[WaitingAppend, int] = {}
-        """Appends that may land still, and the thread whose each is."""
+        """Appends that may still land, with their threads' ids."""
         self._litter: list[WaitingAppend] = []
-        """Appends that were taken: their files may go."""
+        """Appends that were taken: their files may be removed."""
 
     def open(self, base: int) -> WaitingAppend:
-        """A name for an append of this thread. Until `close` it counts as one that may land.
+        """Return a name for an append of this thread. Until `close`, the append counts as one that may land.
 
         Args:
-            base: version of the table that was seen.
+            base: the latest known version of the table.
         """
         with self._mutex:
             writer, sequence = self._free.pop() if self._free else (uuid.uuid4().hex, 0)
@@ -340,13 +339,13 @@ class OpenAppends:
             self._free.append((part.writer, part.sequence))
 
     def left(self) -> list[WaitingAppend]:
-        """What is open still before the next append: what this thread has left, or what any has."""
+        """Return the appends to settle before the next one: this thread's, or all of the process's."""
         me = threading.get_ident()
         with self._mutex:
             return [part for part, thread in self._open.items() if self._of_process or thread == me]
 
     def litter(self) -> WaitingAppend | None:
-        """An append that was taken, and whose file may go; each is told once."""
+        """Return an append that was taken and whose file may be removed, each once; None without one."""
         with self._mutex:
             return self._litter.pop() if self._litter else None
 
@@ -359,6 +358,6 @@ class OpenTables:
         self._tables: dict[str, OpenAppends] = {}
 
     def of(self, table_id: str) -> OpenAppends:
-        """Those to one table, for as long as the process lives: few bytes."""
+        """Return the open appends of one table. They are kept until the process ends, which takes few bytes."""
         with self._mutex:
             return self._tables.setdefault(table_id, OpenAppends())
