@@ -1,1 +1,1 @@
-"""Replicas of a table on several roots: the effects of `kafkalike.model.replication`, done to stores."""
+"""Replicas of a table on several roots: apply the effects of `kafkalike.model.replication` to storages."""

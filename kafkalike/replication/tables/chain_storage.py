@@ -1,10 +1,10 @@
-"""ChainStorage: a table's replicas on several roots as one store, which `Table` and all that read it take for one.
+"""Chain storage: the replicas of a table on several roots as one storage for `Table` and its readers.
 
-A version is made and seen by the protocols of `kafkalike.model.replication`. A data file is kept in memory until its
-version is put: then each member gets it before the first one says that the version is there. What is published can be
-read from any member in sync: the leader is asked first, and another one where it has no answer. Data files of those who
-say in which rack they are come from a member there, if one is in sync (Kafka's KIP-392). Those who want reads striped
-get each file from the member whose turn it is.
+The protocols of `kafkalike.model.replication` make and read versions. A data file is kept in memory until its version
+is put: each replica in the chain receives the file before the first replica announces the version. Published versions
+can be read from any replica in sync: readers ask the leader first, and the others if it does not answer. A reader that
+sets its rack reads data files from a replica in that rack, if one is in sync (Kafka's KIP-392). With striped reads,
+replicas take turns file by file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MARK: Final = MARK.rpartition("/")[2]
 
 
 class ReplicatedScheduler(Scheduler):
-    """The requests of a table with replicas: those of the replica whose data files are read first.
+    """Schedule requests to a table with replicas as its nearest replica does.
 
     Args:
         table: the table.
@@ -60,17 +60,17 @@ class ReplicatedScheduler(Scheduler):
 
     @property
     def is_remote(self) -> bool:
-        """Whether that replica is in an object store."""
+        """Return whether the nearest replica is in an object store."""
         found = self._table.nearest()
         return self._table.root.scheduler.is_remote if found is None else found.scheduler.is_remote
 
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make calls, side by side where requests to that replica take long."""
+        """Make calls, in parallel where requests to the nearest replica take long."""
         found = self._table.nearest() if len(calls) > 1 else None
         return super().beside(calls) if found is None else found.scheduler.beside(calls)
 
     def is_past(self, name: str) -> bool:
-        """Whether a version is published: a leader that is new may have begun at a checkpoint above it."""
+        """Return whether a version is published; a new leader may start at a checkpoint above it."""
         version = version_in(name)
         return version is not None and self._table.replicas.published.has(version)
 
@@ -86,22 +86,22 @@ class ReplicatedAccess(TaskAccess):
         self._table = table
 
     def sendable(self, storage: Storage) -> Storage:
-        """Return the table with the credentials of its roots; another process gets one that reads."""
+        """Return the table with the credentials of its roots; another process can only read it."""
         del storage
         return self._table.sendable()
 
     def sent_options(self) -> SentOptions | None:
-        """Return the cluster's."""
+        """Return the credentials of the cluster."""
         return self._table.root.tasks.sent_options()
 
     def hadoop_settings(self) -> Mapping[str, str]:
-        """Return the cluster's."""
+        """Return the Hadoop settings of the cluster."""
         return self._table.root.tasks.hadoop_settings()
 
     has_replicas = True
 
     def replicas(self) -> Sequence[Storage]:
-        """Return the replicas in sync that answer, each by itself; the leader first."""
+        """Return the storage of each replica in sync that answers, the leader first."""
         return self._table.answering()
 
     def elsewhere(self) -> Sequence[Storage]:
@@ -110,7 +110,7 @@ class ReplicatedAccess(TaskAccess):
 
 
 class ReplicatedCoordination(Coordination):
-    """The cluster's, but for who sees the table, which depends on its leader.
+    """Coordinate through the cluster, except for `reach`, which depends on the table's leader.
 
     Args:
         table: the table.
@@ -122,47 +122,47 @@ class ReplicatedCoordination(Coordination):
 
     @property
     def reach(self) -> Reach:
-        """Who sees the leader's root."""
+        """Return which processes can see the leader's root."""
         leader = self._table.leader()
         return self._root.reach if leader is None else leader.coordination.reach
 
     def check_writable(self, *, required: bool = True) -> None:
-        """Refuse what the cluster refuses."""
+        """Raise if the cluster is not writable."""
         self._root.check_writable(required=required)
 
     def turn(
         self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
     ) -> AbstractContextManager[None]:
-        """Queue as the cluster's writers do."""
+        """Queue with the cluster's other writers."""
         return self._root.turn(name, deadline, meanwhile)
 
     def forget_turns(self, names: Iterable[str]) -> int:
-        """Remove what queues of the cluster have left behind."""
+        """Remove leftovers of the cluster's queues."""
         return self._root.forget_turns(names)
 
     def leases(self) -> Leases:
-        """Return the cluster's."""
+        """Return the heartbeats of the cluster."""
         return self._root.leases()
 
     def now_ns(self) -> int:
-        """Return the time of the cluster."""
+        """Return the time of the cluster, ns."""
         return self._root.now_ns()
 
     def watch(self, folder: str, add: Callable[[str], object]) -> None:
-        """Name the leader's folder: what appears there is published."""
+        """Watch the leader's folder, because new files there are published."""
         leader = self._table.leader()
         if leader is not None:
             leader.coordination.watch(folder, add)
 
 
 class ChainStorage(ReplicatedStorage):
-    """One table with replicas.
+    """The storage of one table with replicas.
 
     Args:
-        replicas: the table's.
+        replicas: the table's replicas.
         root: the cluster's files, for turns and heartbeats.
-        is_near: whether a broker is in the rack of who reads; None: it has none.
-        striped: whether replicas take turns to give data files; see `ReadFrom`.
+        is_near: whether a broker is in the reader's rack; None if the reader has no rack.
+        striped: whether replicas take turns in serving data files; see `ReadFrom`.
     """
 
     def __init__(
@@ -184,41 +184,41 @@ class ChainStorage(ReplicatedStorage):
         self.coordination = ReplicatedCoordination(self)
 
     def __repr__(self) -> str:
-        """For error messages."""
+        """Return a text for error messages."""
         return f"ChainStorage({self.uri!r})"
 
     @property
     def uri(self) -> str:
-        """Where the leader's replica is."""
+        """Return the location of the leader's replica."""
         leader = self.leader()
         return self.replicas.uri if leader is None else leader.uri
 
     def leader(self) -> Storage | None:
-        """Return the leader's replica; None where nobody has the table yet."""
+        """Return the leader's replica; None if no replica has the table yet."""
         known = self.replicas.in_sync()
         return self.replicas.store_of(known[0]) if known else None
 
     def nearest(self) -> Storage | None:
-        """Return the replica whose data files are read first; None where nobody has the table yet."""
+        """Return the replica whose data files are read first; None if no replica has the table yet."""
         known, _ = self._with_data()
         return self.replicas.store_of(known[0]) if known else None
 
     def answering(self) -> Sequence[Storage]:
-        """Return the replicas in sync that answer, each by itself; the leader first."""
+        """Return the storage of each replica in sync that answers, the leader first."""
         return [store for store in map(self.replicas.store_of, self.replicas.in_sync()) if _is_there(store)]
 
     def at(self, folder: str) -> Storage:
-        """A folder of the leader's replica."""
+        """Return a folder below the leader's replica."""
         return self._reader().at(folder)
 
     def sendable(self) -> ChainStorage:
-        """Return the table with the credentials of its roots; another process gets one that reads, see `__reduce__`."""
+        """Return the table with the credentials of its roots; another process can only read it, see `__reduce__`."""
         sent = object.__new__(ChainStorage)
         sent.__dict__.update(self.__dict__, _sent=True)
         return sent
 
     def __reduce__(self) -> tuple[Callable[..., FailoverStorage], tuple[Sequence[Storage], int]]:
-        """Elsewhere it is read only: data files, from the near one, the leader, or another one that has them."""
+        """Pickle a read-only storage of data files: the near replica, the leader, then other replicas."""
         known, turns = self._with_data()
         stores = map(self.replicas.store_of, known)
         return read_only, ([store.tasks.sendable(store) if self._sent else store for store in stores], turns)
@@ -229,27 +229,27 @@ class ChainStorage(ReplicatedStorage):
     # --- versions ------------------------------------------------------------------------------
 
     def look_at_version(self, version: int, pace: Pace) -> bytes | None:
-        """Return the file of a version that is published."""
+        """Return the file of a published version."""
         found = self.replicas.published.look(version, pace)
         if self._lineage is None:
             self._lineage = self.replicas.published.lineage
         elif self._lineage != self.replicas.published.lineage:
-            # What was read of the log that was given up does not count: all of it is read anew.
+            # Versions of the discarded log do not count: the reader has to load all of the new one.
             self._lineage = self.replicas.published.lineage
             raise DamagedFileError(self.uri, log_name(version), "its log was given up by an unclean election")
         return found
 
     def put_version(self, version: int, content: bytes, *, durable: bool) -> bool:
-        """Make a version with these bytes on all members of the chain, unless there is one."""
+        """Create a version with this content on all replicas in the chain, unless it exists."""
         return self.replicas.put(version, content, durable=durable)
 
     def put_file(self, name: str, content: bytes, *, durable: bool) -> bool:
-        """Refuse it: data files come with their version."""
+        """Raise `OSError`: data files are stored with their version."""
         del content, durable
-        raise OSError(errno.EINVAL, f"{name} is no version of a table with replicas")
+        raise OSError(errno.EINVAL, f"{name} is not a version of a table with replicas")
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
-        """Files of a folder: of a log, the leader's; of data, all that some replica has."""
+        """List the files of a folder: of a log at the leader, of data at all replicas."""
         if f"{folder}/".startswith(LOG):
             return self._listed_log(folder, deep=deep, after=after)
         found: dict[str, Entry] = {}
@@ -274,7 +274,7 @@ class ChainStorage(ReplicatedStorage):
                 continue
             if replica == view.configuration.leader:
                 return listed
-            # What one of the others has beyond is not published.
+            # Versions above the end are not published.
             return [entry for entry in listed if (version_of(entry.name) or 0) <= view.end]
         if failed is not None:
             raise failed
@@ -283,7 +283,7 @@ class ChainStorage(ReplicatedStorage):
     # --- files ---------------------------------------------------------------------------------
 
     def read(self, name: str) -> bytes:
-        """Content of a file."""
+        """Return the content of a file."""
         made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return made
@@ -292,7 +292,7 @@ class ChainStorage(ReplicatedStorage):
             return self.first(name, lambda store: store.read(name))
         found = self.look(name)
         if found is None:
-            raise FileNotFoundError(errno.ENOENT, "there is no such version", f"{self.uri}/{name}")
+            raise FileNotFoundError(errno.ENOENT, "the version does not exist", f"{self.uri}/{name}")
         return found
 
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
@@ -303,14 +303,14 @@ class ChainStorage(ReplicatedStorage):
         return super().open_input(name, buffer_size)
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
-        """Bytes of a file."""
+        """Return bytes of a file."""
         made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return pa.py_buffer(made[start:stop])
         return super().read_range(name, start, stop)
 
     def size(self, name: str) -> int:
-        """Bytes of a file."""
+        """Return the size of a file, bytes."""
         made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return len(made)
@@ -321,12 +321,13 @@ class ChainStorage(ReplicatedStorage):
         return super().size(name)
 
     def _with_data(self) -> tuple[Sequence[Replica], int]:
-        """Who is asked for a data file, in turn: who is near and in sync, the leader, others in sync, any member.
+        """Return the replicas to ask for a data file, in order.
 
-        Data files have names of their own and do not change, so whoever has one has the right one.
+        Near replicas in sync come first, then the leader, others in sync, and the rest of the chain. Data files have
+        unique names and never change, so any copy is valid.
 
         Returns:
-            They, and how many of them take turns, file by file; 1: nobody but the first one.
+            The replicas, and how many of them take turns file by file; 1: always the first one.
         """
         is_near = self._is_near
         known, turns = nearest_first(
@@ -336,11 +337,11 @@ class ChainStorage(ReplicatedStorage):
         return (*known, *others), turns if self._striped else 1
 
     def _asked_for(self, name: str) -> Sequence[Replica]:
-        """Who is asked for a file, in turn."""
+        """Return the replicas to ask for a file, in order."""
         return self.replicas.in_sync() if name.startswith(LOG) else by_turns(*self._with_data(), name)
 
     def first(self, name: str, read: Callable[[Storage], T]) -> T:
-        """Ask for a file: a log file of the leader, a data file as `_with_data` says; then whoever comes next."""
+        """Read a file at the first replica of `_asked_for` that has it."""
         failed: OSError | None = None
         for replica in self._asked_for(name):
             store = self.replicas.store_of(replica)
@@ -349,30 +350,30 @@ class ChainStorage(ReplicatedStorage):
             except OSError as cause:
                 failed = failed if isinstance(cause, FileNotFoundError) and failed is not None else cause
                 if name.startswith(LOG) and isinstance(cause, FileNotFoundError) and _is_there(store):
-                    # Log files are each replica's own.
+                    # Each replica has log files of its own.
                     raise
-        raise failed or FileNotFoundError(errno.ENOENT, "there is no such table", f"{self.uri}/{name}")
+        raise failed or FileNotFoundError(errno.ENOENT, "the table does not exist", f"{self.uri}/{name}")
 
     def open_output(self, name: str) -> pa.NativeFile:
-        """A stream that makes a new data file, which members get with the version that names it."""
+        """Open a stream that makes a data file; replicas receive it with the version that names it."""
         return pa.PythonFile(BufferedOutput(lambda content: self.replicas.roots.supplies.made(name, content)), "w")
 
     def replace(self, name: str, content: bytes) -> None:
-        """Refused: what is not a version is each replica's own; see `copies`."""
+        """Raise `OSError`: each replica keeps its own files beside the versions; see `replicas`."""
         del content
         raise OSError(errno.EINVAL, f"{name} cannot be replaced on several roots")
 
     def copy(self, source: str, target: Storage, name: str) -> bool:
-        """Give a file to another store; to another table with replicas, on each root beside this one's replica."""
+        """Copy a file to another storage; into a table with replicas, from the replica on the same root."""
         if isinstance(target, ChainStorage):
             return target._take(self, source, name)  # noqa: SLF001 - another of the same class
         return super().copy(source, target, name)
 
     def _take(self, origin: ChainStorage, source: str, name: str) -> bool:
-        """Give each member a file of another table: its root shares or copies it, or another root's is brought.
+        """Copy a file of another table to each replica: by link or copy within a root, else through this process.
 
         Returns:
-            Whether it takes no room of its own anywhere.
+            Whether the copies share the originals' bytes everywhere.
         """
         size = origin.size(source)
         beside = {replica.broker: origin.replicas.store_of(replica) for replica in origin.replicas.members()}
@@ -388,7 +389,7 @@ class ChainStorage(ReplicatedStorage):
         return shared
 
     def remove(self, name: str, *, quietly: bool = False) -> None:
-        """Remove a file on all roots that answer; a version is never taken back quietly."""
+        """Remove a file on all roots that answer; keep a version if `quietly`, because it may be published."""
         self.replicas.roots.supplies.forget(name)
         if quietly and version_in(name) is not None:
             return
@@ -398,7 +399,7 @@ class ChainStorage(ReplicatedStorage):
                 store.remove(name, quietly=quietly)
 
     def sync(self, name: str) -> None:
-        """Make a file survive a power failure; one that is not put yet will, as its version does."""
+        """Make a file survive a power failure; a file in memory becomes durable with its version."""
         if self.replicas.roots.supplies.content_of(name) is not None:
             return
         for store in self.answering():
@@ -406,7 +407,7 @@ class ChainStorage(ReplicatedStorage):
                 store.sync(name)
 
     def folders(self) -> Sequence[str]:
-        """Names of the folders below."""
+        """Return the names of the folders below."""
         return sorted({name for store in self.answering() for name in store.folders()})
 
 

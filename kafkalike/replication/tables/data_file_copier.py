@@ -1,6 +1,6 @@
 """Data file copier: copies data files and checkpoints of a table to replicas that lack them.
 
-A data file has a name of its own and never changes, so whoever has one has the right one.
+A data file has a unique name and never changes, so any copy is valid.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from kafkalike.model.replication.registration import Replica
 from kafkalike.storage.port import Storage
 
 BYTES_BESIDE: Final = 64 << 20
-"""Bytes of data files that are in memory at the same time, unless one alone is larger."""
+"""Bytes of data files in memory at the same time; a larger file is copied alone."""
 
 
 class DataFileCopier:
-    """The data files that a process has made, and those that replicas have.
+    """The data files of this process and of replicas.
 
     Args:
-        store_of: a replica → the folder of its table.
-        there: the same, after a look whether the replica is there; `OSError` where it is not.
-        in_sync: who has all that is published.
+        store_of: maps a replica to the folder of its table.
+        there: does the same after checking that the replica is there; raises `OSError` if it is not.
+        in_sync: returns the replicas that have all published versions.
     """
 
     def __init__(
@@ -45,25 +45,25 @@ class DataFileCopier:
         self._in_sync = in_sync
         self._made: dict[str, bytes] = {}
         self._brought: set[tuple[Replica, str]] = set()
-        """Files of this process that replicas have got already."""
+        """Files of this process that replicas already have."""
 
     def made(self, path: str, content: bytes) -> None:
-        """Take a data file that a version of this process will add."""
+        """Keep a data file that a later version of this process adds."""
         self._made[path] = content
 
     def forget(self, path: str) -> None:
-        """Forget a data file that was taken: its version is published, or will not be made."""
+        """Drop a data file that was kept: its version is published, or will not be made."""
         self._made.pop(path, None)
         self._brought = {known for known in self._brought if known[1] != path}
 
     def content_of(self, path: str) -> bytes | None:
-        """A data file that was taken, and is not forgotten."""
+        """Return the content of a data file that is still kept; None for other files."""
         return self._made.get(path)
 
     def bring_new(self, replicas: Sequence[Replica], adds: Sequence[Add]) -> None:
-        """Give files of this process to several replicas side by side, where requests take long.
+        """Copy files of this process to several replicas in parallel, where requests take long.
 
-        What goes wrong is met again by `supply`.
+        Errors are ignored here; `supply` raises them.
         """
         stores = {replica: self._store_of(replica) for replica in replicas}
         far = [replica for replica, store in stores.items() if store.scheduler.is_remote]
@@ -81,22 +81,22 @@ class DataFileCopier:
     def supply(
         self, replica: Replica, adds: Sequence[Add], source: Replica | None, *, partly: bool, durable: bool
     ) -> None:
-        """See that a replica has data files.
+        """Ensure that a replica has data files.
 
         Args:
-            replica: who shall have them.
+            replica: the target.
             adds: the files.
-            source: who has them; None: this process.
-            partly: whether those that nobody has are left out.
+            source: the replica to copy from; None: this process made the files.
+            partly: whether to skip files that no replica has.
             durable: whether they must survive a power failure.
 
         Raises:
-            OSError: the replica, or the source, gives no answer; or a file is lost.
+            OSError: the replica, or the source, does not answer; or a file is lost.
         """
         store = self._store_of(replica)
 
         def bring(add: Add) -> None:
-            # A new file has a name of its own: it is not looked for before it is brought.
+            # A new file has a unique name, so copy it without checking whether it exists.
             new, brought = source is None and add.path in self._made, (replica, add.path) in self._brought
             if new and brought and store.scheduler.is_remote:
                 return
@@ -113,14 +113,14 @@ class DataFileCopier:
             store.scheduler.beside([partial(bring, add) for add in some])
 
     def _content(self, add: Add, besides: Replica, source: Replica | None, *, partly: bool) -> bytes | None:
-        """A file's content; None where it need not be there."""
+        """Return a file's content; None if the replica does not need it."""
         if source is None:
-            # Not of this process: a change of files that were made before it, copied ones or those of earlier versions.
+            # This process did not make it: the change uses copied files, or files of earlier versions.
             return self._made.get(add.path) or self._held(add, besides)
         try:
             return self._store_of(source).read(add.path)
         except FileNotFoundError:
-            # Maintenance removes files that no version names any more.
+            # Maintenance removes files after the last version that names them.
             if add.path not in load_snapshot(self._there(source)).live_files():
                 return None
         try:
@@ -131,7 +131,7 @@ class DataFileCopier:
             raise
 
     def _held(self, add: Add, besides: Replica) -> bytes:
-        """The content of a file that some replica in sync has."""
+        """Return the content of a file from any replica in sync."""
         for other in self._in_sync():
             with contextlib.suppress(OSError):
                 if other != besides:
@@ -139,10 +139,10 @@ class DataFileCopier:
         raise FileNotFoundError(add.path)
 
     def put(self, replica: Replica, path: str, content: bytes) -> None:
-        """Give a replica a file, whole or not at all: another helper may write the same.
+        """Store a file at a replica atomically, because another copier may write the same file.
 
         Raises:
-            OSError: it gives no answer.
+            OSError: the replica does not answer.
         """
         store = self._store_of(replica)
         try:
@@ -153,7 +153,7 @@ class DataFileCopier:
             store.replace(path, content)
 
     def missing(self, replica: Replica) -> tuple[LostFile, ...]:
-        """Data files that a replica's log names, as of its last version, and that it lacks."""
+        """Return the data files that a replica's log names, as of its last version, and that the replica lacks."""
         store = self._there(replica)
         snapshot = load_snapshot(store)
         sizes = {entry.name: entry.size for entry in store.list(deep=True)}
@@ -166,12 +166,12 @@ class DataFileCopier:
         return tuple(LostFile(add, txns) for add in lacking)
 
     def copy_checkpoint(self, source: Replica, replica: Replica, *, partly: bool, durable: bool) -> int:
-        """Give a replica another one's newest checkpoint, and before it the data files that are live in it.
+        """Copy the newest checkpoint of another replica, after the data files that are live in it.
 
         Args:
-            source: who has the checkpoint.
-            replica: who gets it.
-            partly: whether data files that nobody has are left out.
+            source: the replica that has the checkpoint.
+            replica: the replica that receives it.
+            partly: whether to skip data files that no replica has.
             durable: whether the data files must survive a power failure.
 
         Returns:
@@ -185,18 +185,18 @@ class DataFileCopier:
         note_beginning(target, version)
         for name in files[version]:
             target.replace(f"_delta_log/{name}", origin.read(f"_delta_log/{name}"))
-        # Readers of Delta begin where this says.
+        # Delta's readers start at the checkpoint that this file names.
         target.replace(LAST_CHECKPOINT, b'{"version":%d,"size":%d}' % (version, 1))
         faults.point("replicas.before_finishing_notes")
         finish_notes(target, origin)
         return version
 
     def fill(self, replica: Replica, source: Replica, *, durable: bool) -> None:
-        """Give a replica the data files that its log names and it lacks, and end what `copy_checkpoint` has begun.
+        """Copy data files that a replica's log names and it lacks, and finish an interrupted `copy_checkpoint`.
 
         Args:
-            replica: who gets them.
-            source: who has them; one that nobody has any more keeps nobody out.
+            replica: the replica that receives them.
+            source: the replica that has them. Files that no replica has are skipped.
             durable: whether they must survive a power failure.
         """
         lacking = [lost.add for lost in self.missing(replica)]
@@ -205,10 +205,10 @@ class DataFileCopier:
 
 
 def beside_each_other(adds: Sequence[Add]) -> Iterator[Sequence[Add]]:
-    """Which files are brought at the same time, in order: few, and with so few bytes that memory takes them all.
+    """Group files to copy in parallel, in order, limited by count and by bytes in memory.
 
     Args:
-        adds: the files. One that is larger is brought alone.
+        adds: the files; one above the byte limit is copied alone.
     """
     some: list[Add] = []
     for add in adds:
@@ -228,7 +228,7 @@ def _has(store: Storage, add: Add) -> bool:
 
 
 def txns_of(store: Storage, names: Sequence[str]) -> dict[str, int]:
-    """The Delta transactions of a checkpoint's files."""
+    """Return the versions of Delta's `txn` actions in a checkpoint's files, by application id."""
     found: dict[str, int] = {}
     for name in names:
         with store.open_input(f"_delta_log/{name}") as stream:

@@ -1,6 +1,6 @@
-"""Protocol runner: carries out what the replication rules decide, on the stores of a table's replicas.
+"""Protocol runner: applies the effects of the replication protocols to the storages of a table's replicas.
 
-Nothing here decides anything: what comes after what stands in `kafkalike.model.replication`, which is simulated.
+All decisions, and their order, are made in `kafkalike.model.replication`, which is tested by simulation.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FIRST_WAIT_SECONDS: Final = 0.05
-"""Wait before a replica that gave no answer is asked again for the first time; it doubles with each try."""
+"""First wait before a replica that did not answer is retried; it doubles with each try."""
 
 LONGEST_WAIT_SECONDS: Final = 1.0
-"""Longest wait between two tries; then it is asked, too, whether somebody else has taken the replica out."""
+"""Longest wait between two tries. At each try the runner also checks whether another client has removed the replica."""
 
 
 class Landing:
-    """Whether a content may stand somewhere, whatever becomes of the protocol that is to put it.
+    """Tracks whether a content may be stored at a replica, even if its protocol fails.
 
     Args:
-        content: what is put.
+        content: the content to put.
     """
 
     def __init__(self, content: VersionFile) -> None:
@@ -51,17 +51,17 @@ class Landing:
 
 
 class ProtocolRunner:
-    """Runs the protocols of a table's replicas on their stores.
+    """Runs the protocols of a table's replicas on their storages.
 
-    Thread-safe, as far as its users do not change `durable` meanwhile.
+    Thread-safe, unless `durable` is changed meanwhile.
 
     Args:
-        store_of: a replica → the folder of its table.
-        controller: who decides what is registered.
+        store_of: maps a replica to the folder of its table.
+        controller: decides the registration.
         clock: time and waiting.
-        lag_ms: `replica.lag.time.max.ms`: for how long one that does not answer is asked again.
+        lag_ms: `replica.lag.time.max.ms`: how long to retry a replica that does not answer.
         durable: whether commits and data must survive a power failure.
-        down_before: for how long a replica is known to give no answer, ms, besides what is seen here.
+        down_before: how long a replica is known not to answer, ms, beyond the calls of this runner.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class ProtocolRunner:
         self.lag_ms = lag_ms
         self.durable = durable
         self._seen_epoch = -1
-        """Of the registration that was seen last."""
+        """The epoch of the registration that was read last."""
         self.logs = ReplicaLogs(store_of, controller.look)
         self.supplies = DataFileCopier(store_of, self.logs.there, lambda: controller.look().in_sync)
-        """Data files of this process's own versions, and those of replicas."""
+        """The data files of this process's versions and of replicas."""
         self._down_since: dict[Replica, int] = {}
-        """Since when, ms, a replica has given no answer."""
+        """The time, ms, since which a replica has not answered."""
         self._carriers: Mapping[type, Callable[[Any], Any]] = {
             effects.Read: self._read,
             effects.Ahead: self._ahead,
@@ -104,7 +104,7 @@ class ProtocolRunner:
         }
 
     def make_replica(self, replica: Replica) -> None:
-        """Make the place of a replica, unless it is there.
+        """Make the folder of a replica, unless it exists.
 
         Raises:
             OSError: the root cannot be reached.
@@ -112,7 +112,7 @@ class ProtocolRunner:
         mark_replica(self._store_of(replica), replica)
 
     def down_ms(self, replica: Replica) -> int:
-        """For how long a replica has given no answer, ms; 0 when it has, or was not asked."""
+        """Return how long a replica has not answered, ms; 0 if it has, or was not asked."""
         since = self._down_since.get(replica)
         return 0 if since is None else max(1, self._clock.now_ms() - since)
 
@@ -125,23 +125,24 @@ class ProtocolRunner:
         """Run a protocol to its end.
 
         Args:
-            protocol: what is to be done.
-            landing: notes whether its content may have been put.
-            prepare: called with each new life of a replica, before that is written to.
+            protocol: the protocol.
+            landing: records whether its content may have been put.
+            prepare: called with each new incarnation of a replica before the first write to it.
 
         Raises:
-            Exception: what the protocol raises; and `OSError` where the controller gives no answer.
+            Exception: raised by the protocol.
+            OSError: the controller does not answer.
         """
         return run(protocol, lambda effect: self._done(effect, landing, prepare), UnreachableError)
 
     def read_out(self, protocol: Generator[effects.ReplicaEffect, Any, T]) -> T:
-        """Run a protocol that only reads: no replica is asked twice.
+        """Run a read-only protocol that asks each replica once.
 
         Args:
-            protocol: what is to be done; it raises `UnreachableError`, with its cause, where nobody gave an answer.
+            protocol: the protocol; it raises `UnreachableError`, with its cause, if no replica answers.
 
         Raises:
-            Exception: what the protocol raises.
+            Exception: raised by the protocol.
         """
 
         def asked(effect: Any) -> Any:  # noqa: ANN401 - of one replica, with its answer
@@ -153,15 +154,15 @@ class ProtocolRunner:
         return run(protocol, asked, UnreachableError)
 
     def note_epoch(self, epoch: int) -> None:
-        """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing."""
+        """Record the registered epoch; a new epoch invalidates earlier observations."""
         self._seen_epoch = epoch
         self.logs.note_epoch(epoch)
 
     def do(self, act: effects.End) -> Any:  # noqa: ANN401 - what an effect comes to
-        """Do one effect, once.
+        """Apply one effect once.
 
         Raises:
-            OSError: the replica gives no answer.
+            OSError: the replica does not answer.
         """
         return self._whole(act.replica, act)
 
@@ -182,12 +183,12 @@ class ProtocolRunner:
         return self._asked(act.source if isinstance(act, effects.CopyCheckpoint) else act.replica, act, watched)
 
     def _asked(self, replica: Replica, act: effects.ReplicaEffect, landing: Landing | None) -> Any:  # noqa: ANN401
-        """Ask a replica, again and again for as long as it may lag."""
+        """Ask a replica and retry for as long as it may lag."""
         wait = FIRST_WAIT_SECONDS
         while True:
             before = landing is not None and landing.stored
             if landing is not None:
-                # Until it is known: an interrupt may come, and a call that timed out may still be carried out.
+                # Assume that it is stored: an interrupt may come, and a call that timed out may still succeed.
                 landing.stored = True
             try:
                 found = self._whole(replica, act)
@@ -207,24 +208,24 @@ class ProtocolRunner:
                 return found
 
     def note_answer(self, replica: Replica) -> None:
-        """Begin anew to count for how long a replica gives no answer."""
+        """Restart the measure of how long a replica has not answered."""
         self._down_since.pop(replica, None)
 
     def note_down(self, replica: Replica) -> int:
-        """Note that a replica gives no answer; returns since how many ms."""
+        """Record that a replica does not answer, and return for how long, ms."""
         now = self._clock.now_ms()
         return max(now - self._down_since.setdefault(replica, now), self._down_before(replica))
 
     def _is_out(self, replica: Replica) -> bool:
-        """Whether somebody else has taken a replica out meanwhile."""
+        """Return whether another client has removed a replica meanwhile."""
         with contextlib.suppress(KafkaError, OSError):
             registered = self._controller.look()
-            # One that is to be let in is not in the chain either, and is waited for.
+            # A joining replica is outside the chain, too, and must be waited for.
             return registered.epoch > self._seen_epoch and replica not in registered.chain
         return False
 
     def _whole(self, replica: Replica, act: effects.ReplicaEffect) -> Any:  # noqa: ANN401 - what an effect comes to
-        """Do an effect. A log that lacks something is damaged only where the replica is there still."""
+        """Apply an effect. A gap in a log counts as damage only while the replica's root is there."""
         try:
             return self._carriers[type(act)](act)
         except LogCorruptError:
@@ -265,7 +266,7 @@ class ProtocolRunner:
         return View(found, version)
 
     def _txns_elsewhere(self, replica: Replica, names: Sequence[str], cause: BaseException) -> dict[str, int]:
-        """Of the same checkpoint of another replica in sync: those of one version say the same."""
+        """Read the same checkpoint at another replica in sync, which has the same transactions."""
         for other in self._controller.look().in_sync:
             if other != replica:
                 with contextlib.suppress(*UNREADABLE):

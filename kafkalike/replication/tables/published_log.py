@@ -1,7 +1,7 @@
-"""PublishedLog: what one process knows of the published versions of a table with replicas, and how it gets to know.
+"""Published log: the published versions of a table with replicas, as far as this process knows.
 
-All that decides is in `kafkalike.model.replication`. Here is what a process remembers between two protocols, so that a
-look costs one look at the leader.
+All decisions are made in `kafkalike.model.replication`. This class keeps state between protocols, so that a look
+usually costs one request to the leader.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from kafkalike.replication.tables.replica_logs import ReplicaRegistry
 from kafkalike.storage.port import NOW, NotStoredError, Pace
 
 TRIES: Final = 5
-"""How often a table is loaded that others clean up meanwhile."""
+"""Attempts to load a table while other processes clean up its log."""
 
 ASK_SECONDS: Final = 1.0
-"""How often a process that sees nothing new makes sure that it looks at the leader that is registered."""
+"""How often a process that sees no new version checks with the controller that it follows the registered leader."""
 
 FAR_ASK_SECONDS: Final = 5.0
-"""The same where that takes requests."""
+"""How often it checks where that takes requests."""
 
 KEPT: Final = 1000
-"""Versions that stay in memory at most until others were read."""
+"""Maximum number of read versions that stay in memory until others are read."""
 
 NOTHING: Final[Mapping[int, TableVersion]] = MappingProxyType({})
 
@@ -53,55 +53,53 @@ _SEAL: Final = APPLICATION.encode()
 
 
 class ControllerAwayError(NotStoredError):
-    """A replica gives no answer, and nobody can say who is to go on without it."""
+    """A replica does not answer, and the controller cannot remove it."""
 
 
 class PublishedLog:
     """The published versions of one table. Thread-safe.
 
     Args:
-        replicas: its replicas, and what is registered of them.
-        roots: carries protocols out.
-        lag_ms: `replica.lag.time.max.ms`.
+        replicas: its replicas and their registration.
+        roots: runs protocols, and knows `replica.lag.time.max.ms`.
     """
 
-    def __init__(self, replicas: ReplicaRegistry, roots: ProtocolRunner, *, lag_ms: int) -> None:
+    def __init__(self, replicas: ReplicaRegistry, roots: ProtocolRunner) -> None:
         self._replicas = replicas
         self._roots = roots
-        self.lag_ms = lag_ms
         self.lineage = 0
-        """Rises when the log was found to be another one: after an unclean election."""
+        """Rises when an unclean election has replaced the log."""
         self._mutex = threading.Lock()
         self._view: View | None = None
         self._asked = 0.0
         self._puts: dict[int, bytes] = {}
-        """The last two versions, where this process has made them."""
+        """The last two versions, if this process has made them."""
         self._passed: tuple[int, dict[int, bytes]] = -1, {}
-        """Versions that were read when the view went on last, and its epoch: whoever is behind wants them next."""
+        """Versions that the last update read, and its epoch: readers that are behind want these next."""
 
     def view(self) -> View | None:
-        """What is published, as far as is known; None when there is no such table.
+        """Return the published state as far as it is known; None if the table does not exist.
 
         Raises:
-            OSError: nobody in sync answers.
+            OSError: no replica in sync answers.
         """
         known = self._view
         return self._open() if known is None else known
 
     def forget(self) -> None:
-        """Begin from nothing at the next look."""
+        """Drop all state; the next look loads it again."""
         self._view = None
         self._puts, self._passed = {}, (-1, {})
 
     def look(self, version: int, pace: Pace = NOW) -> bytes | None:
-        """A version's file; None where none is published.
+        """Return a version's file; None if the version is not published.
 
         Args:
-            version: which one.
-            pace: which answers of other looks of this process will do.
+            version: its number.
+            pace: which answers of other looks of this process are recent enough.
 
         Raises:
-            OSError: nobody in sync answers, for as long as a replica may lag.
+            OSError: no replica in sync answers, for as long as a replica may lag.
         """
         view = self.view()
         if view is None:
@@ -116,7 +114,7 @@ class PublishedLog:
         return self.file_of(version) if version <= view.end else None
 
     def known(self, version: int) -> bytes | None:
-        """A version that this process has made a moment ago, where to ask for it takes a request; else None."""
+        """Return a version that this process has just made, if reading it would take a request; else None."""
         view = self._view
         if view is None or not view.end - 1 <= version <= view.end:
             return None
@@ -125,15 +123,15 @@ class PublishedLog:
         )
 
     def has(self, version: int) -> bool:
-        """Whether a version is published, as far as is known; asks nobody."""
+        """Return whether a version is known to be published; make no request."""
         view = self._view
         return view is not None and version <= view.end
 
     def file_of(self, version: int) -> bytes | None:
-        """The file of a version that is published; None where clean-up has taken it.
+        """Return the file of a published version; None if log cleaning has removed it.
 
         Raises:
-            OSError: nobody in sync answers.
+            OSError: no replica in sync answers.
         """
         epoch, passed = self._passed
         if version in passed and epoch >= self.lineage:
@@ -145,7 +143,7 @@ class PublishedLog:
         try:
             found = self._roots.read_out(looking_up(version, view, registered))
         except FellBehindError:
-            # Who reads it notes that the lineage is another one.
+            # The reader notices the changed lineage.
             self.forget()
             self._open()
             return None
@@ -165,12 +163,12 @@ class PublishedLog:
         elif self._roots.logs.is_sure(leader, version) and _SEAL not in content and VersionFile(content).append_id:
             self.advance(View(view.configuration, version))
             return content
-        # A seal, another leader, a version of another engine, or after a long sleep.
+        # A seal, another leader, a version of another engine, or a long sleep.
         view = self.followed(view)
         return self.file_of(version) if version <= view.end else None
 
     def _is_outdated(self, view: View, *, surely: bool) -> bool:
-        """Whether another configuration is registered. One that was taken out as planned does not hear of it."""
+        """Return whether a newer configuration is registered. A replica that was reassigned is not told about it."""
         known = self._replicas.controller.known()
         now = SYSTEM_CLOCK.monotonic()
         far = self._replicas.store_of(view.configuration.leader).scheduler.is_remote
@@ -180,22 +178,22 @@ class PublishedLog:
         return known is not None and known.epoch > view.configuration.epoch
 
     def _without(self, view: View, leader: Replica, cause: OSError, *, surely: bool) -> bytes | None:
-        """Look where the leader gives no answer: for as long as it may lag there is nothing new.
+        """Look without the leader, which does not answer; until it has lagged too long, nothing new is published.
 
         Raises:
-            TimeoutError: `surely`, and nobody can say yet whether there is.
+            TimeoutError: `surely` is set, and it is still unknown whether there is a new version.
         """
-        silent = f"broker {leader.broker} gives no answer, and nobody leads {self._replicas.uri} instead of it yet"
+        silent = f"broker {leader.broker} does not answer, and {self._replicas.uri} has no other leader yet"
         down_ms = self._roots.note_down(leader)
         registered = self._replicas.controller.registered()
-        if registered is None or (registered.epoch <= view.configuration.epoch and down_ms < self.lag_ms):
+        if registered is None or (registered.epoch <= view.configuration.epoch and down_ms < self._roots.lag_ms):
             if surely:
                 raise TimeoutError(errno.ETIMEDOUT, silent) from cause
             return None
         try:
             mended = self._mended(view, UnreachableError(leader))
         except ControllerAwayError as away:
-            # Nobody can lead instead of it: what is published can be read, and nothing else will be.
+            # No replica can take over as leader: published versions stay readable, and no new ones are published.
             _log.warning("%s: %s", self._replicas.uri, away)
             self._roots.note_answer(leader)
             if surely:
@@ -206,17 +204,17 @@ class PublishedLog:
         return self.file_of(view.end + 1) if view.end < mended.end else None
 
     def followed(self, view: View) -> View:
-        """All that is published by now.
+        """Return all that is published at this moment.
 
         Args:
-            view: what was.
+            view: the state before.
 
         Raises:
-            OSError: nobody in sync answers.
+            OSError: no replica in sync answers.
         """
         registered = self._replicas.controller.registered()
         if registered is not None and view.configuration.epoch < registered.lineage:
-            # The log that it knows was given up: what comes after its end is of another one.
+            # The log of this view was discarded, so versions after its end belong to another log.
             self.forget()
             return self._open() or view
         if registered is not None:
@@ -239,14 +237,14 @@ class PublishedLog:
         try:
             self._roots.logs.prefetch(leader, since, AHEAD)
         except OSError:
-            # It is asked again, for as long as it may lag.
+            # Later calls retry it for as long as it may lag.
             self._roots.logs.forget_proven()
 
     def _mended(self, view: View, failed: ReplicaError) -> View:
-        """Bring into force what is registered, without a replica that failed.
+        """Apply the registered configuration, without a replica that failed.
 
         Raises:
-            NotStoredError: that is not possible now.
+            NotStoredError: that is not possible at the moment.
         """
         seen: Seen = {}
         try:
@@ -258,18 +256,18 @@ class PublishedLog:
             raise self._nobody(failed) from None
         except KafkaError as cause:
             raise ControllerAwayError(
-                errno.EIO, f"broker {failed.replica.broker} gives no answer, and {cause}"
+                errno.EIO, f"broker {failed.replica.broker} does not answer, and {cause}"
             ) from cause
         self.advance(view, seen)
         return view
 
     def _nobody(self, failed: ReplicaError) -> NotStoredError:
         uri, broker = self._replicas.uri, failed.replica.broker
-        message = f"broker {broker} gives no answer, and no other replica of {uri} is in sync"
+        message = f"broker {broker} does not answer, and no other replica of {uri} is in sync"
         return NotStoredError(errno.ETIMEDOUT, message)
 
     def _open(self) -> View | None:
-        """Get to know the log."""
+        """Load the state of the log."""
         for _ in range(TRIES):
             registered = self._replicas.controller.registered()
             if registered is None:
@@ -294,7 +292,7 @@ class PublishedLog:
         raise OSError(errno.EAGAIN, f"{self._replicas.uri} is being cleaned up faster than it can be read")
 
     def _is_unmade(self, registered: Registration) -> bool:
-        """Whether it was registered, and who was to make it has not begun: no root answers that it has some of it."""
+        """Return whether the table is registered but not created: the log of each replica in sync is empty."""
         try:
             logs = [LogFiles.listed(self._replicas.store_of(replica)) for replica in registered.in_sync]
             return not any(log.commits or log.checkpoints for log in logs)
@@ -302,18 +300,18 @@ class PublishedLog:
             return False
 
     def _repaired(self, failed: ReplicaError) -> View:
-        """Get to know the log without a leader that gives no answer, or has what nobody else has."""
+        """Load the state of the log although the leader does not answer, or has versions that no other replica has."""
         for _ in range(TRIES):
             seen: Seen = {}
             try:
                 view, _, _ = self._roots.carry_out(opening(seen, repair=True))
             except (FellBehindError, ReplicaError):
-                # Another one may have gone meanwhile.
+                # Another replica may have failed meanwhile.
                 continue
             except NoReplicaLeftError:
                 raise self._nobody(failed) from None
             except KafkaError as cause:
-                raise OSError(errno.EIO, f"broker {failed.replica.broker} gives no answer, and {cause}") from cause
+                raise OSError(errno.EIO, f"broker {failed.replica.broker} does not answer, and {cause}") from cause
             if not self._is_of_this_log(view):
                 continue
             self.advance(view, seen)
@@ -321,7 +319,7 @@ class PublishedLog:
         raise OSError(errno.EAGAIN, f"{self._replicas.uri} is being cleaned up faster than it can be read")
 
     def _is_of_this_log(self, view: View) -> bool:
-        """Take note of which log it is. False: this view is of one that was given up meanwhile."""
+        """Record the current lineage; return False if the view belongs to a log that was discarded meanwhile."""
         registered = self._replicas.controller.known()
         if registered is None:
             return True
@@ -331,10 +329,10 @@ class PublishedLog:
         return True
 
     def advance(self, view: View, seen: Mapping[int, TableVersion] = NOTHING) -> None:
-        """Take note of what is published, unless more of it is known.
+        """Record the published versions, unless more are known already.
 
         Args:
-            view: all that is.
+            view: the published state.
             seen: versions that were read on the way.
         """
         self._roots.logs.forget_proven()
@@ -347,30 +345,30 @@ class PublishedLog:
                 self._view = view
 
     def note_made(self, view: View, data: bytes) -> None:
-        """Take note of the newest version, which this process has made.
+        """Record the newest version, which this process has made.
 
         Args:
-            view: what is published with it.
+            view: the published state, including it.
             data: its file.
         """
         before = self._puts.get(view.end - 1)
         self._puts = {view.end: data} | ({} if before is None else {view.end - 1: before})
 
     def report(self, replica: Replica) -> None:
-        """Take note of a replica that gives no answer; after `lag_ms` it is taken out.
+        """Record that a replica does not answer; after `replica.lag.time.max.ms`, remove it from the chain.
 
         Raises:
-            OSError: nobody else is in sync, or nobody can say so.
+            OSError: no other replica is in sync, or the controller does not answer.
         """
         view = self.view()
-        if view is not None and self._roots.note_down(replica) >= self.lag_ms:
+        if view is not None and self._roots.note_down(replica) >= self._roots.lag_ms:
             self._mended(view, UnreachableError(replica))
 
     def mend(self, failed: ReplicaError) -> None:
-        """Bring into force what is registered, without a replica that failed.
+        """Apply the registered configuration, without a replica that failed.
 
         Raises:
-            OSError: that is not possible now.
+            OSError: that is not possible at the moment.
         """
         view = self.view()
         if view is not None:

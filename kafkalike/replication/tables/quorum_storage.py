@@ -36,15 +36,15 @@ from kafkalike.replication.tables.voter_roots import VoterRoots
 from kafkalike.storage.port import BufferedOutput, Coordination, Entry, NotStoredError, Pace, Storage, TaskAccess
 
 LOOK_SECONDS: Final = 10.0
-"""How often a reader makes sure that no other voters have taken over."""
+"""How often a reader checks that no other voters have taken over."""
 
 
 class KnownVoters:
-    """Who votes about the metadata of a cluster, as far as one process knows. Thread-safe.
+    """The voters of a cluster's metadata, as far as this process knows. Thread-safe.
 
     Args:
-        folders: the folder of the metadata on each root that is known, by broker id.
-        opened: a voter on a root that is not among them → its folder.
+        folders: the folder of the metadata on each known root, by broker id.
+        opened: opens the folder of a voter on any other root.
         clock: time and waiting.
     """
 
@@ -57,22 +57,22 @@ class KnownVoters:
         self.roots = VoterRoots(self.folder_of, clock)
 
     def replace_folders(self, folders: Mapping[int, Storage]) -> None:
-        """Go on with other broker ids. Caller: no voter is known yet.
+        """Use other broker ids. Caller: no voter is known yet.
 
         Args:
-            folders: as when it was made.
+            folders: the folder of the metadata on each known root, by broker id.
         """
         self._known = None
         self._folders = dict(folders)
 
     @property
     def folders(self) -> Mapping[int, Storage]:
-        """The folder on each root that is known by now, by broker id."""
+        """The folder on each known root, by broker id."""
         return self._folders
 
     @property
     def uri(self) -> str:
-        """Where the first voter has the metadata; the first root that is known, where nobody knows who votes."""
+        """The location of the metadata at the first voter; at the first known root while the voters are unknown."""
         voters = self._known
         return self.first_folder.uri if voters is None else self.folder_of(voters.voters[0]).uri
 
@@ -84,7 +84,7 @@ class KnownVoters:
     # --- who votes -----------------------------------------------------------------------------
 
     def folder_of(self, voter: Voter) -> Storage:
-        """The folder on a voter's root."""
+        """Return the folder on a voter's root."""
         found = self._folders.get(voter.broker)
         if found is None:
             found = self._folders[voter.broker] = self._opened(voter)
@@ -92,17 +92,17 @@ class KnownVoters:
 
     @property
     def now(self) -> VoterSet | None:
-        """Who votes; None where no root in reach says so, which means that there is no table yet."""
+        """The current voters; None if no reachable root names any, because the table does not exist yet."""
         found = self.known
         return self.look() if found is None else found
 
     @property
     def known(self) -> VoterSet | None:
-        """Who votes, as far as is known; None where `now` would ask."""
+        """The current voters, if they were read recently; None where `now` would ask."""
         return self._known if self._clock.monotonic() - self._looked <= LOOK_SECONDS else None
 
     def look(self) -> VoterSet | None:
-        """Ask every root that is known who votes."""
+        """Ask every known root for the newest set of voters."""
         newest = self._known
         asked: set[int] = set()
         while left := self._folders.keys() - asked:
@@ -120,15 +120,15 @@ class KnownVoters:
         return newest
 
     def decide(self, course: Callable[[tuple[Voter, ...]], Generator[Any, Any, T]]) -> T:
-        """Carry a protocol of the voters out; of those that have taken over, if others have.
+        """Run a protocol of the voters; if other voters have taken over, run it with them.
 
         Raises:
-            OSError: too few of them answer.
+            OSError: too few voters answer.
         """
         voters = self.now
         while True:
             if voters is None:
-                raise NotStoredError(f"{self.uri}: there is no cluster here yet, or none of its voters answers")
+                raise NotStoredError(f"{self.uri}: the cluster does not exist yet, or none of its voters answers")
             try:
                 return self.roots.carry_out(course(voters.voters))
             except (NoMajorityError, VotersReplacedError) as cause:
@@ -138,13 +138,13 @@ class KnownVoters:
                     continue
                 raise OSError(self.why(voters)) from cause
             except VoterFellBehindError as cause:
-                raise OSError(f"{self.uri}: this version was made long ago, and the log begins after it") from cause
+                raise OSError(f"{self.uri}: log cleaning has removed this version; the log starts after it") from cause
 
     def why(self, voters: VoterSet) -> str:
-        """Which voters do not answer, and what to do."""
+        """Return a text that names the voters that do not answer, and what to do."""
         silent = [voter for voter in voters.voters if not self.answers(voter)]
         if len(silent) <= len(voters.voters) - majority(len(voters.voters)):
-            return f"{self.uri}: other voters are taking over; `kafkalike recover` goes on where that stopped"
+            return f"{self.uri}: other voters are taking over; if that was interrupted, run `kafkalike recover` again"
         others = (voter for voter in (*voters.voters, *voters.observers) if voter not in silent)
         left = [self.folder_of(voter).uri for voter in others if self.answers(voter)]
         named = "; ".join(f"broker {v.broker} at {v.uri}: {self.roots.failures.get(v, 'no answer')}" for v in silent)
@@ -155,11 +155,11 @@ class KnownVoters:
         )
 
     def answers(self, voter: Voter) -> bool:
-        """Whether a voter answers."""
+        """Return whether a voter answers."""
         return self.last_of(voter) is not None
 
     def last_of(self, voter: Voter) -> int | None:
-        """The last version that a voter has; None when it gives no answer."""
+        """Return the last version of a voter; None if it does not answer."""
         self.roots.forgive()
         try:
             last: int = self.roots.do(LastVersion(voter))
@@ -168,9 +168,9 @@ class KnownVoters:
         return last
 
     def is_open(self, voters: VoterSet) -> bool:
-        """Whether a majority of voters may vote: nobody has taken over, and they have from those before.
+        """Return whether a majority may vote: they are open, and no other voters have taken over.
 
-        Those that do not answer count as if they might.
+        Voters that do not answer count as open.
         """
         closed = 0
         for voter in voters.voters:
@@ -183,7 +183,7 @@ class KnownVoters:
         return closed <= len(voters.voters) - majority(len(voters.voters))
 
     def set_of(self, epoch: int) -> VoterSet | None:
-        """The voters of an epoch, as any root in reach says."""
+        """Return the voters of an epoch from any reachable root; None if no root has them."""
         for folder in self._folders.values():
             with contextlib.suppress(OSError):
                 for found in self.roots.sets_at(folder):
@@ -192,7 +192,7 @@ class KnownVoters:
         return None
 
     def mark_observers(self) -> None:
-        """Tell those that have no vote, and answer, who votes."""
+        """Store the current set of voters at the observers that answer."""
         voters = self._known
         if voters is None:
             return
@@ -201,7 +201,7 @@ class KnownVoters:
                 self.roots.do(PutMark(observer, voters))
 
     def inform(self, version: int, content: MetadataVersion) -> None:
-        """Copy what was decided to those that have no vote, where they answer."""
+        """Copy a decided version to the observers that answer."""
         voters = self._known
         if voters is None:
             return
@@ -212,16 +212,16 @@ class KnownVoters:
     # --- files at voters -----------------------------------------------------------------------
 
     def each(self) -> list[Storage]:
-        """The voters' folders, and after them those of others that have a copy."""
+        """Return the folders of the voters, then of the observers."""
         voters = self.now
         return [] if voters is None else [self.folder_of(voter) for voter in (*voters.voters, *voters.observers)]
 
     def first(self, read: Callable[[Storage], T], name: str) -> T:
-        """What the first one says that has a file.
+        """Read a file at the first folder that has it.
 
         Raises:
-            FileNotFoundError: nobody in reach has it, and a majority of the voters is.
-            OSError: too few answer to say that.
+            FileNotFoundError: no reachable root has it, and a majority of the voters is reachable.
+            OSError: too few voters answer.
         """
         failed: OSError | None = None
         silent = 0
@@ -238,14 +238,14 @@ class KnownVoters:
         raise FileNotFoundError(f"{self.uri}/{name}")
 
     def at_majority(self, write: Callable[[Storage], T]) -> list[T]:
-        """Do something at each voter that answers.
+        """Write to each voter that answers.
 
         Raises:
-            OSError: a majority did not.
+            OSError: fewer than a majority succeeded.
         """
         voters = self.now
         if voters is None:
-            raise NotStoredError(f"{self.uri}: there is no cluster here yet, or none of its voters answers")
+            raise NotStoredError(f"{self.uri}: the cluster does not exist yet, or none of its voters answers")
         done: list[T] = []
         for voter in voters.voters:
             try:
@@ -257,7 +257,7 @@ class KnownVoters:
         return done
 
     def wherever(self, act: Callable[[Storage], object]) -> None:
-        """Do something at each voter that answers; where it fails, it is left for the next time."""
+        """Write to each voter and observer that answers; ignore failures, which a later write makes up for."""
         for folder in self.each():
             try:
                 act(folder)
@@ -275,17 +275,17 @@ T = TypeVar("T")
 
 
 class QuorumAccess(TaskAccess):
-    """Tasks do not read the metadata; a damaged file is read at other voters.
+    """Access for tasks, which never read the metadata; damaged files are read at other voters.
 
     Args:
-        voters: who has the table.
+        voters: the voters.
     """
 
     def __init__(self, voters: KnownVoters) -> None:
         self._voters = voters
 
     def elsewhere(self) -> Sequence[Storage]:
-        """Return each voter, and those that have a copy."""
+        """Return the folders of voters and observers."""
         return self._voters.each()
 
 
@@ -293,9 +293,9 @@ class QuorumStorage(ReplicatedStorage):
     """The folder `__cluster_metadata` of a cluster with several voters. Thread-safe.
 
     Args:
-        folders: the folder on each root that is known, by broker id; where none of them knows a set of voters, there is
-            no table yet.
-        opened: a voter on a root that is not among them → its folder.
+        folders: the folder on each known root, by broker id; if none of them names a set of voters, the table does
+            not exist yet.
+        opened: opens the folder of a voter on any other root.
         clock: time and waiting.
     """
 
@@ -304,11 +304,11 @@ class QuorumStorage(ReplicatedStorage):
         self.tasks = QuorumAccess(self.voters)
 
     def __repr__(self) -> str:
-        """For error messages."""
+        """Return a text for error messages."""
         return f"QuorumStorage({[folder.uri for folder in self.voters.folders.values()]!r})"
 
     def mark_observers(self) -> None:
-        """Tell those that have no vote, and answer, who votes, and give them a copy."""
+        """Store the set of voters and the last version at the observers that answer."""
         self.voters.mark_observers()
         last = max((version_of(entry.name) or 0 for entry in self.list("_delta_log")), default=0)
         content = self.look(log_name(last))
@@ -318,7 +318,7 @@ class QuorumStorage(ReplicatedStorage):
     # --- versions ------------------------------------------------------------------------------
 
     def put_version(self, version: int, content: bytes, *, durable: bool) -> bool:
-        """Have a version decided."""
+        """Let the voters decide a version."""
         del durable
         wanted = MetadataVersion(content)
         found = self.voters.decide(lambda voters: putting(version, wanted, voters))
@@ -343,13 +343,13 @@ class QuorumStorage(ReplicatedStorage):
         return self.voters.first(read, name)
 
     def read(self, name: str) -> bytes:
-        """Content of a file."""
+        """Return the content of a file."""
         return self.voters.first(lambda folder: folder.read(name), name)
 
     # --- other files ---------------------------------------------------------------------------
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file; a checkpoint, and what names it, only at voters that have its version."""
+        """Write a file; write a checkpoint, and the file that names it, only at voters that have its version."""
         if name == LAST_CHECKPOINT:
             self.voters.wherever(lambda folder: self._name_checkpoint(folder, content))
         elif ".checkpoint." in name:
@@ -366,7 +366,7 @@ class QuorumStorage(ReplicatedStorage):
                     continue
                 folder = self.voters.folder_of(voter)
                 folder.replace(name, content)
-                # Before registers go: it says that they are over.
+                # Before the registers are removed, because the checkpoint marks them as obsolete.
                 folder.sync(name)
                 self.voters.roots.sweep(voter, version)
                 made += 1
@@ -382,16 +382,16 @@ class QuorumStorage(ReplicatedStorage):
             folder.replace(LAST_CHECKPOINT, content)
 
     def open_output(self, name: str) -> pa.NativeFile:
-        """A stream that makes a new file at a majority when it is closed."""
+        """Open a stream that makes a new file at a majority when it is closed."""
         return pa.PythonFile(BufferedOutput(lambda content: self.write(name, content)), "w")
 
     def write(self, name: str, content: bytes) -> None:
         """Make a data file at a majority.
 
         Raises:
-            OSError: it is not.
+            OSError: fewer than a majority of the voters have it.
         """
-        # Whole or not at all: what a full disk cut off would be read before what others have.
+        # Atomically: readers could find a truncated file before the intact file of another voter.
         self.voters.at_majority(lambda folder: folder.replace(name, content))
 
     def sync(self, name: str) -> None:
@@ -399,7 +399,7 @@ class QuorumStorage(ReplicatedStorage):
         self.voters.at_majority(lambda folder: folder.sync(name))
 
     def remove(self, name: str, *, quietly: bool = False) -> None:
-        """Remove a file at the voters that answer; of the log, where a checkpoint is above it, or it is taken back."""
+        """Remove a file at the voters that answer; a log file only if it is below a checkpoint, or `quietly` is set."""
         number = name.removeprefix(LOG)[:20]
         if quietly or not (name.startswith(LOG) and number.isdigit()):
             self.voters.wherever(lambda folder: folder.remove(name, quietly=quietly))
@@ -413,7 +413,7 @@ class QuorumStorage(ReplicatedStorage):
         self.voters.wherever(covered)
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
-        """Files that any voter in reach has; without registers."""
+        """List the files of all reachable voters, without registers."""
         voters = self.voters.now
         while voters is not None:
             found, answers = self._listed(voters.voters, folder, deep=deep, after=after)
@@ -424,27 +424,27 @@ class QuorumStorage(ReplicatedStorage):
                     voters = newer
                     continue
             if not answers:
-                # What those without a vote have is known, if it is not the newest.
+                # The observers' files are valid, if not the newest.
                 found, answers = self._listed(voters.observers, folder, deep=deep, after=after)
             if not answers:
                 raise OSError(self.voters.why(voters))
             if enough and f"{folder}/" == LOG:
                 newest = max((version for name in found if (version := version_of(name)) is not None), default=-1)
                 if newest >= 0:
-                    # Who lists it shows it.
+                    # Listing a version shows it, so it must be at a majority.
                     self.voters.decide(partial(confirming, newest))
             return list(found.values())
         return []
 
     def _listed(self, voters: Sequence[Voter], folder: str, *, deep: bool, after: str) -> tuple[dict[str, Entry], int]:
-        """Files by name, and how many voters answered."""
+        """Return files by name, and how many voters answered."""
         found: dict[str, Entry] = {}
         answers = 0
         for voter in voters:
             try:
                 each = self.voters.folder_of(voter)
                 entries = each.list(folder, deep=deep, after=after)
-                # After the list: a root that is gone is not empty.
+                # After the list, because the folder of a missing root looks empty.
                 each.size(identity_name(voter))
             except OSError as cause:
                 self.voters.roots.failures[voter] = cause
@@ -456,12 +456,12 @@ class QuorumStorage(ReplicatedStorage):
         return found, answers
 
     def folders(self) -> Sequence[str]:
-        """Names of the folders below."""
+        """Return the names of the folders below."""
         found = self.voters.first(lambda folder: folder.folders(), "")
         return [name for name in found if name != QUORUM]
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder."""
+        """Make a folder at a majority of the voters."""
         if self.voters.now is not None:
             self.voters.at_majority(lambda each: each.make_folder(folder))
 
@@ -469,16 +469,16 @@ class QuorumStorage(ReplicatedStorage):
 
     @property
     def uri(self) -> str:
-        """Where the first voter has it."""
+        """The location of the metadata at the first voter."""
         return self.voters.uri
 
     @property
     def coordination(self) -> Coordination:  # type: ignore[override]
-        """That of the first root."""
+        """Return the coordination of the first root."""
         return self.voters.first_folder.coordination
 
     def at(self, folder: str) -> Storage:
-        """The store of a folder below, on the first voter: for those who look."""
+        """Return the folder below at the first voter, for reading."""
         return self.voters.each()[0].at(folder)
 
 

@@ -26,67 +26,69 @@ _log = logging.getLogger(__name__)
 _NEVER: Final = (2**63, -math.inf)
 
 MARK_SECONDS: Final = 10.0
-"""How often the whole mark of a replica is read: in between it is enough that it is there."""
+"""How often the mark of a replica is read in full; in between, only its existence is checked."""
 
 SURE_SECONDS: Final = 600.0
-"""How long after a look nobody can have made a version and cleaned it up: a log stays for an hour at least."""
+"""How long a place stays surely empty after a look: a version cannot be made and cleaned within it, because logs are
+kept for at least an hour."""
 
 
 class KnownLogs:
-    """What was seen while one epoch was registered. It is replaced as a whole.
+    """Observations made while one epoch was registered. It is replaced as a whole.
 
     Args:
-        epoch: which one.
-        since: when that was heard of, by the machine's clock.
+        epoch: the epoch.
+        since: when it was first read, by the machine's clock.
     """
 
     def __init__(self, epoch: int, since: float) -> None:
         self.epoch = epoch
         self.since = since
         self.unmade: dict[Replica, tuple[int, float]] = {}
-        """A version, and a time by the machine's clock at which the replica never had it, nor a later one: so nobody
-        can have cleaned it up for an hour from then on, and no list of the log's folder is needed to know that."""
+        """By replica, a version, and a time by the machine's clock when the replica had neither that version nor a
+        later one. For an hour after it, the version cannot have been cleaned up, and no list of the log's folder is
+        needed."""
         self.surely_put: dict[Replica, int] = {}
-        """A version that this process has put where clean-up cannot have been."""
+        """By replica, a version that this process has put where log cleaning cannot have been."""
         self.proven: dict[Replica, dict[int, bytes]] = {}
-        """Versions that were read ahead, and are what they were made to be."""
+        """By replica, versions that were prefetched and verified."""
 
 
 class ReplicaLogs:
-    """Reads the logs of a table's replicas, and puts versions into them. Thread-safe.
+    """Reads the logs of a table's replicas and puts versions into them. Thread-safe.
 
     Args:
-        store_of: a replica → the folder of its table.
-        registered: what the controller says; it may raise `KafkaError` or `OSError`.
+        store_of: maps a replica to the folder of its table.
+        registered: asks the controller; may raise `KafkaError` or `OSError`.
     """
 
     def __init__(self, store_of: Callable[[Replica], Storage], registered: Callable[[], Registration]) -> None:
         self._store_of = store_of
         self._registered = registered
         self._checkpoints: dict[Replica, int] = {}
-        """Newest checkpoint that was seen; they only grow."""
+        """The newest known checkpoint of each replica; it only grows."""
         self._marked: dict[Replica, float] = {}
-        """When the mark of a replica was read."""
+        """When the mark of a replica was last read."""
         self._known = KnownLogs(-1, SYSTEM_CLOCK.monotonic())
 
     def note_epoch(self, epoch: int) -> None:
-        """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing.
+        """Record the registered epoch; a new epoch invalidates earlier observations.
 
-        A replica that left and came back has a checkpoint over what it lacks: the place of a version may be empty
-        there, though it was made, or have one that was never published.
+        A replica that left and came back has a checkpoint above its gaps: the place of a version may be empty although
+        the version was published, or hold a version that never was.
         """
         if epoch != self._known.epoch:
             self._known = KnownLogs(epoch, SYSTEM_CLOCK.monotonic())
 
     def counts(self, replica: Replica, version: int) -> bool:
-        """Whether what a replica has in the place of a version is what was published there.
+        """Return whether a replica's version is the published one.
 
         Args:
-            replica: whose log; it is in sync in the epoch that was noted last, or in a later one.
-            version: one that was read before: where that surely was not cleaned up, nothing is asked.
+            replica: the replica; it is in sync in the epoch that was recorded last, or in a later one.
+            version: a version that was read before; no request is made if it surely was not cleaned up.
 
         Raises:
-            OSError: it gives no answer.
+            OSError: the replica does not answer.
         """
         if self.is_sure(replica, version) or version in self._known.proven.get(replica, ()):
             return True
@@ -100,15 +102,15 @@ class ReplicaLogs:
         return counts(version, spans, newest)
 
     def there(self, replica: Replica) -> Storage:
-        """A replica's store.
+        """Return a replica's storage.
 
         Raises:
-            OSError: its mark cannot be found: the root is gone, or is another, empty one.
+            OSError: its mark is missing, because the root is missing, or an empty folder is in its place.
         """
         store, mark = self._store_of(replica), str(tuple(replica)).encode()
         now = SYSTEM_CLOCK.monotonic()
         known = now - self._marked.get(replica, -math.inf) < MARK_SECONDS
-        # No mount is missing where a root is far, so that it was there a moment ago is enough.
+        # An object store has no mount that could be missing, so a recent check is enough.
         if known and (store.scheduler.is_remote or store.size(MARK) == len(mark)):
             return store
         if store.read(MARK) == mark:
@@ -118,15 +120,15 @@ class ReplicaLogs:
         return store
 
     def look(self, replica: Replica, version: int, pace: Pace = NOW) -> bytes | None:
-        """The content of a version of a replica; None when there is none.
+        """Return the content of a version at a replica; None if it has none.
 
         Args:
-            replica: whose log.
-            version: which one.
-            pace: which answers of other looks of this process will do.
+            replica: the replica.
+            version: its number.
+            pace: which answers of other looks of this process are recent enough.
 
         Raises:
-            OSError: it gives no answer.
+            OSError: the replica does not answer.
         """
         proven = self._known.proven.get(replica)
         if proven is not None and version in proven:
@@ -139,13 +141,13 @@ class ReplicaLogs:
         return None
 
     def _note_unmade(self, replica: Replica, version: int, began: float) -> None:
-        """Note that a replica has never had a version; what was asked in another epoch says nothing in this one."""
+        """Record that a replica never had a version, unless it was asked in an earlier epoch."""
         known = self._known
         if began >= known.since:
             known.unmade[replica] = version, began
 
     def _asked(self, replica: Replica, version: int, pace: Pace) -> tuple[bytes | None, float]:
-        """A version of a replica, which must be there, and the time before it was asked, by the machine's clock."""
+        """Return a version of a replica that must be there, and when it was asked, by the machine's clock."""
         began = SYSTEM_CLOCK.monotonic()
         found = self._store_of(replica).look(log_name(version), pace)
         if found is None:
@@ -153,9 +155,9 @@ class ReplicaLogs:
         return found, began
 
     def _whole_version(self, replica: Replica, version: int, damaged: bytes) -> bytes:
-        """A version that is damaged at a replica in sync, as another one has it; the damaged one where nobody has.
+        """Return the intact copy of a version that is damaged at a replica in sync; the damaged one if there is none.
 
-        Both have the same one, and whoever reads it here goes on as if it was whole.
+        Replicas in sync have the same version, so the reader can continue with the other copy.
         """
         with contextlib.suppress(KafkaError, OSError):
             registered = self._registered()
@@ -164,20 +166,20 @@ class ReplicaLogs:
                     with contextlib.suppress(OSError):
                         found = self.there(other).look(log_name(version))
                         if found is not None and is_whole(found) and self.counts(other, version):
-                            _log.warning("version %d of %s is damaged there, and read elsewhere", version, replica)
+                            _log.warning("version %d is damaged at %s; read from %s instead", version, replica, other)
                             return found
         return damaged
 
     def is_sure(self, replica: Replica, version: int) -> bool:
-        """Whether clean-up cannot have emptied a version's place at a replica."""
+        """Return whether log cleaning cannot have emptied a version's place at a replica."""
         unmade, at = self._known.unmade.get(replica, _NEVER)
         return version >= unmade and SYSTEM_CLOCK.monotonic() - at < SURE_SECONDS
 
     def put(self, replica: Replica, version: int, content: bytes, *, durable: bool) -> bool:
-        """Put a version into a replica's log, unless it has it.
+        """Put a version into a replica's log, unless it exists.
 
         Args:
-            replica: whose log.
+            replica: the replica.
             version: its number.
             content: the bytes of its file.
             durable: whether it must survive a power failure.
@@ -186,26 +188,26 @@ class ReplicaLogs:
             Whether this call put it.
 
         Raises:
-            NotStoredError: it is not there, and will not be.
-            OSError: unknown: it gives no answer, or its root is gone.
+            NotStoredError: it is not stored, and will not be.
+            OSError: the outcome is unknown: the replica does not answer, or its root is missing.
         """
         began, known = SYSTEM_CLOCK.monotonic(), self._known
         made = self.there(replica).put_if_absent(log_name(version), content, durable=durable)
         if made and known is self._known and self.is_sure(replica, version):
-            # Nobody has the next one before this one.
+            # A log has no gaps: a lacking version is followed by none.
             known.surely_put[replica] = version
             self._note_unmade(replica, version + 1, began)
         return made
 
     def checkpoint(self, replica: Replica, about: int | None = None) -> int:
-        """The newest checkpoint of a replica, or -1.
+        """Return the newest checkpoint of a replica, or -1.
 
         Args:
-            replica: whose.
-            about: a version; where that surely was not cleaned up, one below it will do, and no list is made.
+            replica: the replica.
+            about: a version; if it surely was not cleaned up, an older checkpoint may be returned, without a list.
 
         Raises:
-            OSError: it gives no answer.
+            OSError: the replica does not answer.
         """
         newest, known = self._checkpoints.get(replica, -1), self._known
         if about is not None and (
@@ -217,30 +219,31 @@ class ReplicaLogs:
         return self._listed(replica)[0]
 
     def _listed(self, replica: Replica) -> tuple[int, Sequence[int]]:
-        """List a log: its newest checkpoint, or -1, and the versions above it."""
+        """List a log; return its newest checkpoint, or -1, and the versions above it."""
         known = self._checkpoints.get(replica, -1)
         began = SYSTEM_CLOCK.monotonic()
         store = self._store_of(replica)
-        # Not by `_last_checkpoint`: a late writer of an older one may move that back.
+        # `_last_checkpoint` is not enough: a late writer of an older checkpoint may move it back.
         files = LogFiles.listed(store, max(known, 0))
         newest = max(files.checkpoints, default=-1)
         if newest < 0:
             self.there(replica)
         newest = self._checkpoints[replica] = max(known, newest)
-        # What a list lacks was made since it was asked for, or cleaned up, which a checkpoint above it would show.
+        # A version missing from the list was made after it, or was cleaned up, in which case a checkpoint above it
+        # exists.
         self._note_unmade(replica, max(newest, *files.commits[-1:], -1) + 1, began)
         return newest, [version for version in files.commits if version > newest]
 
     def prefetch(self, replica: Replica, since: int, most: int) -> None:
-        """Read versions of a log ahead, and make sure that none of them was put where clean-up had been, with one list.
+        """Prefetch versions of a log and verify with one list that none was put where log cleaning had been.
 
         Args:
-            replica: whose.
-            since: the last version that is known.
-            most: how many versions, at most.
+            replica: the replica.
+            since: the last known version.
+            most: the maximum number of versions.
 
         Raises:
-            OSError: it gives no answer.
+            OSError: the replica does not answer.
         """
         known = self._known
         _, above = self._listed(replica)
@@ -251,53 +254,53 @@ class ReplicaLogs:
         contents = store.scheduler.beside([partial(store.look, log_name(version)) for version in wanted])
         found = dict(zip(wanted, contents, strict=True))
         newest, _ = self._listed(replica)
-        # One that is damaged is read by itself, and elsewhere.
+        # A damaged version is read again later, at another replica.
         known.proven[replica] = {
             v: content for v, content in found.items() if v > newest and content is not None and is_whole(content)
         }
 
     def forget_proven(self) -> None:
-        """Forget what was read ahead."""
+        """Drop the prefetched versions."""
         self._known.proven.clear()
 
     def end(self, replica: Replica) -> int:
-        """The last version that a replica has; -1 where it has none.
+        """Return the last version of a replica; -1 if it has none.
 
         Raises:
-            OSError: it gives no answer, or its root is gone.
+            OSError: the replica does not answer, or its root is missing.
         """
         files = LogFiles.listed(self.there(replica))
         return max((*files.commits, *files.checkpoints), default=-1)
 
 
 class Controller(Protocol):
-    """Who decides what is registered of one table."""
+    """Decides the registration of one table."""
 
     def look(self) -> Registration:
-        """What is registered."""
+        """Return the current registration."""
         ...
 
     def change(self, before: Registration, after: Registration) -> bool:
-        """Change it, if it is still what was seen."""
+        """Change the registration if it still equals `before`; return whether it did."""
         ...
 
 
 class TableController(Controller, Protocol):
-    """Who decides what is registered of one table, and says what was known of it last."""
+    """Decides the registration of one table, and remembers the last known registration."""
 
     def known(self) -> Registration | None:
-        """What was registered as of the last look at the controller; asks nobody. None: there is no such table."""
+        """Return the registration that was read last, without a request; None if the table does not exist."""
         ...
 
     def registered(self) -> Registration | None:
-        """What is registered; what was, where the controller gives no answer. None: there is no such table."""
+        """Return the registration, or the last known one if the controller does not answer; None without a table."""
         ...
 
     def found(self) -> Registration:
-        """Register the table, unless it is.
+        """Register the table, unless it is registered.
 
         Raises:
-            KafkaError: it cannot be, or may be.
+            KafkaError: it cannot be registered, or the outcome is unknown.
         """
         ...
 
@@ -306,9 +309,9 @@ class ReplicaRegistry:
     """The replicas of one table. Thread-safe.
 
     Args:
-        uri: what the table is called in errors.
-        make_store: a replica → the folder of its table.
-        controller: what is registered of it.
+        uri: the table's name in errors.
+        make_store: maps a replica to the folder of its table.
+        controller: decides the table's registration.
     """
 
     def __init__(self, uri: str, make_store: Callable[[Replica], Storage], controller: TableController) -> None:
@@ -318,7 +321,7 @@ class ReplicaRegistry:
         self._stores: dict[Replica, Storage] = {}
 
     def store_of(self, replica: Replica) -> Storage:
-        """The folder of a replica."""
+        """Return the folder of a replica."""
         found = self._stores.get(replica)
         if found is None:
             found = self._stores[replica] = self._make_store(replica)
@@ -326,15 +329,15 @@ class ReplicaRegistry:
 
     @property
     def registered(self) -> Registration | None:
-        """What is registered of it, as far as is known; None when there is no such table."""
+        """The registration, as far as it is known; None if the table does not exist."""
         return self.controller.known() or self.controller.registered()
 
     def in_sync(self) -> Sequence[Replica]:
-        """Who has all that is published, the leader first; empty when there is no such table."""
+        """Return the replicas that have all published versions, the leader first; empty if the table does not exist."""
         registered = self.registered
         return () if registered is None else tuple(reversed(registered.in_sync))
 
     def members(self) -> Sequence[Replica]:
-        """Who must take the next version, in the order in which they do."""
+        """Return the replicas that must take the next version, in the order of the chain."""
         registered = self.registered
         return () if registered is None else registered.chain

@@ -1,7 +1,7 @@
 """Replicated storage: a table at several roots as one storage.
 
-How a version is made and seen is a protocol: that of the chain of a topic's replicas (`ChainStorage`), or that of the
-voters that have the cluster's metadata (`QuorumStorage`). All other files are read from the first root that has them.
+A protocol makes and reads versions: the chain of a topic's replicas (`ChainStorage`), or the voters that hold the
+cluster's metadata (`QuorumStorage`). All other files are read from the first root that has them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ReplicatedStorage(Storage):
 
     @abstractmethod
     def look_at_version(self, version: int, pace: Pace) -> bytes | None:
-        """Return a version's file as the protocol sees it; None while there is no such version."""
+        """Return a version's file as the protocol sees it; None while the version does not exist."""
 
     @abstractmethod
     def put_version(self, version: int, content: bytes, *, durable: bool) -> bool:
@@ -38,7 +38,7 @@ class ReplicatedStorage(Storage):
 
     @abstractmethod
     def put_file(self, name: str, content: bytes, *, durable: bool) -> bool:
-        """Create a file that is no version; see `Storage.put_if_absent`."""
+        """Create a file other than a version; see `Storage.put_if_absent`."""
 
     @abstractmethod
     def first(self, name: str, read: Callable[[Storage], T]) -> T:

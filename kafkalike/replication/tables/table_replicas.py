@@ -36,9 +36,9 @@ class TableReplicas(ReplicaRegistry):
     """The replicas of one table. Thread-safe.
 
     Args:
-        uri: what the table is called in errors.
-        store_of: a replica → the folder of its table.
-        controller: what is registered of it.
+        uri: the table's name in errors.
+        store_of: maps a replica to the folder of its table.
+        controller: decides the table's registration.
         clock: time and waiting.
         lag_ms: `replica.lag.time.max.ms`.
         down_before: see `ProtocolRunner`.
@@ -57,17 +57,16 @@ class TableReplicas(ReplicaRegistry):
         super().__init__(uri, store_of, controller)
         self.roots = ProtocolRunner(self.store_of, controller, clock, lag_ms=lag_ms, down_before=down_before)
         self.refused: int | None = None
-        """The broker that did not take the first version when it was to be made."""
-        self.published = PublishedLog(self, self.roots, lag_ms=lag_ms)
+        """The broker that failed to take the first version at the table's creation."""
+        self.published = PublishedLog(self, self.roots)
         self._clock = clock
-        self._lag_ms = lag_ms
 
     def wait_for(self, lag_ms: int) -> None:
-        """Take note of a changed `replica.lag.time.max.ms`."""
-        self._lag_ms = self.roots.lag_ms = self.published.lag_ms = lag_ms
+        """Set `replica.lag.time.max.ms`."""
+        self.roots.lag_ms = lag_ms
 
     def put(self, version: int, data: bytes, *, durable: bool) -> bool:
-        """Make a version, unless there is one.
+        """Create a version, unless it exists.
 
         Args:
             version: its number.
@@ -75,11 +74,11 @@ class TableReplicas(ReplicaRegistry):
             durable: whether it must survive a power failure at each replica when this returns.
 
         Returns:
-            Whether it is this content; False when it is another one.
+            Whether the version has this content; False if another writer made it.
 
         Raises:
-            NotStoredError: surely not there, and will not be.
-            UnknownOutcomeError: it may be there, or may still come.
+            NotStoredError: it is not stored, and will not be.
+            UnknownOutcomeError: it may be stored, or may still appear.
         """
         self.roots.durable = durable
         if version == 0:
@@ -102,7 +101,7 @@ class TableReplicas(ReplicaRegistry):
             self.published.forget()
             if not isinstance(cause, (FellBehindError, NoReplicaLeftError, KafkaError, OSError)):
                 if not landing.stored:
-                    # An interrupt: no version can ever name the files.
+                    # After an interrupt, no version can ever name the files.
                     self._discard_files(view, content)
                 self._forget_files(content)
                 raise
@@ -119,19 +118,19 @@ class TableReplicas(ReplicaRegistry):
         return made
 
     def _discard_files(self, view: View, content: VersionFile) -> None:
-        """Remove files of this process that members have got for a version that was not put anywhere."""
+        """Remove files that replicas received for a version that was not put anywhere."""
         new = [add.path for add in content.commit.adds if self.roots.supplies.content_of(add.path) is not None]
         for replica in view.configuration.chain:
             for path in new:
                 self.store_of(replica).remove(path, quietly=True)
 
     def _forget_files(self, content: VersionFile) -> None:
-        """Nobody puts this content again."""
+        """Drop the data files of a content that will not be put again."""
         for add in content.commit.adds:
             self.roots.supplies.forget(add.path)
 
     def _created(self, data: bytes) -> bool:
-        """Make the first version at all members; the seal that names them comes after it."""
+        """Create the first version at all replicas in the chain; the seal that names them follows it."""
         stored, again, decided = False, True, data
         while again:
             again = False
@@ -161,12 +160,12 @@ class TableReplicas(ReplicaRegistry):
         return decided == data
 
     def _waited(self, replica: Replica, registered: Registration) -> bool:
-        """Wait for a member that does not take the table; after `lag_ms` it is left out, so that the others have it.
+        """Wait for a replica that does not take the table; after `replica.lag.time.max.ms`, leave it out.
 
         Returns:
-            False where that is not to be.
+            Whether to try again; False if the replica cannot be left out.
         """
-        left_ms = self._lag_ms - self.roots.note_down(replica)
+        left_ms = self.roots.lag_ms - self.roots.note_down(replica)
         if left_ms > 0:
             self._clock.sleep(min(FIRST_WAIT_SECONDS, left_ms / 1000))
             return True
@@ -180,15 +179,15 @@ class TableReplicas(ReplicaRegistry):
 T = TypeVar("T")
 
 WAIT_SECONDS: Final = 0.05
-"""Wait before a replica that gave no answer is asked again."""
+"""Wait before a replica that did not answer is asked again."""
 
 
 class ReplicaWriter(FailoverWriter):
-    """Writes to the folder of each replica in sync; one that gives no answer for too long is taken out.
+    """Writes to the folder of each replica in sync; a replica that does not answer for too long is removed.
 
     Args:
-        table: whose replicas.
-        folder_of: a replica → the folder at its root.
+        table: the table with the replicas.
+        folder_of: maps a replica to the folder at its root.
         is_there: whether a replica's root answers.
         clock: waiting.
     """
@@ -206,16 +205,16 @@ class ReplicaWriter(FailoverWriter):
         self._clock = clock
 
     def at(self, folder: str) -> ReplicaWriter:
-        """Return the writer of the same folder below each of them."""
+        """Return the writer of a folder below at each replica."""
         return ReplicaWriter(
             self._table, lambda replica: self._folder_of(replica).at(folder), self._is_there, self._clock
         )
 
     def write(self, write: Callable[[Storage], T]) -> T | None:
-        """Write to all in sync.
+        """Write to all replicas in sync.
 
         Raises:
-            OSError: nobody else is in sync, or nobody can say so.
+            OSError: no other replica is in sync, or the controller does not answer.
         """
         answers: dict[Replica, T] = {}
         while True:
@@ -241,11 +240,11 @@ def replicated_files(
     """Return the files of a folder that each replica in sync of a table has at its root.
 
     Args:
-        table: whose replicas.
-        folder_of: a replica → the folder at its root.
+        table: the table with the replicas.
+        folder_of: maps a replica to the folder at its root.
         is_there: whether a replica's root answers.
         clock: waiting.
-        coordination: the cluster's.
+        coordination: the cluster's coordination.
     """
     return FailoverStorage(
         lambda: [folder_of(replica) for replica in table.in_sync()],

@@ -1,11 +1,11 @@
-"""Voter files: what voters of the metadata keep beside the table, as values and as bytes, and under which names.
+"""Voter files: the files that voters of the metadata keep beside the table: names, contents and values.
 
 In the table's folder of each voter, with `<id>` for its name in a set of voters:
 
 * `_quorum/<id>/<version>.<place>`: its registers, a row of files for each version.
-* `_quorum/<id>/voter`: this root is that voter; a root without it is another one, or an empty one.
-* `_quorum/<id>/open`: it votes, while this is empty. When other voters take over it says `closed`, and stays.
-* `_delta_log/_voters.<epoch>.json`: a set of voters. One of a later epoch says that the others are over.
+* `_quorum/<id>/voter`: identifies the root as that voter; a root without it is another one, or an empty one.
+* `_quorum/<id>/open`: empty while the voter votes; `closed` for good once other voters have taken over.
+* `_delta_log/_voters.<epoch>.json`: a set of voters; a set of a later epoch supersedes it.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from kafkalike.model.replication.registers import Accept, Ballot, Prepare, Reque
 from kafkalike.model.replication.takeover import VoterSet
 
 QUORUM: Final = "_quorum"
-"""Folder of the voters' own files, which is no part of the table."""
+"""The folder of the voters' own files, which are not part of the table."""
 
 TAKEN_OVER: Final = "VOTERS"
-"""Operation of the version that new voters begin with."""
+"""The operation of the first version of new voters."""
 
 APPLICATION: Final = "kafkalike.voters"
-"""Delta transaction's application of such a version; its version is the epoch of the set."""
+"""The application id of the Delta transaction in such a version; its version is the epoch of the set."""
 
 _MARK: Final = re.compile(r"_voters\.(\d{10})\.json")
 
 
 class Voter(NamedTuple):
-    """A root, as a voter of one set."""
+    """A root as a voter of one set."""
 
     broker: int
     id: str
-    """Its name in this set, which it has in no other one."""
+    """Its name in this set; unique among all sets."""
     uri: str
-    """Where the root was when the set was named."""
+    """The location of the root when the set was made."""
 
 
 class MetadataVersion(NamedTuple):
@@ -50,7 +50,7 @@ class MetadataVersion(NamedTuple):
 
     @property
     def commit(self) -> TableCommit:
-        """What it says, its number excepted.
+        """The parsed commit, except for its number.
 
         Raises:
             LogCorruptError: it is damaged.
@@ -59,18 +59,18 @@ class MetadataVersion(NamedTuple):
 
     @property
     def opens(self) -> int | None:
-        """The epoch of the voters that begin with it; None for other versions."""
+        """The epoch of the voters that start with this version; None for other versions."""
         return self.commit.txns.get(APPLICATION)
 
 
 def record(after: VoterSet, reached: tuple[Any, ...], time_ms: int, said: str) -> MetadataVersion:
-    """The version that says that voters took over.
+    """Return the version that records a takeover.
 
     Args:
-        after: who votes from now on.
-        reached: voters from before that answered.
+        after: the new voters.
+        reached: the previous voters that answered.
         time_ms: ms since the epoch.
-        said: why, for people.
+        said: the reason, for people.
     """
     note = {
         "voters": [voter.broker for voter in after.voters],
@@ -92,16 +92,16 @@ def record(after: VoterSet, reached: tuple[Any, ...], time_ms: int, said: str) -
 
 
 def folder_of(voter: Voter) -> str:
-    """Folder of a voter's registers."""
+    """Return the folder of a voter's registers."""
     return f"{QUORUM}/{voter.id}"
 
 
 def register_name(voter: Voter, slot: int, place: int) -> str:
-    """File of one request of a row.
+    """Return the file of one request in a row.
 
     Args:
-        voter: whose register it is.
-        slot: the version that is decided; below 0: who votes next.
+        voter: the voter with the register.
+        slot: the version to decide; below 0: the next set of voters.
         place: the number of the request in its row, from 0.
     """
     row = "next" if slot < 0 else f"{slot:020d}"
@@ -109,32 +109,32 @@ def register_name(voter: Voter, slot: int, place: int) -> str:
 
 
 def slot_of(name: str) -> int | None:
-    """The version whose row a file of that folder is in; None for any other."""
+    """Return the version to which a file of that folder belongs; None for other files."""
     stem, _, place = name.partition(".")
     return int(stem) if place.isdigit() and stem.isdigit() else None
 
 
 def identity_name(voter: Voter) -> str:
-    """The file that says that a root is this voter."""
+    """Return the file that identifies a root as this voter."""
     return f"{folder_of(voter)}/voter"
 
 
 CLOSED: Final = b"closed"
-"""What is in the file of a voter that votes no more. One that votes has an empty one."""
+"""The content of the `open` file of a voter that has stopped voting; it is empty while the voter votes."""
 
 
 def open_name(voter: Voter) -> str:
-    """The file that says whether it votes."""
+    """Return the file that tells whether the voter votes."""
     return f"{folder_of(voter)}/open"
 
 
 def mark_name(epoch: int) -> str:
-    """The file that names a set."""
+    """Return the file that names a set of voters."""
     return f"_delta_log/_voters.{epoch:010d}.json"
 
 
 def epoch_of(name: str) -> int | None:
-    """The epoch of a set whose file in `_delta_log` has this name; None for any other."""
+    """Return the epoch of a file in `_delta_log` that names a set of voters; None for other files."""
     match = _MARK.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -143,7 +143,7 @@ def epoch_of(name: str) -> int | None:
 
 
 def set_content(voters: VoterSet) -> bytes:
-    """The file of a set."""
+    """Return the content of the file that names a set of voters."""
     said = {
         "v": 1,
         "epoch": voters.epoch,
@@ -154,7 +154,7 @@ def set_content(voters: VoterSet) -> bytes:
 
 
 def set_in(content: bytes) -> VoterSet:
-    """The same backwards.
+    """Parse the file that names a set of voters.
 
     Raises:
         OSError: it is damaged.
@@ -171,7 +171,7 @@ def set_in(content: bytes) -> VoterSet:
 
 
 def request_content(request: Request) -> bytes:
-    """The file of a request: a line that says what it is, and the value."""
+    """Return the content of the file of a request: a line that describes it, and the value."""
     head: dict[str, Any] = {"ballot": list(request.ballot)}
     value = b""
     if isinstance(request, Accept):
@@ -186,7 +186,7 @@ def request_content(request: Request) -> bytes:
 
 
 def request_in(content: bytes) -> Request:
-    """The same backwards.
+    """Parse the file of a request.
 
     Raises:
         OSError: it is damaged.

@@ -1,6 +1,6 @@
-"""Voter roots: a protocol of the voters' rules in, its effects done to the folders of the metadata on their roots.
+"""Voter roots: run the voters' protocols and apply their effects to the metadata folders on the voters' roots.
 
-Nothing here decides anything: what comes after what stands in `kafkalike.model.replication`, which is simulated.
+All decisions, and their order, are made in `kafkalike.model.replication`, which is tested by simulation.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from kafkalike.storage.port import Storage
 T = TypeVar("T")
 
 PAUSE_SECONDS: Final = 0.01
-"""Longest first wait of a proposer that met another one; it doubles with each try, up to a hundred times that."""
+"""Longest first wait of a proposer that met another proposer; it doubles with each try, up to 128 times that."""
 
 SLOW_SECONDS: Final = 2.0
-"""A voter that takes so long for one effect is passed over for a while, where the others are enough."""
+"""A voter that takes longer for one effect is skipped for a while, if the others are enough."""
 
 PASSED_OVER_SECONDS: Final = 30.0
-"""For how long a slow voter is passed over."""
+"""How long a slow voter is skipped."""
 
 
 class VoterRoots:
-    """Carries protocols out.
+    """Runs the protocols of voters on their roots.
 
     Args:
-        store_of: a voter → the folder of the metadata on its root.
+        store_of: maps a voter to the folder of the metadata on its root.
         clock: time and waiting.
-        why: what a version says that records a takeover.
+        why: the reason that a version records for a takeover.
         jitter: random number from 0 to 1, for the wait after meeting another proposer.
     """
 
@@ -75,11 +75,11 @@ class VoterRoots:
         self._why = why
         self._jitter = jitter
         self._lasts: dict[Voter, int] = {}
-        """The last version that was seen at a voter; it only grows."""
+        """The last known version of each voter; it only grows."""
         self._slow_until: dict[Voter, float] = {}
-        """Voters that are passed over, and until when."""
+        """Until when a slow voter is skipped."""
         self.failures: dict[Voter, OSError] = {}
-        """Why a voter gave no answer the last time that it did not."""
+        """The reason for a voter's last missing answer."""
         self._carriers: Mapping[type, Callable[[Any], Any]] = {
             registers.ReadRow: self._read_row,
             registers.PutRequest: self._put_request,
@@ -97,15 +97,15 @@ class VoterRoots:
         """Run a protocol to its end.
 
         Raises:
-            Exception: what the protocol raises.
+            Exception: raised by the protocol.
         """
         return run(protocol, self.do, UnreachableVoterError)
 
     def do(self, act: Any) -> Any:  # noqa: ANN401 - what an effect comes to
-        """Do one effect.
+        """Apply one effect.
 
         Raises:
-            UnreachableVoterError: the voter gives no answer.
+            UnreachableVoterError: the voter does not answer.
         """
         if isinstance(act, registers.ProposalBackoff):
             self._clock.sleep(self._jitter() * PAUSE_SECONDS * 2 ** min(act.attempt, 7))
@@ -124,7 +124,7 @@ class VoterRoots:
             raise UnreachableVoterError(str(failed)) from cause
 
     def _timed(self, voter: Voter, ask: Callable[[], T]) -> T:
-        """Ask a voter; one that is slow is passed over from then on."""
+        """Ask a voter; skip it from then on if it was slow."""
         began = self._clock.monotonic()
         try:
             return ask()
@@ -134,11 +134,11 @@ class VoterRoots:
                 self._slow_until[voter] = ended + PASSED_OVER_SECONDS
 
     def is_passed_over(self, voter: Voter) -> bool:
-        """Whether a voter is not asked, as it was slow."""
+        """Return whether a voter is skipped because it was slow."""
         return voter in self._slow_until and self._clock.monotonic() < self._slow_until[voter]
 
     def forgive(self) -> bool:
-        """Ask those again that were slow; returns whether there are any."""
+        """Stop skipping slow voters; return whether any was skipped."""
         found = any(until > self._clock.monotonic() for until in self._slow_until.values())
         self._slow_until.clear()
         return found
@@ -168,9 +168,9 @@ class VoterRoots:
         for entry in store.list("_delta_log", after=f"{act.slot:020d}"):
             epoch = epoch_of(entry.name)
             replaced |= epoch is not None and epoch > mine
-            # Of a checkpoint in parts any one says that there was a version.
+            # Any part of a multi-part checkpoint shows that the version existed.
             closed |= entry.name[:20].isdigit()
-        # After the list: whoever empties a root takes this away, too.
+        # After the list, because emptying a root removes this file, too.
         if act.opening or replaced:
             self._check(store, act.voter, identity_name(act.voter))
         else:
@@ -178,10 +178,10 @@ class VoterRoots:
         return SlotState(closed, replaced)
 
     def _known(self, voter: Voter) -> Storage:
-        """A voter's folder.
+        """Return a voter's folder.
 
         Raises:
-            OSError: its root is not there, or another one is.
+            OSError: its root is missing, or another root is in its place.
         """
         store = self._store_of(voter)
         self._check(store, voter, identity_name(voter))
@@ -189,7 +189,7 @@ class VoterRoots:
 
     @staticmethod
     def _check(store: Storage, voter: Voter, name: str) -> int:
-        """Bytes of a file that a voter must have."""
+        """Return the size of a file that a voter must have, bytes."""
         try:
             return store.size(name)
         except FileNotFoundError as cause:
@@ -197,7 +197,7 @@ class VoterRoots:
 
     def _check_open(self, store: Storage, voter: Voter) -> None:
         if self._check(store, voter, open_name(voter)):
-            # It says that it is closed.
+            # The file says `closed`.
             raise _no_vote(store, voter)
 
     def _epoch(self, voter: Voter) -> int:
@@ -219,7 +219,7 @@ class VoterRoots:
                 failed.append(cause)
 
         if store.scheduler.is_remote:
-            # That it voted while there was no such version is enough, so both may be asked at once.
+            # A vote given while the version did not exist is enough, so both requests may run at once.
             found = store.scheduler.beside([look, check])[0]
         else:
             found = look()
@@ -233,7 +233,7 @@ class VoterRoots:
         store, name = self._known(act.voter), log_name(act.version)
         assert isinstance(act.content, MetadataVersion)
         if not store.put_if_absent(name, act.content.data, durable=True) and store.read(name) != act.content.data:
-            raise OSError(f"{store.uri}/{name} is not what was decided: the voter is damaged, and must be replaced")
+            raise OSError(f"{store.uri}/{name} differs from the decided version: the voter is damaged; replace it")
         if self._lasts.get(act.voter) == act.version - 1:
             self._lasts[act.voter] = act.version
 
@@ -268,13 +268,13 @@ class VoterRoots:
             except OSError as cause:
                 failed = cause
                 continue
-            # Whole or not at all: another helper may write the same.
+            # Atomically, because another process may write the same file.
             store.replace(add.path, content)
             store.sync(add.path)
             return
         if failed is not None:
             raise failed
-        # Maintenance removes files that no version names any more.
+        # Maintenance removes files after the last version that names them.
         for source in sources:
             with contextlib.suppress(OSError, LogCorruptError):
                 if add.path not in load_snapshot(self._store_of(source)).live_files():
@@ -292,13 +292,13 @@ class VoterRoots:
         for name in files[version]:
             target.replace(f"_delta_log/{name}", source.read(f"_delta_log/{name}"))
             target.sync(f"_delta_log/{name}")
-        # Readers of Delta begin where this says.
+        # Delta's readers start at the checkpoint that this file names.
         target.replace(LAST_CHECKPOINT, b'{"version":%d,"size":%d}' % (version, 1))
         self._lasts.pop(act.voter, None)
         return version
 
     def sweep(self, voter: Voter, version: int) -> None:
-        """Remove a voter's registers up to a version that it has a checkpoint of.
+        """Remove a voter's registers up to a version for which it has a checkpoint.
 
         Raises:
             OSError: the storage refused.
@@ -328,7 +328,7 @@ class VoterRoots:
 
     @staticmethod
     def _close(store: Storage, voter: Voter) -> None:
-        """Let a voter vote no more. The file stays, so that nobody who has slept opens it again."""
+        """Stop a voter from voting. The file stays, so that a process that was asleep cannot open it again."""
         store.make_folder(folder_of(voter))
         store.replace(open_name(voter), CLOSED)
         store.sync(open_name(voter))
@@ -338,10 +338,10 @@ class VoterRoots:
 
     @staticmethod
     def sets_at(store: Storage) -> list[VoterSet]:
-        """The sets of voters that a root knows, by epoch.
+        """Return the sets of voters that a root knows, by epoch.
 
         Raises:
-            OSError: it gives no answer.
+            OSError: the root does not answer.
         """
         names = [entry.name for entry in store.list("_delta_log", after="9") if epoch_of(entry.name) is not None]
         return [set_in(store.read(f"_delta_log/{name}")) for name in sorted(names)]
