@@ -1,1 +1,1 @@
-"""Clusters of several storage roots: which there are, who has what, and what happens when one fails."""
+"""Clusters of several roots: brokers, their replicas, the controller, and recovery."""

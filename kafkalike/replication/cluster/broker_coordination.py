@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OPEN_FILES: Final = "/proc/self/fd"
-"""Where Linux lists the descriptors of this process, by number."""
+"""Linux lists the descriptors of this process here, by number."""
 
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-"""How a folder is opened."""
+"""Flags to open a folder."""
 
 LONG: Final = 3.0
-"""How many times as long as others a call may take that writes, or forces data to the disk."""
+"""Factor on the timeout of calls that write, or that force data to the disk."""
 
 MOST_LEASES: Final = 3
-"""Roots that get a heartbeat: any one of them that both see is enough."""
+"""Number of roots that get each heartbeat; a writer and a reader must share at least one root."""
 
 
 class BucketRootCoordination(Coordination):
-    """The processes that use a bucket, which may give no answer when it is opened.
+    """Coordinates processes that use a bucket, which may not answer when it is opened.
 
     Args:
-        plain: that of the bucket.
+        plain: the bucket's coordination.
     """
 
     def __init__(self, plain: Coordination) -> None:
@@ -46,22 +46,22 @@ class BucketRootCoordination(Coordination):
 
     @property
     def reach(self) -> Reach:
-        """Return who else sees the root."""
+        """Return which processes can see the root."""
         return self._plain.reach
 
     def check_writable(self, *, required: bool = True) -> None:
-        """Refuse a root that does not keep several writers apart."""
+        """Raise if the root does not isolate concurrent writers."""
         try:
             self._plain.check_writable(required=required)
         except KafkaConnectionError:
-            # It is tried out before the first write to it.
+            # The first write checks it.
             if required:
                 raise
 
     def turn(
         self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
     ) -> AbstractContextManager[None]:
-        """Queue behind other writers."""
+        """Wait for this client's turn among other writers."""
         return self._plain.turn(name, deadline, meanwhile)
 
     def leases(self) -> Leases:
@@ -69,17 +69,17 @@ class BucketRootCoordination(Coordination):
         return self._plain.leases()
 
     def now_ns(self) -> int:
-        """Return the time by the root's clock."""
+        """Return the time by the root's clock, ns."""
         return self._plain.now_ns()
 
 
 class FolderRootCoordination(Coordination):
-    """The processes that use a folder that may hang.
+    """Coordinates processes that use a folder that may hang.
 
     Args:
         plain: the folder without timeouts.
-        calls: makes its calls.
-        founding: of its cluster.
+        calls: makes calls with timeouts.
+        founding: the state of the cluster.
         check: raises `OSError` unless the folder is a root of the cluster.
     """
 
@@ -92,14 +92,14 @@ class FolderRootCoordination(Coordination):
 
     @property
     def reach(self) -> Reach:
-        """Return who else sees the root."""
+        """Return which processes can see the root."""
         return "machine"
 
     def check_writable(self, *, required: bool = True) -> None:
-        """Refuse a root that does not keep several writers apart.
+        """Raise if the root does not isolate concurrent writers.
 
         Raises:
-            KafkaConnectionError: it gives no answer.
+            KafkaConnectionError: the root does not answer.
         """
         try:
             self._calls.call(lambda: self._plain.check_writable(required=required), LONG)
@@ -108,7 +108,7 @@ class FolderRootCoordination(Coordination):
 
     @contextlib.contextmanager
     def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
-        """Hold the lock of that name: by one call where nobody has it."""
+        """Hold the named lock; one call takes it if it is free."""
         lock, taken = try_lock(self._calls, name, self._open_locks), False
         try:
             try:
@@ -119,7 +119,7 @@ class FolderRootCoordination(Coordination):
             finally:
                 lock.release()
         finally:
-            # An interrupt may have come before that.
+            # An interrupt may have prevented the release above.
             lock.release()
         if taken:
             return
@@ -128,9 +128,9 @@ class FolderRootCoordination(Coordination):
 
     @contextlib.contextmanager
     def _queued(self, name: str, deadline: Deadline, meanwhile: Callable[[], object]) -> Iterator[None]:
-        """Queue for the lock of that name, and hold it.
+        """Queue for the named lock and hold it.
 
-        Its folder is held open meanwhile, so that no lock is ever made in another one that comes to stand in its place.
+        The lock's folder stays open meanwhile, so the lock is never made in another folder mounted in its place.
         """
         if not self._founding.done or not os.path.isdir(OPEN_FILES):  # noqa: PTH112
             self._check()
@@ -148,11 +148,11 @@ class FolderRootCoordination(Coordination):
             finally:
                 opened.release()
         finally:
-            # As above.
+            # See `turn`.
             opened.release()
 
     def _open_locks(self) -> int:
-        """Open the folder of locks, which is made if need be. Caller: a call of the root."""
+        """Open the folder of locks; create it if it is missing. Caller: a call of the root."""
         self._check()
         with opened_root(self._uri) as root:
             try:
@@ -163,7 +163,7 @@ class FolderRootCoordination(Coordination):
                 return os.open(LOCKS, FOLDER, dir_fd=root)
 
     def forget_turns(self, names: Iterable[str]) -> int:
-        """Remove what queues have left behind."""
+        """Remove leftovers of queues."""
         wanted = list(names)
         try:
             return self._calls.call(lambda: self._plain.forget_turns(wanted))
@@ -175,7 +175,7 @@ class FolderRootCoordination(Coordination):
         return TimedLeases(self._plain.leases(), self._calls)
 
     def watch(self, folder: str, add: Callable[[str], object]) -> None:
-        """Name a folder that the kernel sees."""
+        """Watch a folder for changes."""
         with contextlib.suppress(OSError):
             self._calls.call(lambda: self._plain.watch(folder, add))
 
@@ -184,8 +184,8 @@ class TimedLeases:
     """Leases at a root that may hang. Thread-safe.
 
     Args:
-        leases: there.
-        calls: the root's.
+        leases: the leases at the root.
+        calls: makes calls with timeouts.
     """
 
     def __init__(self, leases: Leases, calls: TimedCalls) -> None:
@@ -193,16 +193,16 @@ class TimedLeases:
         self._calls = calls
 
     def renew(self, group_id: str, member_id: str) -> None:
-        """Give a heartbeat."""
+        """Write a member's heartbeat."""
         self._call(lambda: self._leases.renew(group_id, member_id))
 
     def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
-        """Return when members gave their last heartbeat."""
+        """Return the time of the last heartbeat by member, ms."""
         wanted = list(member_ids)
         return self._call(lambda: self._leases.read(group_id, wanted))
 
     def drop(self, group_id: str, member_id: str) -> None:
-        """Forget a member."""
+        """Remove a member's heartbeat."""
         with contextlib.suppress(KafkaStorageError):
             self._call(lambda: self._leases.drop(group_id, member_id))
 
@@ -214,11 +214,11 @@ class TimedLeases:
 
 
 class SeveralLeases:
-    """Heartbeats of group members at several roots: the latest that any of them has counts. Thread-safe.
+    """Heartbeats of group members at several roots; the latest counts. Thread-safe.
 
     Args:
-        alive: the brokers whose roots answer, in order.
-        leases_at: a broker id → the heartbeats at its root.
+        alive: returns the brokers whose roots answer, in order.
+        leases_at: maps a broker id to the heartbeats at its root.
     """
 
     def __init__(self, alive: Callable[[], Sequence[int]], leases_at: Callable[[int], Leases]) -> None:
@@ -237,7 +237,7 @@ class SeveralLeases:
         return found
 
     def renew(self, group_id: str, member_id: str) -> None:
-        """Give a heartbeat."""
+        """Write a member's heartbeat."""
         failed: KafkaStorageError | None = None
         done = False
         for leases in self._asked():
@@ -250,7 +250,7 @@ class SeveralLeases:
             raise failed
 
     def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
-        """When members gave their last heartbeat."""
+        """Return the time of the last heartbeat by member, ms."""
         wanted = list(member_ids)
         latest: dict[str, int] = {}
         for leases in self._asked():
@@ -259,7 +259,7 @@ class SeveralLeases:
         return latest
 
     def drop(self, group_id: str, member_id: str) -> None:
-        """Forget a member."""
+        """Remove a member's heartbeat."""
         with contextlib.suppress(KafkaStorageError):
             for leases in self._asked():
                 leases.drop(group_id, member_id)

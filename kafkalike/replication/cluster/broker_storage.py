@@ -1,9 +1,9 @@
-"""Broker storage: the root of a broker, or a folder below it, whose calls time out and which reports a missing root.
+"""Broker storage: the root of a broker, or a folder below it, with timeouts and with errors for a missing root.
 
-A root is one of several, so nobody waits for it for ever: calls to a folder have the timeout of `TimedCalls`, requests
-to a bucket that of `ImpatientClient`. A root that is not mounted looks empty; wherever nothing is found, the root's
-sign is looked for, and its absence is an error. A bucket has no mount that may be missing, so its sign is looked for
-every now and then, and after each failure.
+Several roots form a cluster, so no client waits for a single root forever: calls to a folder have the timeout of
+`TimedCalls`, requests to a bucket that of `ImpatientClient`. A root that is not mounted looks empty, so an empty answer
+is followed by a check of the root's sign; a missing sign is an error. A bucket has no mount that could be missing, so
+its sign is checked only from time to time, and after each failure.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ALIVE_SECONDS: Final = 2.0
-"""How long a bucket that has answered is taken to be there."""
+"""How long a bucket counts as available after an answer."""
 
 
 class BrokerRoot(ABC):
-    """How the calls of one root are made.
+    """Makes the calls of one root.
 
     Args:
         plain: the root without timeouts.
-        founding: of the cluster: before it, nothing is there, and that is right.
+        founding: the state of the cluster: a root without a sign is correct until the cluster is made.
     """
 
     alive_seconds = SIGN_SECONDS
-    """How long it is enough that the root answered, for those who ask whether it is there."""
+    """How long an answer shows that the root is there."""
 
     coordination: Coordination
 
@@ -52,10 +52,10 @@ class BrokerRoot(ABC):
         self.founding = founding
 
     def check(self, seconds: float = SIGN_SECONDS) -> None:
-        """Raise `OSError` unless the root is there and is a broker's.
+        """Raise `OSError` unless the root is there and belongs to a broker.
 
         Args:
-            seconds: how long ago its whole sign may have been read.
+            seconds: the maximum age of the last full read of its sign.
         """
         self.call(lambda: check_sign(self.plain, self.founding, seconds))
 
@@ -65,11 +65,11 @@ class BrokerRoot(ABC):
 
     @abstractmethod
     def silent_seconds(self) -> float:
-        """Return for how long the root has given no answer, as far as is known; 0 where it does."""
+        """Return how long the root is known not to answer, seconds; 0 if it answers."""
 
     @abstractmethod
     def ask_again(self) -> None:
-        """Find out whether a root answers by now that is not asked any more."""
+        """Check whether a root that is currently skipped answers again."""
 
     @abstractmethod
     def set_lag(self, lag_ms: int) -> None:
@@ -85,27 +85,27 @@ class BrokerRoot(ABC):
 
     @abstractmethod
     def make_folder(self, folder: Storage, name: str) -> None:
-        """Make a folder below another one, and those between it and the root; never the root."""
+        """Make a folder below another folder, and missing folders between it and the root, but never the root."""
 
     @abstractmethod
     def prepare_write(self) -> None:
-        """Raise `OSError` unless the root keeps several writers apart."""
+        """Raise `OSError` unless the root isolates concurrent writers."""
 
     @abstractmethod
     def sendable(self, storage: BrokerStorage) -> Storage:
-        """Return what a Spark job's processes get of a storage."""
+        """Return a storage for the processes of a Spark job."""
 
     @abstractmethod
     def reduce(self, storage: BrokerStorage) -> tuple[Any, ...]:
-        """Return how a storage is pickled."""
+        """Return the pickled form of a storage."""
 
 
 class FolderRoot(BrokerRoot):
-    """A folder of this machine: its calls are made by workers.
+    """A folder of this machine; workers make its calls.
 
     Args:
-        plain: see `BrokerRoot`.
-        founding: see `BrokerRoot`.
+        plain: the folder without timeouts.
+        founding: the state of the cluster.
     """
 
     def __init__(self, plain: LocalStorage, founding: Founding) -> None:
@@ -119,12 +119,12 @@ class FolderRoot(BrokerRoot):
         return self.calls.call(work, times)
 
     def silent_seconds(self) -> float:
-        """Return for how long the root has given no answer."""
+        """Return how long the root is known not to answer, seconds."""
         return self.calls.silent_seconds()
 
     def ask_again(self) -> None:
-        """Find out whether the root answers by now."""
-        # It is asked each time; calls that hang come to an end when it is back.
+        """Do nothing: a folder is never skipped."""
+        # A call that hangs ends when the root is back.
         return
 
     def set_lag(self, lag_ms: int) -> None:
@@ -138,7 +138,7 @@ class FolderRoot(BrokerRoot):
 
     def read_range(self, folder: Storage, name: str, start: int, stop: int) -> pa.Buffer:
         """Return bytes of a file."""
-        # Not mapped: to read a mapped file may hang as well, and nothing can be done about that.
+        # Not mapped, because reading a mapped file may hang without a timeout.
         with TimedFile(self.calls, f"{folder.uri}/{name}") as file:
             file.seek(start)
             content = file.read(stop - start)
@@ -147,7 +147,7 @@ class FolderRoot(BrokerRoot):
         return pa.py_buffer(content)
 
     def make_folder(self, folder: Storage, name: str) -> None:
-        """Make a folder."""
+        """Make a folder and its missing parents."""
         if not self.founding.done:
             folder.make_folder(name)
             return
@@ -160,16 +160,15 @@ class FolderRoot(BrokerRoot):
                     self._plain.coordination.synced.discard(f"{self.plain.uri}/{path}")
 
     def prepare_write(self) -> None:
-        """Raise `OSError` unless the root keeps several writers apart."""
-        # It was tried out when it was opened.
+        """Do nothing: opening the root has checked it."""
         return
 
     def sendable(self, storage: BrokerStorage) -> Storage:
-        """Return what a Spark job's processes get of a storage."""
+        """Return a storage for the processes of a Spark job."""
         return storage
 
     def reduce(self, storage: BrokerStorage) -> tuple[Any, ...]:
-        """Return how a storage is pickled."""
+        """Return the pickled form of a storage."""
         # Another process has workers of its own.
         return _reopened_folder, (self._plain, self.founding, storage.folder)
 
@@ -179,11 +178,11 @@ def _reopened_folder(plain: LocalStorage, founding: Founding, folder: str) -> Br
 
 
 class BucketRoot(BrokerRoot):
-    """A place in an object store: its requests have timeouts of their own.
+    """A location in an object store; its requests have timeouts of their own.
 
     Args:
-        plain: see `BrokerRoot`.
-        founding: see `BrokerRoot`.
+        plain: the location without timeouts.
+        founding: the state of the cluster.
         client: makes its requests.
     """
 
@@ -195,28 +194,28 @@ class BucketRoot(BrokerRoot):
         self.coordination = BucketRootCoordination(plain.coordination)
 
     def call(self, work: Callable[[], T], times: float = 1.0) -> T:
-        """Make a request, which times out by itself."""
+        """Make a request, which has its own timeout."""
         del times
         try:
             return work()
         except FileNotFoundError:
             raise
         except OSError:
-            # Nobody who asks next whether it is there is given an older answer.
+            # The next check of the root must not use an older answer.
             self.founding.checked.pop(self.plain.uri, None)
             raise
 
     def silent_seconds(self) -> float:
-        """Return for how long the root has given no answer."""
+        """Return how long the root is known not to answer, seconds."""
         return self._client.silent_seconds()
 
     def ask_again(self) -> None:
-        """Find out whether the root answers by now."""
-        # Nobody asks a bucket that gave no answer, for half a second.
+        """Check whether the root answers again."""
+        # After a failure, the client refuses requests to the bucket for half a second.
         self._client.ask_again()
 
     def set_lag(self, lag_ms: int) -> None:
-        """Ignore it: timeouts of requests go by their size."""
+        """Do nothing: the timeout of a request depends on its size."""
         del lag_ms
 
     def open_input(self, folder: Storage, name: str, buffer_size: int) -> pa.NativeFile:
@@ -228,22 +227,22 @@ class BucketRoot(BrokerRoot):
         return folder.read_range(name, start, stop)
 
     def make_folder(self, folder: Storage, name: str) -> None:
-        """Do nothing: there are no folders."""
+        """Do nothing: object stores have no folders."""
         del folder, name
 
     def prepare_write(self) -> None:
-        """Raise `OSError` unless the root keeps several writers apart."""
+        """Raise `OSError` unless the root isolates concurrent writers."""
         try:
             self.plain.coordination.check_writable()
         except KafkaError as cause:
             raise OSError(str(cause)) from cause
 
     def sendable(self, storage: BrokerStorage) -> Storage:
-        """Return what a Spark job's processes get of a storage."""
+        """Return a storage for the processes of a Spark job."""
         return storage.plain.tasks.sendable(storage.plain)
 
     def reduce(self, storage: BrokerStorage) -> tuple[Any, ...]:
-        """Return how a storage is pickled."""
+        """Return the pickled form of a storage."""
         found = storage.plain.__reduce__()
         assert isinstance(found, tuple)
         return found
@@ -254,7 +253,7 @@ class BrokerStorage(Storage):
 
     Args:
         root: makes its calls.
-        folder: below the root; empty for the root itself.
+        folder: path below the root; empty for the root itself.
     """
 
     uri: str = ""
@@ -263,28 +262,28 @@ class BrokerStorage(Storage):
         self.root = root
         self.folder = folder
         self.plain = root.plain.at(folder) if folder else root.plain
-        """The same folder without timeouts, and without looks for the root's sign."""
+        """The folder without timeouts and without checks of the root's sign."""
         self.uri = self.plain.uri
         self.scheduler = self.plain.scheduler
         self.tasks = _BrokerTasks(root, self.plain)
         self.coordination = root.coordination
 
     def __repr__(self) -> str:
-        """For error messages."""
+        """Return a text for error messages."""
         return f"BrokerStorage({self.uri!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle it as its root says."""
+        """Return the pickled form of this storage."""
         return self.root.reduce(self)
 
     # --- the root ------------------------------------------------------------------------------
 
     def check_there(self) -> None:
-        """Raise `OSError` unless the root is there and is a broker's."""
+        """Raise `OSError` unless the root is there and belongs to a broker."""
         self.root.check()
 
     def is_there(self) -> bool:
-        """Return whether the root is there and is a broker's."""
+        """Return whether the root is there and belongs to a broker."""
         try:
             self.root.check(self.root.alive_seconds)
         except OSError:
@@ -292,7 +291,7 @@ class BrokerStorage(Storage):
         return True
 
     def _asked(self, name: str, ask: Callable[[], T], times: float = 1.0) -> T:
-        """Make a call; a file that is not found counts as missing only where the root is there."""
+        """Make a call; a file counts as missing only if the root is there."""
 
         def asked() -> T:
             try:
@@ -305,7 +304,7 @@ class BrokerStorage(Storage):
         return self.root.call(asked, times)
 
     def _found(self, ask: Callable[[], T], times: float = 1.0) -> T:
-        """Make a call; nothing that is found counts as nothing only where the root is there."""
+        """Make a call; an empty answer counts only if the root is there."""
 
         def asked() -> T:
             found = ask()
@@ -345,7 +344,7 @@ class BrokerStorage(Storage):
 
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
         """Open a file for reading."""
-        # Not as one call: each read of it is one.
+        # Each read of the file is a call with a timeout.
         try:
             return self.root.open_input(self.plain, name, buffer_size)
         except FileNotFoundError:
@@ -365,11 +364,11 @@ class BrokerStorage(Storage):
         return self._found(self.plain.folders)
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
-        """Create a file."""
+        """Create a file unless it exists."""
         return self._write(name, lambda: self.plain.put_if_absent(name, content, durable=durable))
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file."""
+        """Write a file, or overwrite it."""
 
         def replace() -> None:
             self.root.prepare_write()
@@ -382,7 +381,7 @@ class BrokerStorage(Storage):
         return self.plain.open_output(name)
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder."""
+        """Make a folder below the root."""
 
         def make() -> None:
             self.check_there()
@@ -391,11 +390,11 @@ class BrokerStorage(Storage):
         self.root.call(make)
 
     def copy(self, source: str, target: Storage, name: str) -> bool:
-        """Give a file to another storage."""
+        """Copy a file to another storage."""
         if isinstance(target, BrokerStorage):
             folders = isinstance(self.root, FolderRoot) and isinstance(target.root, FolderRoot)
             if target.root is not self.root and not folders:
-                # The other root may hang, or not be there: its own calls find out.
+                # The other root may hang or be missing; its own calls detect that.
                 target.replace(name, self.read(source))
                 return False
             target = target.plain
@@ -403,7 +402,7 @@ class BrokerStorage(Storage):
         return self.root.call(lambda: self.plain.copy(source, place, name), LONG)
 
     def remove(self, name: str, *, quietly: bool = False) -> None:
-        """Remove a file."""
+        """Remove a file from the root."""
         try:
             self.root.call(lambda: self.plain.remove(name, quietly=quietly))
         except OSError:
@@ -416,14 +415,14 @@ class BrokerStorage(Storage):
 
 
 class _BrokerTasks(TaskAccess):
-    """What other processes are given of a broker's storage."""
+    """Gives other processes access to a broker's storage."""
 
     def __init__(self, root: BrokerRoot, plain: Storage) -> None:
         self._root = root
         self._plain = plain
 
     def sendable(self, storage: Storage) -> Storage:
-        """Return what a Spark job's processes get of it."""
+        """Return a storage for the processes of a Spark job."""
         assert isinstance(storage, BrokerStorage)
         return self._root.sendable(storage)
 

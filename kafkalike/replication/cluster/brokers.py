@@ -1,4 +1,4 @@
-"""Brokers: what may be asked of the brokers and replicas of a cluster of several roots; see `Replication`."""
+"""Brokers: administer the brokers and replicas of a cluster of several roots; implements `Replication`."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 
 class Brokers:
-    """The brokers of a cluster, and where its tables have replicas.
+    """The brokers of a cluster, and the replicas of its tables.
 
     Args:
-        cluster: whose.
+        cluster: the cluster.
     """
 
     def __init__(self, cluster: BrokerContext) -> None:
@@ -49,7 +49,7 @@ class Brokers:
     # --- what there is -------------------------------------------------------------------------
 
     def brokers(self) -> Sequence[Broker]:
-        """All brokers, by id."""
+        """Return all brokers, by id."""
         known = self._state().brokers
         if not known:
             return [Broker(id=broker, uri=root.uri) for broker, root in sorted(self._store.roots.items())]
@@ -59,21 +59,21 @@ class Brokers:
         return self._cluster.metadata.refresh()
 
     def quorum(self) -> MetadataQuorum:
-        """Who decides on the metadata."""
+        """Return the voters of the cluster's metadata."""
         return Recoveries(self._cluster).describe()
 
     def recover(
         self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
     ) -> Recovery:
-        """Go on without roots that are lost."""
+        """Recover a cluster from lost roots."""
         return Recoveries(self._cluster).recover(source, voters, dry_run=dry_run)
 
     def alive(self, broker: int) -> bool:
-        """Whether its root answers."""
+        """Return whether a broker's root answers."""
         return self._store.root_of(broker).is_there()
 
     def tables(self) -> Sequence[str]:
-        """Names of topics and control tables that have replicas."""
+        """Return the names of topics and control tables that have replicas."""
         state = self._state()
         return sorted(owner(state, location)[0] for location in state.replicas)
 
@@ -86,7 +86,7 @@ class Brokers:
         return found
 
     def replicas(self, topic: str, *, ends: bool = False) -> Replicas:
-        """Replicas of a topic or control table."""
+        """Return the replicas of a topic or control table."""
         return self._described(topic, self._table(topic), ends=ends)
 
     def _described(self, topic: str, table: ReplicatedTable, *, ends: bool) -> Replicas:
@@ -124,7 +124,7 @@ class Brokers:
     # --- leaders -------------------------------------------------------------------------------
 
     def elect_leader(self, topic: str, kind: Literal["preferred", "unclean"] = "preferred") -> Replicas:
-        """Let another replica lead."""
+        """Elect another replica as the leader."""
         table = self._table(topic)
         self._check_no_mirror(self._cluster.metadata.state, table.location)
         helper = ReplicaManager(self._cluster, table.location)
@@ -144,7 +144,7 @@ class Brokers:
     # --- where replicas shall be ---------------------------------------------------------------
 
     def reassign(self, topic: str, assigned: Sequence[int] | None) -> Replicas:
-        """Say which brokers shall have replicas."""
+        """Assign replicas to brokers, or cancel a reassignment."""
         location = self._table(topic).location
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
@@ -161,10 +161,10 @@ class Brokers:
 
     @staticmethod
     def _check_no_mirror(state: ClusterState, location: str) -> None:
-        """Refuse to change the replicas of a mirror: its log gets no version of its own.
+        """Reject changes to the replicas of a mirror, whose log must not get versions of its own.
 
         Raises:
-            MirrorTopicError: it is one.
+            MirrorTopicError: the table is a mirror.
         """
         info = mirror_at(state, location)
         if info is not None:
@@ -183,7 +183,7 @@ class Brokers:
         for broker in wanted:
             known = state.brokers.get(broker)
             if known is None:
-                raise InvalidReplicationAssignmentError(f"topic {topic}: there is no broker {broker}")
+                raise InvalidReplicationAssignmentError(f"topic {topic}: broker {broker} does not exist")
             if known.draining and broker not in table.assigned:
                 raise InvalidReplicationAssignmentError(f"topic {topic}: broker {broker} is being drained")
 
@@ -194,7 +194,7 @@ class Brokers:
         return replicas_row(seq, self._cluster.clock.now_ms(), changed, change, topic=name, topic_id=topic_id)
 
     def reassigning(self) -> Mapping[str, Replicas]:
-        """Topics of which a reassignment is under way."""
+        """Return the topics with a reassignment in progress."""
         state = self._state()
         return {
             name: self._described(name, table, ends=False)
@@ -217,7 +217,7 @@ class Brokers:
                 continue
             before = self._table(name)
             if mirror_at(self._cluster.metadata.state, before.location) is not None:
-                # It has one replica until it is promoted.
+                # A mirror has one replica until it is promoted.
                 continue
             failed += (f"{name}: {why}" for why in ReplicaManager(self._cluster, before.location).replicate())
             after = self._table(name)
@@ -232,11 +232,11 @@ class Brokers:
     # --- brokers -------------------------------------------------------------------------------
 
     def clear_former(self) -> int:
-        """Remove the data files that replicas have left where they are not assigned any more."""
+        """Remove data files of replicas that are not assigned anymore."""
         return FormerReplicas(self._cluster).clear()
 
     def add_broker(self, uri: str, *, rack: str | None = None, id: int | None = None) -> Broker:  # noqa: A002
-        """Add a root."""
+        """Add a root to the cluster."""
         root = self._cluster.places.open(self._cluster.places.named(uri))
         self._cluster.metadata.transact(lambda _: [])
         made: list[Broker] = []
@@ -275,13 +275,13 @@ class Brokers:
         if said is None or (said.cluster, said.broker) != (own.cluster, broker):
             raise KafkaConfigurationError(f"{root.uri} is a root of another cluster, or another broker")
         for other in state.brokers:
-            # So that any of them suffices to find the new one; a root that was removed may be the new one's by now.
+            # Any root must suffice to find the new one. The location of a removed root may belong to the new one.
             if other != broker and self._store.root_of(other).is_there():
                 store = self._store.root_of(other).plain
                 store.replace(BROKERS, own._replace(broker=other, roots=where).content())
 
     def drain(self, broker: int) -> Sequence[str]:
-        """Assign what is there to others."""
+        """Reassign a broker's replicas to other brokers."""
         tables: list[str] = []
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
@@ -313,11 +313,11 @@ class Brokers:
     def _known(state: ClusterState, broker: int) -> Broker:
         known = state.brokers.get(broker)
         if known is None:
-            raise BrokerNotAvailableError(f"there is no broker {broker}")
+            raise BrokerNotAvailableError(f"broker {broker} does not exist")
         return known
 
     def remove_broker(self, broker: int, *, lost: bool = False) -> None:
-        """Take a root out of the cluster."""
+        """Remove a root from the cluster."""
         state = self._state()
         self._known(state, broker)
         if broker in self._store.metadata_root.brokers:

@@ -1,4 +1,4 @@
-"""Cluster factory: open the cluster of several roots, and grow a cluster of one root into one that can have several.
+"""Cluster factory: open the cluster of several roots, and grow a cluster of one root to several.
 
 Clients of a cluster with one root write versions straight to it; clients of several roots ask the controller first. So
 `grow` fences the former before anything else: the metadata announce another format, which clients check before each
@@ -60,18 +60,18 @@ def open_several(
     environ: Mapping[str, str] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ReplicatedCluster:
-    """Open the cluster of several roots; nothing is made before the first write.
+    """Open the cluster of several roots. The first write creates it if it does not exist.
 
     Args:
-        roots: paths or URIs: some of a cluster that exists, or all of one that is to be.
-        server: server defaults; those of a root's own file when None.
-        storage_options: of roots in object stores.
-        environ: environment variables, which say what these do not; None takes the process's own.
+        roots: paths or URIs: some roots of an existing cluster, or all roots of a new one.
+        server: server defaults; None: the settings in each root's own file.
+        storage_options: options of roots in object stores.
+        environ: environment variables with the options that are not given; None: this process's environment.
         clock: time and waiting.
 
     Raises:
-        KafkaConfigurationError: they are not of one cluster, or cannot be brokers.
-        LogCorruptError: what one says of itself cannot be read.
+        KafkaConfigurationError: the roots do not belong to one cluster, or cannot be brokers.
+        LogCorruptError: the sign of a root cannot be read.
     """
     places = RootResolver(storage_options, environ)
     named = [places.named(root) for root in roots]
@@ -101,8 +101,8 @@ def _cluster(
 
 
 def reopened(roots: str, options: StorageOptions | None = None) -> Storage:
-    """The roots of a cluster, opened in another process: with what was sent along, or with its environment."""
-    # What was sent is all: a session token of this machine must not be added to a key of the other one.
+    """Open the roots of a cluster in another process, with the options that were sent or with its environment."""
+    # Without the environment: a session token of this machine must not be combined with a key of another one.
     found = open_several(roots.split(","), storage_options=options, environ=None if options is None else {})
     return found.store if options is None else found.store.tasks.sendable(found.store)
 
@@ -116,20 +116,20 @@ def grow(
     options: StorageOptions | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Broker:
-    """Give a cluster of one root another one. Its topics stay where they are, until they are assigned elsewhere.
+    """Add a second root to a cluster of one root. Topics stay where they are until they are reassigned.
 
     Args:
-        root: the one that it has, which becomes broker 1.
-        uri: the new one.
-        rack: the new one's; None: what its `server.properties` says.
-        id: broker id of the new one; the next one when None.
-        options: storage options of both.
+        root: the existing root, which becomes broker 1.
+        uri: the new root.
+        rack: the new root's rack; None: the one in its `server.properties`.
+        id: broker id of the new root; None: the next one.
+        options: storage options of both roots.
         clock: time.
 
     Raises:
-        KafkaConfigurationError: the new root cannot be a broker's, or the cluster has nothing yet.
-        KafkaConnectionError, KafkaStorageError: a root does not answer, or refuses; it is to be called again.
-        LogCorruptError: a table is damaged, and is to be repaired first.
+        KafkaConfigurationError: the new root cannot be a broker's, or the cluster is still empty.
+        KafkaConnectionError, KafkaStorageError: a root does not answer, or refuses; call this again.
+        LogCorruptError: a table is damaged; repair it first.
     """
     places = RootResolver(options)
     only, new = places.named(root), places.named(uri)
@@ -145,21 +145,19 @@ def grow(
         _sign(only, store)
     except OSError as cause:
         raise KafkaStorageError(
-            f"the cluster at {root} did not get another root, and is written by nobody until that is done: {cause}"
+            f"the cluster at {root} could not get another root, and rejects writes until a retry succeeds: {cause}"
         ) from cause
     made = open_several([only], storage_options=options).replication.add_broker(new, rack=rack, id=id)
-    # So that the new one gets a copy of the metadata.
+    # The new root gets a copy of the metadata.
     open_several([only], storage_options=options).replication.recover(voters=[ONLY_BROKER])
     return made
 
 
 def _begin(root: str, store: Storage, clock: Clock) -> None:
-    """Keep clients of one root out, and let this root vote on the metadata."""
+    """Fence clients of one root, and let this root vote on the metadata."""
     metadata = store.at(CLUSTER_METADATA)
     if not LogFiles.listed(metadata).commits:
-        raise KafkaConfigurationError(
-            f"the cluster at {root} has nothing yet: name all roots, and it is made with them"
-        )
+        raise KafkaConfigurationError(f"the cluster at {root} is empty: name all roots at once to create it with them")
     for _ in range(TRIES):
         snapshot = _sound(metadata)
         found = dict(snapshot.metadata())
@@ -179,7 +177,7 @@ def _begin(root: str, store: Storage, clock: Clock) -> None:
         if metadata.put_if_absent(log_name(snapshot.newest + 1), content, durable=True):
             break
     else:
-        raise OSError("others write the metadata all the time")
+        raise OSError(f"other clients committed to the metadata {TRIES} times in a row; stop them and retry")
     faults.point("growing.after_fence")
     found_voter(store, ONLY_BROKER, {ONLY_BROKER: root}, (ONLY_BROKER,))
 
@@ -192,25 +190,25 @@ def _sound(files: Storage) -> LogSnapshot:
 
 
 def _register(root: str, places: RootResolver, clock: Clock) -> None:
-    """Seal the tables, and say that broker 1 has them."""
+    """Seal the tables, and register broker 1 as their only replica."""
     founding = Founding(done=False, voters=(ONLY_BROKER,), growing=True)
     cluster = ReplicatedCluster({ONLY_BROKER: root}, founding, places=places, reopen=reopened, clock=clock)
     state = cluster.metadata.refresh()
     store = places.open(root)
     tables = [info.location for info in state.topics.values()]
-    # Those that are not there are made: a client that has looked at the metadata before would make them without a seal.
+    # Missing tables are created: a client that read the metadata earlier would create them without a seal.
     tables += [CONSUMER_OFFSETS, SCHEMAS]
     mirrors = {info.location for info in state.topics.values() if info.mirror is not None}
     sealed: dict[str, Registration] = {}
     for location in tables:
         if location in state.replicas:
-            # Somebody was here before.
+            # An earlier, interrupted call has registered it.
             continue
         files, registration = store.at(location), first_replicas(location, (ONLY_BROKER,)).registration
         mark_replica(files, registration.leader)
         if location in CONTROL_SCHEMAS and not LogFiles.listed(files).commits:
             _make_control(files, location, clock)
-        # A mirror's log gets no version of its own; what it needs instead, its promotion brings.
+        # A mirror's log gets no version of its own; its promotion adds the seal.
         sealed[location] = registration if location in mirrors else _seal(files, location, registration, clock)
 
     def plan(known: ClusterState) -> Sequence[MetadataRow]:
@@ -233,7 +231,7 @@ def _register(root: str, places: RootResolver, clock: Clock) -> None:
 
 
 def _make_control(files: Storage, location: str, clock: Clock) -> None:
-    """Make an empty control table, unless somebody else is faster."""
+    """Create an empty control table, unless it exists."""
     schema = delta_schema(CONTROL_SCHEMAS[location])
     table_id, now = str(uuid.uuid4()), clock.now_ms()
     content = creation(table_id, schema, partition_by=[], properties=CONTROL_TABLE_PROPERTIES, time_ms=now)
@@ -242,10 +240,10 @@ def _make_control(files: Storage, location: str, clock: Clock) -> None:
 
 
 def _seal(files: Storage, location: str, registration: Registration, clock: Clock) -> Registration:
-    """Put a version into a table that says who takes the next ones, and a checkpoint of it."""
+    """Put a version that names the replicas into a table, and a checkpoint of it."""
     known = configuration_in(files, location)
     if known is not None:
-        # Of a source of several roots, as it was a mirror; or of a call that was cut off.
+        # From the source, if the table is a mirror of a replicated topic, or from an interrupted call.
         registration = registration._replace(epoch=known.epoch + 1)
     seal_table(files, location, registration.configuration, clock, point="growing.after_seal")
     return registration

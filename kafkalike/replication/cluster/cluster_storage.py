@@ -1,4 +1,4 @@
-"""ClusterStorage: the roots of a cluster as one store: a table is where it is registered, all else where it fits."""
+"""Cluster storage: the roots of a cluster as one storage; a table is at the brokers it is registered with."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 
 AT_ONE: Final = frozenset({STAGING, DELETED, DAMAGED, LEASES, LOCKS})
-"""Folders that are not the same on all roots: what is in them is of this moment, or of one root."""
+"""Folders that differ between roots, because their content is temporary or belongs to one root."""
 
 SURE_MS: Final = 1000
-"""How long a root must be away, ms, before it counts that it was taken out of another table."""
+"""How long a root must be down, ms, before its removal from another table counts."""
 
 
 class ClusterScheduler(Scheduler):
-    """The requests of all roots of a cluster.
+    """Schedules the requests of all roots of a cluster.
 
     Args:
         cluster: the roots.
@@ -64,12 +64,12 @@ class ClusterScheduler(Scheduler):
 
     @property
     def is_remote(self) -> bool:
-        """Whether a root is in an object store."""
+        """Return whether any root is in an object store."""
         return any(root.scheduler.is_remote for root in self._cluster.roots.values())
 
     @property
     def requests(self) -> Mapping[str, int]:
-        """Those of all roots in object stores."""
+        """Return the requests of all roots in object stores, by kind."""
         found: Counter[str] = Counter()
         for root in self._cluster.roots.values():
             found.update(root.scheduler.requests)
@@ -77,11 +77,11 @@ class ClusterScheduler(Scheduler):
 
 
 class ClusterAccess(TaskAccess):
-    """How other processes reach the roots of a cluster.
+    """Gives other processes access to the roots of a cluster.
 
     Args:
         cluster: the roots.
-        to_send: URIs → what other processes need to open them; None where these are folders.
+        to_send: maps URIs to the options that other processes need to open them; None if all are folders.
     """
 
     def __init__(self, cluster: ClusterStorage, to_send: Callable[[list[str]], SentOptions | None]) -> None:
@@ -89,7 +89,7 @@ class ClusterAccess(TaskAccess):
         self.to_send = to_send
 
     def sendable(self, storage: Storage) -> Storage:
-        """Return a storage that another process opens anew, with the credentials of the roots."""
+        """Return a storage that another process can open, with the credentials of the roots."""
         del storage
         return self._cluster.sendable()
 
@@ -98,10 +98,11 @@ class ClusterAccess(TaskAccess):
         return self.to_send([root.uri for root in self._cluster.roots.values()])
 
     def hadoop_settings(self) -> Mapping[str, str]:
-        """Return those of all roots.
+        """Return the Hadoop settings of all roots.
 
         Raises:
-            KafkaConfigurationError: two roots want different ones for buckets of one name; Hadoop keeps them by name.
+            KafkaConfigurationError: two roots need different settings for buckets of one name, which Hadoop cannot tell
+                apart.
         """
         found: dict[str, str] = {}
         for root in self._cluster.roots.values():
@@ -109,7 +110,7 @@ class ClusterAccess(TaskAccess):
                 if found.setdefault(name, value) != value:
                     bucket = name.removeprefix("fs.s3a.bucket.").partition(".")[0]
                     raise KafkaConfigurationError(
-                        f"several roots are in buckets called {bucket}, which are asked in different ways; Hadoop, "
+                        f"several roots are in buckets called {bucket}, which need different settings; Hadoop, "
                         'with which Delta reads, knows a bucket by its name alone: read with format("kafkalike"), or '
                         "give buckets names of their own"
                     )
@@ -117,7 +118,7 @@ class ClusterAccess(TaskAccess):
 
 
 class ClusterCoordination(Coordination):
-    """The processes that use a cluster of several roots.
+    """Coordinates the processes that use a cluster of several roots.
 
     Args:
         cluster: the roots.
@@ -130,7 +131,7 @@ class ClusterCoordination(Coordination):
 
     @property
     def reach(self) -> Reach:
-        """That of the first root that answers: what Spark's tasks stage lies there."""
+        """Return the reach of the first root that answers, which holds the staged files of Spark's tasks."""
         if all(root.scheduler.is_remote for root in self._cluster.roots.values()):
             return "everywhere"
         with contextlib.suppress(KafkaConnectionError):
@@ -138,7 +139,7 @@ class ClusterCoordination(Coordination):
         return "machine"
 
     def check_writable(self, *, required: bool = True) -> None:
-        """Refuse one that does not keep several writers apart; one that gives no answer may come back."""
+        """Raise if a root does not isolate concurrent writers; a root that does not answer may come back."""
         for root in self._cluster.roots.values():
             if required:
                 with contextlib.suppress(KafkaConnectionError, TopicAuthorizationFailedError):
@@ -148,7 +149,7 @@ class ClusterCoordination(Coordination):
 
     @contextlib.contextmanager
     def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
-        """Queue at the first root that takes it: for fairness alone, so that two who see different ones do no harm."""
+        """Queue at the first root that accepts; only fairness suffers if two clients choose different roots."""
         with contextlib.ExitStack() as held:
             self._queue(held, name, deadline, meanwhile)
             yield
@@ -161,7 +162,7 @@ class ClusterCoordination(Coordination):
             try:
                 held.enter_context(root.coordination.turn(name, deadline, meanwhile))
             except (TopicAuthorizationFailedError, KafkaStorageError, OSError) as cause:
-                # It is read-only, or full, or was lost just now: its replicas are taken out when they are written.
+                # The root is read-only, full, or was just lost; the next writes remove its replicas from their chains.
                 if root.scheduler.is_remote or root.is_there():
                     refused = refused or cause
             else:
@@ -169,16 +170,16 @@ class ClusterCoordination(Coordination):
         raise refused or self._cluster.none_there()
 
     def forget_turns(self, names: Iterable[str]) -> int:
-        """Remove what queues have left behind at the roots that answer."""
+        """Remove leftovers of queues at the roots that answer."""
         wanted = list(names)
         return sum(self._cluster.roots[broker].coordination.forget_turns(wanted) for broker in self._cluster.alive())
 
     def leases(self) -> Leases:
-        """Return heartbeats at several roots."""
+        """Return the heartbeats at several roots."""
         return SeveralLeases(self._cluster.alive, lambda broker: self._cluster.roots[broker].coordination.leases())
 
     def now_ns(self) -> int:
-        """Return the time by the machine's clock."""
+        """Return the time by this machine's clock, ns."""
         return self._clock.now_ms() * 1_000_000
 
 
@@ -186,19 +187,19 @@ class ClusterStorage(Storage):
     """The roots of a cluster. Thread-safe.
 
     Args:
-        roots: by broker id.
-        metadata_root: where `__cluster_metadata` is.
+        roots: the roots, by broker id.
+        metadata_root: the storage of `__cluster_metadata`.
         clock: time and waiting.
         lag_ms: `replica.lag.time.max.ms`.
-        controller_of: what is registered of the table in a folder.
-        opened: a broker id → its root, where it was added since.
-        is_out: whether a broker is out of sync with some table that it shall have, as far as is known.
-        reopen: URIs, joined by commas, and what their storages need → such a store in another process.
-        to_send: URIs → what other processes need to open them; None where these are folders.
-        is_near: whether a broker is in the rack of those who read here; None: nobody has said where they are.
-        striped: whether replicas take turns to give them data files.
-        known: the cluster's metadata, as this process remembers them.
-        refreshed: the same, looked up.
+        controller_of: maps a folder to the controller of its table.
+        opened: opens the root of a broker that was added later.
+        is_out: whether a broker is known to be out of sync with an assigned table.
+        reopen: opens such a storage in another process, from URIs joined by commas and their options.
+        to_send: maps URIs to the options that other processes need to open them; None if all are folders.
+        is_near: whether a broker is in the rack of this client; None: the client has no rack.
+        striped: whether replicas take turns in serving data files.
+        known: returns the metadata that this process has read.
+        refreshed: reads the metadata again.
     """
 
     def __init__(
@@ -235,25 +236,25 @@ class ClusterStorage(Storage):
         self._is_near = is_near
         self._striped = striped
         self._down_since: dict[int, int] = {}
-        """Since when, ms, roots have not been there."""
+        """The time, ms, since which a root has not been there, by broker."""
         self._tables: dict[str, TableReplicas] = {}
 
     def replace_roots(self, roots: Mapping[int, BrokerStorage]) -> None:
-        """Go on with other broker ids. Caller: nothing was read by the former ones.
+        """Use other broker ids. Caller: nothing was read by the previous ones.
 
         Args:
-            roots: by broker id.
+            roots: the roots, by broker id.
         """
         self.metadata_root.replace_roots(roots)
         self._down_since = {}
         self.roots = dict(roots)
 
     def __repr__(self) -> str:
-        """For error messages."""
+        """Return a text for error messages."""
         return f"ClusterStorage({[root.uri for root in self.roots.values()]!r})"
 
     def wait_for(self, lag_ms: int) -> None:
-        """Take note of a changed `replica.lag.time.max.ms`."""
+        """Set `replica.lag.time.max.ms`."""
         self.lag_ms = lag_ms
         for table in tuple(self._tables.values()):
             table.wait_for(lag_ms)
@@ -261,16 +262,16 @@ class ClusterStorage(Storage):
             root.root.set_lag(lag_ms)
 
     def root_of(self, broker: int) -> BrokerStorage:
-        """The root of a broker."""
+        """Return the root of a broker."""
         found = self.roots.get(broker)
         if found is None:
             found = self.roots[broker] = self._opened(broker)
         return found
 
     def down_ms(self, broker: int) -> int:
-        """For how long a root has not been there, ms; 0 where it is.
+        """Return how long a root has been down, ms; 0 if it is there.
 
-        Where it was taken out of the chain of another table, somebody else has waited for it already.
+        If another client has removed it from the chain of another table, that client has already waited.
         """
         root = self.root_of(broker)
         if root.is_there():
@@ -281,19 +282,19 @@ class ClusterStorage(Storage):
         return max(down_ms, self.lag_ms) if down_ms >= SURE_MS and self._is_out(broker) else down_ms
 
     def alive(self) -> list[int]:
-        """Brokers whose roots answer, in order."""
+        """Return the brokers whose roots answer, in order."""
         return [broker for broker, root in sorted(self.roots.items()) if root.is_there()]
 
     def ask_again(self) -> None:
-        """Ask roots anew that are not asked any more, for those who must know which ones are there."""
+        """Retry roots that are currently skipped, for callers that need to know which ones answer."""
         calls = [root.root.ask_again for root in self.roots.values()]
         next((root for root in self.roots.values() if root.scheduler.is_remote), self).scheduler.beside(calls)
 
     def first(self) -> BrokerStorage:
-        """The first root that answers: a folder, if there is one.
+        """Return the first root that answers, preferably a folder.
 
         Raises:
-            KafkaConnectionError: none does.
+            KafkaConnectionError: no root answers.
         """
         for root in self.folders_first():
             if root.is_there():
@@ -301,15 +302,15 @@ class ClusterStorage(Storage):
         raise self.none_there()
 
     def folders_first(self) -> list[BrokerStorage]:
-        """All roots: those that keep several processes of this machine in turns come first."""
+        """Return all roots; folders come first because their locks work between processes of this machine."""
         return [root for _, root in sorted(self.roots.items(), key=lambda each: (each[1].scheduler.is_remote, each[0]))]
 
     def none_there(self) -> KafkaConnectionError:
-        """Return the error where no root answers."""
+        """Return the error for a cluster without reachable roots."""
         return KafkaConnectionError(f"none of the roots {', '.join(r.uri for r in self.roots.values())} is there")
 
     def replicas(self, location: str) -> TableReplicas:
-        """The replicas of the table in a folder."""
+        """Return the replicas of the table in a folder."""
         found = self._tables.get(location)
         if found is None:
             made = TableReplicas(
@@ -324,20 +325,20 @@ class ClusterStorage(Storage):
         return found
 
     def forget(self, location: str) -> None:
-        """Forget a table that is gone."""
+        """Drop the state of a deleted table."""
         self._tables.pop(location, None)
 
     # --- a store -------------------------------------------------------------------------------
 
     @property
     def uri(self) -> str:
-        """The first root that answers; the first one where none does."""
+        """The first root that answers; the first root if none does."""
         with contextlib.suppress(KafkaConnectionError):
             return self.first().uri
         return self.folders_first()[0].uri
 
     def at(self, folder: str) -> Storage:
-        """The store of a folder."""
+        """Return the storage of a folder."""
         first, _, rest = folder.partition("/")
         if first == CLUSTER_METADATA:
             return self.metadata_root.at(folder)
@@ -365,38 +366,38 @@ class ClusterStorage(Storage):
         return cast("Storage", MirrorStore(mirror, plain, table, self._known, self._refreshed))
 
     def _split(self, name: str) -> tuple[Storage, str]:
-        """The store that a name is in, and the name there."""
+        """Return the storage that holds a name, and the name within it."""
         first, _, rest = name.partition("/")
         return (self.at(first), rest) if rest else (self.first(), name)
 
     def sendable(self) -> ClusterStorage:
-        """Return a storage that another process opens anew, with the credentials of the roots."""
+        """Return a storage that another process can open, with the credentials of the roots."""
         sent = object.__new__(ClusterStorage)
         sent.__dict__.update(self.__dict__, _sent=True)
         return sent
 
     def __reduce__(self) -> tuple[Callable[..., Storage], tuple[str, SentOptions | None]]:
-        """Elsewhere it is opened anew. Options hold secrets, so they go along only where somebody has asked for it."""
+        """Pickle the URIs; another process opens them. Options contain secrets, so only `sendable` adds them."""
         uris = [root.uri for _, root in sorted(self.roots.items())]
         return self._reopen, (",".join(uris), self.tasks.to_send(uris) if self._sent else None)
 
     def read(self, name: str) -> bytes:
-        """Content of a file."""
+        """Return the content of a file."""
         store, rest = self._split(name)
         return store.read(rest)
 
     def look(self, name: str, pace: Pace = NOW) -> bytes | None:
-        """Content of a file that may not be there yet."""
+        """Return the content of a file that may not exist yet."""
         store, rest = self._split(name)
         return store.look(rest, pace)
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
-        """Create a file."""
+        """Create a file unless it exists."""
         store, rest = self._split(name)
         return store.put_if_absent(rest, content, durable=durable)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file."""
+        """Write a file, or overwrite it."""
         store, rest = self._split(name)
         store.replace(rest, content)
 
@@ -406,44 +407,44 @@ class ClusterStorage(Storage):
         return store.open_input(rest, buffer_size)
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
-        """Bytes of a file."""
+        """Return bytes of a file."""
         store, rest = self._split(name)
         return store.read_range(rest, start, stop)
 
     def open_output(self, name: str) -> pa.NativeFile:
-        """A stream that makes a new file."""
+        """Open a stream that makes a new file."""
         store, rest = self._split(name)
         return store.open_output(rest)
 
     def size(self, name: str) -> int:
-        """Bytes of a file."""
+        """Return the size of a file, bytes."""
         store, rest = self._split(name)
         return store.size(rest)
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
-        """Files of a folder."""
+        """List the files of a folder."""
         first, _, rest = folder.partition("/")
         if first:
             return self.at(first).list(rest, deep=deep, after=after)
         return self.first().list("", deep=deep, after=after)
 
     def folders(self) -> Sequence[str]:
-        """Names of the folders of all roots that answer."""
+        """Return the names of the folders at all roots that answer."""
         return sorted({name for broker in self.alive() for name in self.roots[broker].folders()})
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder; tables and roots are made otherwise."""
+        """Make a folder inside a table; tables and roots have their own functions."""
         first, _, rest = folder.partition("/")
         if first and rest:
             self.at(first).make_folder(rest)
 
     def copy(self, source: str, target: Storage, name: str) -> bool:
-        """Give a file to another store."""
+        """Copy a file to another storage."""
         store, rest = self._split(source)
         return store.copy(rest, target, name)
 
     def remove(self, name: str, *, quietly: bool = False) -> None:
-        """Remove a file."""
+        """Remove a file from its table or root."""
         store, rest = self._split(name)
         store.remove(rest, quietly=quietly)
 
@@ -454,10 +455,10 @@ class ClusterStorage(Storage):
 
 
 def folder_of(location: str, replica: Replica) -> str:
-    """Folder of a replica below its root."""
+    """Return the folder of a replica below its root."""
     return f"{location}~{replica.life}" if replica.life else location
 
 
 def replica_in(folder: str, location: str, broker: int) -> Replica:
-    """The replica of a table that has a folder, which is one of that table."""
+    """Return the replica that a folder of a table belongs to."""
     return Replica(broker, int(folder.removeprefix(location).removeprefix("~") or 0))

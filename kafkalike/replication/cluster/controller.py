@@ -32,39 +32,39 @@ if TYPE_CHECKING:
 
 
 Place = Callable[[ClusterState, str], "ReplicatedTable"]
-"""Says who shall have a control table that is to be made."""
+"""Chooses the brokers for a control table that is about to be created."""
 
 
 class FixedController:
-    """What is to be registered of a table that is being made; nobody can change it before it is.
+    """The registration of a table during its creation; it cannot change.
 
     Args:
-        registration: is to be registered.
+        registration: the registration.
     """
 
     def __init__(self, registration: Registration) -> None:
         self._registration = registration
 
     def known(self) -> Registration:
-        """See `TableController`."""
+        """Return the fixed registration."""
         return self._registration
 
     registered = look = found = known
 
     def change(self, before: Registration, after: Registration) -> bool:
-        """It is not."""
+        """Raise `KafkaStorageError`: the registration is fixed."""
         del before, after
-        raise KafkaStorageError("a table that is being made cannot change its replicas")
+        raise KafkaStorageError("the replicas of a table cannot change during its creation")
 
 
 class MetadataController:
-    """What is registered of one table.
+    """The registration of one table in the metadata.
 
     Args:
         metadata: the rows.
         location: the table's folder.
         clock: time.
-        place: says who shall have it, where it is a control table; None for a topic's, which is registered with it.
+        place: chooses the brokers of a control table; None for a topic's table, which is registered with the topic.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class MetadataController:
         self._place = place
 
     def known(self) -> Registration | None:
-        """What was registered as of the last look; asks nobody."""
+        """Return the registration that was read last, without a request."""
         return self._of(self._metadata.state)
 
     def registered(self) -> Registration | None:
-        """What is registered, or was where the controller gives no answer."""
+        """Return the registration, or the last known one if the controller does not answer."""
         return self._of(self._metadata.refresh())
 
     def _of(self, state: ClusterState) -> Registration | None:
@@ -88,11 +88,11 @@ class MetadataController:
         return None if found is None else found.registration
 
     def look(self) -> Registration:
-        """What is registered now.
+        """Read the current registration.
 
         Raises:
-            KafkaStorageError: the controller gives no answer.
-            UnknownTopicOrPartitionError: the table is gone.
+            KafkaStorageError: the controller does not answer.
+            UnknownTopicOrPartitionError: the table does not exist.
         """
         found = self._of(self._metadata.refresh_strictly())
         if found is None:
@@ -100,7 +100,7 @@ class MetadataController:
         return found
 
     def change(self, before: Registration, after: Registration) -> bool:
-        """Change it, if it is still what was seen."""
+        """Change the registration if it still equals `before`; return whether it did."""
         made: list[bool] = []
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
@@ -114,7 +114,7 @@ class MetadataController:
         return made[0]
 
     def found(self) -> Registration:
-        """Register a control table, unless it is."""
+        """Register a control table, unless it is registered."""
         if self._place is None:
             raise UnknownTopicOrPartitionError(f"{self._location} does not exist any more")
         place = self._place
@@ -130,7 +130,7 @@ class MetadataController:
 
 
 def _may_change(table: ReplicatedTable, after: Registration) -> bool:
-    """Whether nobody is given up who is to have a replica."""
+    """Return whether the change gives up no replica of an assigned broker."""
     known = table.registration.renamed
     return not any(replica.broker in table.assigned for replica in after.renamed if replica not in known)
 
@@ -138,14 +138,14 @@ def _may_change(table: ReplicatedTable, after: Registration) -> bool:
 def registered_row(
     state: ClusterState, now_ms: int, table: ReplicatedTable, after: Registration, change: str
 ) -> MetadataRow:
-    """The row that registers something else of a table."""
+    """Return the row that changes the registration of a table."""
     changed = table.registered(after)
     name, topic_id = owner(state, table.location)
     return replicas_row(state.seq + 1, now_ms, changed, change, topic=name, topic_id=topic_id)
 
 
 def owner(state: ClusterState, location: str) -> tuple[str, str]:
-    """Name and id of the topic whose table lies in a folder; of a control table its name, and no id."""
+    """Return the name and id of the topic whose table is in a folder; for a control table its name and no id."""
     for info in state.topics.values():
         if info.location == location:
             return info.name, info.topic_id
@@ -153,7 +153,7 @@ def owner(state: ClusterState, location: str) -> tuple[str, str]:
 
 
 def describe(before: Registration, after: Registration) -> str:
-    """What has changed, for people."""
+    """Describe the change, for people."""
     gone = sorted({r.broker for r in before.chain} - {r.broker for r in after.chain})
     new = sorted({r.broker for r in after.chain} - {r.broker for r in before.chain})
     words = [f"broker {broker} out" for broker in gone] + [f"broker {broker} joins" for broker in new]
@@ -175,14 +175,14 @@ WARN_SECONDS = 30.0
 
 
 class StaleReadControlLog(ControlLog[S, R]):
-    """A control log whose root may be away: what was read before is what counts then. Changes are refused.
+    """A control log whose root may be unreachable: readers then use the rows they have, and changes are refused.
 
     Args:
         table: see `ControlLog`.
         helpers: see `ControlLog`.
         properties: see `ControlLog`.
         before_change: see `ControlLog`.
-        before_look: called before each look; it may refuse it.
+        before_look: called before each look; may raise to refuse it.
     """
 
     _warned = -math.inf
@@ -200,7 +200,7 @@ class StaleReadControlLog(ControlLog[S, R]):
         self._before_look = before_look
 
     def refresh(self, *, waiting: bool = False, since: float = math.inf, surely: bool = False) -> S:
-        """Apply rows that others added, where the root answers."""
+        """Apply rows that other clients added, if the root answers."""
         self._before_look()
         try:
             return super().refresh(waiting=waiting, since=since, surely=surely)
@@ -210,11 +210,11 @@ class StaleReadControlLog(ControlLog[S, R]):
             now = SYSTEM_CLOCK.monotonic()
             if now - self._warned > WARN_SECONDS:
                 self._warned = now
-                _log.warning("the controller gives no answer, what it said before counts: %s", cause)
+                _log.warning("the controller does not answer; using the metadata that were read before: %s", cause)
             return self._rows.state
 
     def refresh_strictly(self) -> S:
-        """The same.
+        """Apply rows that other clients added.
 
         Raises:
             KafkaStorageError: the root does not answer.
@@ -224,14 +224,14 @@ class StaleReadControlLog(ControlLog[S, R]):
 
 
 FEWEST: Final = 3
-"""Roots from which on several vote: two could not lose one of them."""
+"""Minimum number of roots for several voters; two voters could not lose any voter."""
 
 
 class Voters:
-    """Where `__cluster_metadata` is.
+    """The voters that hold `__cluster_metadata`.
 
     Args:
-        table: what they have in common.
+        table: the metadata table.
     """
 
     def __init__(self, table: QuorumStorage) -> None:
@@ -239,29 +239,29 @@ class Voters:
 
     @property
     def brokers(self) -> Collection[int]:
-        """Who votes: brokers that it needs."""
+        """The brokers that vote."""
         voters = self.table.voters.now
         return () if voters is None else [voter.broker for voter in voters.voters]
 
     def replace_roots(self, roots: Mapping[int, BrokerStorage]) -> None:
-        """Go on with other broker ids, by which nothing was read yet."""
+        """Use other broker ids. Caller: nothing was read by the previous ones."""
         self.table.voters.replace_folders({broker: root.at(CLUSTER_METADATA) for broker, root in roots.items()})
 
     def at(self, folder: str) -> Storage:
-        """The store of that folder, or of one below it."""
+        """Return the storage of the metadata folder, or of a folder below it."""
         below = folder.partition("/")[2]
         return self.table.at(below) if below else self.table
 
 
 def first_voters(roots: Collection[int], wanted: str) -> tuple[int, ...]:
-    """Who votes in a cluster that is to be made.
+    """Return the voters of a new cluster.
 
     Args:
         roots: broker ids.
         wanted: `controller.quorum.voters`, or empty.
 
     Raises:
-        KafkaConfigurationError: it names others.
+        KafkaConfigurationError: the setting names unknown brokers.
     """
     named = tuple(int(broker) for broker in wanted.split(",") if broker)
     strangers = sorted(set(named) - set(roots))
@@ -274,10 +274,10 @@ def first_voters(roots: Collection[int], wanted: str) -> tuple[int, ...]:
 def metadata_root(
     roots: Mapping[int, BrokerStorage], broker_at: Callable[[str], BrokerStorage], clock: Clock
 ) -> Voters:
-    """Where the metadata of a cluster are.
+    """Return the voters of a cluster's metadata.
 
     Args:
-        roots: by broker id.
+        roots: the roots, by broker id.
         broker_at: opens another root, by its URI.
         clock: time and waiting.
     """
@@ -290,17 +290,17 @@ def metadata_root(
 
 
 def found_voter(root: Storage, broker: int, where: Mapping[int, str], voters: Collection[int]) -> None:
-    """Make a root of a new cluster one that votes, or one that gets a copy.
+    """Make a root of a new cluster a voter or an observer.
 
     Args:
-        root: the one.
-        broker: its id.
-        where: the roots, by broker id.
-        voters: ids of those that vote.
+        root: the root.
+        broker: its broker id.
+        where: the URIs of all roots, by broker id.
+        voters: broker ids of the voters.
 
     Raises:
-        OSError: it cannot be made.
-        KafkaConfigurationError: it belongs to others.
+        OSError: the root does not accept it.
+        KafkaConfigurationError: the root belongs to another set of voters.
     """
     named = [Voter(number, f"0.{number}", uri) for number, uri in sorted(where.items())]
     votes = tuple(voter for voter in named if voter.broker in voters)
@@ -313,7 +313,7 @@ def found_voter(root: Storage, broker: int, where: Mapping[int, str], voters: Co
         if found != first:
             raise KafkaConfigurationError(f"the root {root.uri} is a voter of {', '.join(v.uri for v in found.voters)}")
         if mine in votes:
-            # It is made, however slow it is.
+            # Its creation must succeed even if it is slow.
             acts.forgive()
             acts.do(OpenVoter(mine, 0))
     except UnreachableVoterError as cause:

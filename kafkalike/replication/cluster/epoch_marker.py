@@ -1,6 +1,6 @@
-"""Epoch marker: the version of a table at one root that names the replicas from there on.
+"""Epoch marker: the version of a table at one root that names the replicas from that version on.
 
-For callers that have the folder of one root in hand, and no replicas that could be asked.
+For callers that have only the folder of one root and cannot ask the table's replicas.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 TRIES: Final = 100
-"""How often a version is put that others are faster with."""
+"""Attempts to put a version before other writers."""
 
 
 def state_in(files: Storage, location: str) -> TableState:
-    """What the log in a folder says, up to its end.
+    """Load the log in a folder up to its end.
 
     Args:
         files: the folder.
-        location: that of the table, as the metadata name it: a control table has other files than a topic.
+        location: the table's folder in the metadata: control tables and topics have different files.
 
     Raises:
         LogCorruptError, FileNotFoundError, OSError: see `load_table`.
@@ -42,30 +42,30 @@ def state_in(files: Storage, location: str) -> TableState:
 
 
 def configuration_in(files: Storage, location: str) -> Configuration | None:
-    """The newest configuration that the log in a folder says; None where it says none. See `state_in`."""
+    """Return the newest configuration in the log of a folder; None if it has none. See `state_in`."""
     return newest_configuration(state_in(files, location).txns)
 
 
 def seal_table(files: Storage, location: str, configuration: Configuration, clock: Clock, *, point: str = "") -> None:
-    """Put a version into a table of one root that says who takes the next ones, and a checkpoint of it.
+    """Put a version that names the replicas into a table of one root, and a checkpoint of it.
 
     Args:
         files: the table.
-        location: its folder, as the metadata name it.
-        configuration: who; its epoch is higher than any that the table has, or the table has it already. Where it has
-            a later one, nothing is done.
+        location: its folder in the metadata.
+        configuration: the replicas; its epoch is higher than any in the table, or the table has it already. If the
+            table has a later one, this does nothing.
         clock: time.
         point: a fault point between the two.
 
     Raises:
-        LogCorruptError: the table is damaged, and is to be repaired first.
-        OSError: it gives no answer, or others are faster all the time.
+        LogCorruptError: the table is damaged; repair it first.
+        OSError: the root does not answer, or other writers win every attempt.
     """
     for _ in range(TRIES):
         state = state_in(files, location)
         known = newest_configuration(state.txns)
         if known is not None and known.epoch > configuration.epoch:
-            # Somebody has gone on from this one: what is at this root by now may not be published.
+            # Another client has continued from this configuration, so later versions at this root may be unpublished.
             return
         version = state.version
         if known == configuration:
@@ -74,26 +74,26 @@ def seal_table(files: Storage, location: str, configuration: Configuration, cloc
         if files.put_if_absent(log_name(version), seal(configuration, clock.now_ms()).data, durable=True):
             break
     else:
-        raise OSError(f"others write {files.uri} all the time")
+        raise OSError(f"other writers committed to {files.uri} {TRIES} times in a row; stop them and retry")
     if point:
         faults.point(point)
     snapshot = load_snapshot(files, version)
     if snapshot.damage is not None:
         raise snapshot.damage.refuse()
-    # Who opens the table begins there, and must see the seal.
+    # A client that opens the table starts at the checkpoint, and must see the seal.
     make_checkpoint(files, snapshot, clock.now_ms())
 
 
 def is_unregistered(files: Storage, state: TableState, replica: Replica) -> bool:
-    """Whether a log ends with the seal that such an election puts before it is registered, and was never gone on with.
+    """Return whether a log ends with the seal of an election that was never registered.
 
-    One that was registered, and then sealed again with the same chain, looks the same, and may have records: so whoever
-    asks looks for what it was made of, too.
+    A seal that was registered and then repeated with the same chain looks the same and may precede records, so the
+    caller must also look for the log it was copied from.
 
     Args:
-        files: the replica's.
+        files: the replica's files.
         state: its log, up to its end.
-        replica: whose.
+        replica: the replica.
     """
     newest = newest_configuration(state.txns)
     if newest is None or newest.chain != (replica,):

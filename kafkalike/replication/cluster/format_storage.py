@@ -1,7 +1,8 @@
-"""Format storage: make unused roots the roots of one cluster, and read the signs by which roots tell their cluster.
+"""Format storage: make unused roots the roots of one cluster, and read the signs that name a root's cluster.
 
-The roots are claimed in the order of their names. The first one is signed last: where it is signed, all others are. So
-one that has a claim and no sign is of a cluster whose making was cut off, and whoever comes next goes on with it.
+Roots are claimed in the order of their names, and the first one is signed last: once it is signed, all roots are. So a
+root with a claim and without a sign belongs to a cluster whose creation was interrupted, and the next client finishes
+it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from kafkalike.storage.port import Storage
 
 
 def said_by(places: RootResolver, root: str) -> Sign | None:
-    """What a root says of itself; None where it says nothing, or gives no answer.
+    """Return the sign of a root; None if it has none, or does not answer.
 
     Raises:
-        LogCorruptError: it is damaged.
+        LogCorruptError: the sign is damaged.
     """
     return _said(places, root, BROKERS)
 
@@ -41,24 +42,24 @@ def _said(places: RootResolver, root: str, name: str) -> Sign | None:
 
 
 class FoundCluster(NamedTuple):
-    """A cluster that roots say they belong to."""
+    """The cluster that a set of roots belongs to."""
 
     sign: Sign
-    """Its id, and its roots by broker id. Of one that is being made: the claim."""
+    """Its id, and its roots by broker id; the claim, during its creation."""
     done: bool
-    """Whether it was made; False where its making was cut off, or is under way."""
+    """True if the cluster is complete; False if its creation was interrupted, or is in progress."""
 
 
 def find_cluster(places: RootResolver, named: Sequence[str]) -> FoundCluster | None:
-    """Look which cluster roots belong to; None where none of them says anything.
+    """Return the cluster that roots belong to; None if no root has a sign or a claim.
 
     Args:
-        places: opens them.
+        places: opens the roots.
         named: roots as users name them.
 
     Raises:
-        KafkaConfigurationError: they are not of one cluster.
-        LogCorruptError: what one says of itself cannot be read, and no other one says where it is.
+        KafkaConfigurationError: the roots do not belong to one cluster.
+        LogCorruptError: a sign cannot be read, and no other root knows the location of that one.
     """
     signs, silent = _signs(places, named)
     clusters = {sign.cluster for sign in signs.values()}
@@ -84,9 +85,9 @@ def _check_named(named: Sequence[str], claim: Sign) -> None:
 
 
 def _signs(places: RootResolver, named: Sequence[str]) -> tuple[dict[str, Sign], list[str]]:
-    """What roots say of themselves, and those that answer and say nothing.
+    """Return the signs of roots, and the roots that answer without a sign.
 
-    One that is damaged counts as away, as long as another one says where it is.
+    A root with a damaged sign counts as missing, unless no root has an intact sign.
     """
     signs: dict[str, Sign] = {}
     silent: list[str] = []
@@ -109,16 +110,16 @@ def _signs(places: RootResolver, named: Sequence[str]) -> tuple[dict[str, Sign],
 
 
 def _places(named: Mapping[str, str], signs: Mapping[str, Sign]) -> dict[int, str]:
-    """Where the brokers' roots are, by id.
+    """Return the locations of the brokers' roots, by id.
 
     Args:
-        named: roots, and what they are without links.
-        signs: what they say of themselves.
+        named: roots, and their paths without links.
+        signs: the signs of the roots.
     """
     known: dict[int, str] = {}
     for sign in signs.values():
         known = {**sign.roots, **known}
-    # Links are other names of the same root. One that stands elsewhere is no root: its place counts as away.
+    # Links are other names of the same root. A root that was moved elsewhere counts as missing.
     places = {broker: real_name(root) for broker, root in known.items()}
     for root, path in named.items():
         if path not in places.values() and root not in known.values() and exists(root):
@@ -129,39 +130,38 @@ def _places(named: Mapping[str, str], signs: Mapping[str, Sign]) -> dict[int, st
 
 
 def _stranger(root: str, signs: Mapping[str, Sign]) -> KafkaConfigurationError:
-    """What to say of a root that stands where none of the cluster is."""
+    """Return the error for a root outside the cluster's locations."""
     sign = signs.get(root)
     if sign is None:
         message = f"{root} is not a root of the cluster of {min(signs)}: add it with `kafkalike brokers add`"
     else:
-        message = (
-            f"{root} is that of broker {sign.broker}, whose root is {sign.roots.get(sign.broker)}: put it there again"
-        )
+        place = sign.roots.get(sign.broker)
+        message = f"{root} holds the root of broker {sign.broker}, which belongs at {place}: move it back"
     return KafkaConfigurationError(message)
 
 
 def found_cluster(places: RootResolver, roots: Mapping[int, str], voters: tuple[int, ...]) -> Sign:
-    """Make roots those of one cluster. Whoever is first has it, with its broker ids; who was killed is followed.
+    """Make roots the roots of one cluster. The first client wins with its broker ids; others finish its work.
 
-    Whatever the roots said when they were opened, they are asked again: others may have made the cluster since.
+    The roots are read again, because another client may have made the cluster after they were opened.
 
     Args:
-        places: opens them.
-        roots: by broker id.
-        voters: who decides about the metadata; the others get a copy.
+        places: opens the roots.
+        roots: the roots, by broker id.
+        voters: broker ids of the metadata's voters; the others are observers.
 
     Returns:
-        The cluster's id, and its roots by broker id, which may be other ids.
+        The cluster's id, and its roots by broker id; the ids may differ from those in `roots`.
 
     Raises:
-        KafkaConnectionError: a root cannot be made; nothing rests on the others yet.
-        KafkaConfigurationError: one is another cluster's.
-        UnsafeStorageError: one is in a storage that does not keep several writers apart.
+        KafkaConnectionError: a root cannot be made; no root has been signed.
+        KafkaConfigurationError: a root belongs to another cluster.
+        UnsafeStorageError: a root's storage does not isolate concurrent writers.
     """
     for root in roots.values():
         check_unused(places, root)
         try:
-            # Before one of them says anything: an unsafe one is refused with all others.
+            # Before the first claim, so that one unsafe root leaves all others untouched.
             places.open(root).coordination.check_writable()
         except KafkaConnectionError as cause:
             raise _cannot(root, cause) from cause
@@ -180,24 +180,24 @@ def found_cluster(places: RootResolver, roots: Mapping[int, str], voters: tuple[
 
 
 def _claimed(places: RootResolver, roots: Mapping[int, str], voters: tuple[int, ...]) -> Sign:
-    """The claim at the first root, whoever has put it there.
+    """Return the claim at the first root, whichever client has put it.
 
-    Its place does not depend on the order in which somebody names the roots: two who make the cluster at once meet.
+    The first root does not depend on the order of names, so two clients that make the cluster at once meet there.
     """
     first = min(roots, key=lambda broker: real_name(roots[broker]))
     return _claim(places, roots[first], Sign(uuid.uuid4().hex, first, roots, voters))
 
 
 def _claim_all(places: RootResolver, claim: Sign) -> None:
-    """Claim the other roots, each in the order of its name: of two who want some of the same roots one gets all.
+    """Claim the other roots in the order of their names: of two clients with overlapping roots, one gets all of them.
 
     Raises:
-        KafkaConfigurationError: one is claimed for another cluster, or is a cluster of one root.
+        KafkaConfigurationError: a root is claimed for another cluster, or is a cluster of one root.
     """
     for root in sorted(claim.roots.values(), key=real_name):
         if _claim(places, root, claim).cluster != claim.cluster:
             raise _other_roots(root, claim)
-        # After the claim: who makes a cluster of this root alone looks for a claim after making it.
+        # After the claim: a client that makes a cluster of this root alone looks for a claim after making it.
         check_unused(places, root)
 
 
@@ -228,7 +228,7 @@ def _sign(places: RootResolver, root: str, sign: Sign) -> None:
     store = places.open(root)
     try:
         store.make_folder("")
-        # Before the sign: a root that is a broker's, and knows of no voters, has lost something.
+        # Before the sign: a broker's root without a set of voters counts as damaged.
         found_voter(store, sign.broker, sign.roots, sign.voters)
         store.put_if_absent(BROKERS, sign.content(), durable=True)
     except OSError as cause:
@@ -243,10 +243,10 @@ def _cannot(root: str, cause: OSError | KafkaError) -> KafkaConnectionError:
 
 
 def is_cluster(store: Storage) -> bool:
-    """Whether a root that has no sign has control tables of a cluster of its own.
+    """Return whether a root without a sign has control tables of its own.
 
     Raises:
-        OSError: it gives no answer.
+        OSError: the root does not answer.
     """
     return any(
         LogFiles.listed(store.at(table)).commits
@@ -256,7 +256,7 @@ def is_cluster(store: Storage) -> bool:
 
 
 def check_apart(root: str, others: Iterable[str]) -> None:
-    """Refuse a root that lies in another one of the same cluster, or around it.
+    """Raise if a root lies in another root of the same cluster, or around it.
 
     Raises:
         KafkaConfigurationError: it does.
@@ -270,11 +270,11 @@ def check_apart(root: str, others: Iterable[str]) -> None:
 
 
 def check_unused(places: RootResolver, root: str) -> None:
-    """Refuse a root that is a cluster of its own, or lies in a Delta table or another cluster's root.
+    """Raise if a root is a cluster of its own, or lies in a Delta table or in another cluster's root.
 
     Raises:
-        KafkaConfigurationError: it is.
-        KafkaConnectionError: it gives no answer.
+        KafkaConfigurationError: the root is in use.
+        KafkaConnectionError: the root does not answer.
     """
     try:
         if said_by(places, root) is not None:

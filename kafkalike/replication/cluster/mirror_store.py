@@ -1,7 +1,7 @@
-"""MirrorStore: where the mirrors of a cluster of several roots are: all at one root, without replicas.
+"""Mirror store: the files of mirrors in a cluster of several roots; all mirrors are at one root, without replicas.
 
-A mirror's log has the versions of its source, byte by byte, so no version there may be about replicas. When mirrors are
-promoted, their tables become tables with one replica, which others may join.
+A mirror's log has the versions of its source, byte by byte, so it cannot contain versions about replicas. A promotion
+gives each table one replica, which others can join.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def mirror_at(state: ClusterState, location: str) -> TopicInfo | None:
-    """The mirror whose table lies in a folder; None where it is none, or not known."""
+    """Return the mirror whose table is in a folder; None if it is not a mirror, or unknown."""
     if not state.mirrors:
         return None
     return next((info for info in state.topics.values() if info.location == location and info.mirror is not None), None)
 
 
 def mirrors_broker(state: ClusterState) -> int | None:
-    """The broker at whose root all mirrors are; None where there are none."""
+    """Return the broker whose root holds all mirrors; None without mirrors."""
     if not state.mirrors:
         return None
     found = (state.replicas.get(info.location) for info in state.topics.values() if info.mirror is not None)
@@ -33,14 +33,14 @@ def mirrors_broker(state: ClusterState) -> int | None:
 
 
 class MirrorStore:
-    """The files of a topic that was a mirror when they were opened: those at its root, and after that its replicas'.
+    """The files of a topic that was a mirror when they were opened; after its promotion, the files of its replicas.
 
     Args:
-        info: of the topic.
+        info: the topic.
         plain: the folder of its table at its root.
-        replicas: the table with replicas that it becomes.
-        known: the cluster's metadata, as this process remembers them.
-        refreshed: the same, looked up.
+        replicas: the table with replicas that the promotion makes.
+        known: returns the metadata that this process has read.
+        refreshed: reads the metadata again.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class MirrorStore:
         self._refreshed = refreshed
 
     def __repr__(self) -> str:
-        """For error messages."""
+        """Return a text for error messages."""
         return repr(self._now())
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a store has
-        """What the store that counts now has."""
+        """Return an attribute of the current storage."""
         return getattr(self._now(), name)
 
     @property
     def tasks(self) -> Any:  # noqa: ANN401 - that of the store that counts now
-        """What other processes are given of the store that counts now."""
+        """The task access of the current storage."""
         return _CurrentAccess(self._now())
 
     def __reduce__(self) -> Any:  # noqa: ANN401 - as above
-        """Elsewhere it is the store that counts now."""
+        """Pickle the current storage."""
         return self._now().__reduce__()
 
     def _now(self) -> Storage:
@@ -87,7 +87,7 @@ class MirrorStore:
 
 
 class _CurrentAccess:
-    """The access of a store, which is asked about that store and not about the one that stands for it."""
+    """Gives access to a storage in place of its proxy."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -96,6 +96,6 @@ class _CurrentAccess:
         return getattr(self._storage.tasks, name)
 
     def sendable(self, storage: Storage) -> Storage:
-        """Return what a Spark job's processes get of the store."""
+        """Return a storage for the processes of a Spark job."""
         del storage
         return self._storage.tasks.sendable(self._storage)

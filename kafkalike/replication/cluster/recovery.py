@@ -1,6 +1,6 @@
-"""Recovery: roots that are lost in; other voters, leaders as the logs of the tables say, and what is lost, out.
+"""Recovery: replace voters and leaders after roots were lost, and report lost data.
 
-It is never run by itself: whoever starts it says that the roots that do not answer are lost for good.
+A recovery never starts by itself: its caller declares that the roots that do not answer are lost for good.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 
 class _End(NamedTuple):
-    """How far a replica's log is."""
+    """The end of a replica's log."""
 
     epoch: int
-    """Of the last configuration that it knows."""
+    """The epoch of its last configuration."""
     is_member: bool
-    """Whether it is in the chain of that one."""
+    """True if it is in the chain of that configuration."""
     version: int
     replica: Replica
     ends: str
-    """Offsets after the last records, for people."""
+    """End offsets by partition, for people."""
 
 
 def _has_more(whole: Sequence[_End], copy: _End) -> bool:
-    """Whether a root has all that a copy was made of, as long as nobody has removed that."""
+    """Return whether the same root has a log with everything that a copy was made of."""
     return any(
         end.replica.broker == copy.replica.broker and end.replica != copy.replica and end.version >= copy.version - 1
         for end in whole
@@ -62,10 +62,10 @@ def _has_more(whole: Sequence[_End], copy: _End) -> bool:
 
 
 class Recoveries:
-    """Describes the voters of a cluster, and has others take over.
+    """Describes the voters of a cluster, and replaces them.
 
     Args:
-        cluster: whose.
+        cluster: the cluster.
     """
 
     def __init__(self, cluster: BrokerContext) -> None:
@@ -73,13 +73,13 @@ class Recoveries:
         self._store: QuorumStorage = cluster.store.metadata_root.table
         self._known = self._store.voters
         self._folders: dict[int, Sequence[str]] = {}
-        """What roots have, by broker: nobody else changes anything while others take over."""
+        """Folders of each root, by broker; only a takeover may change them meanwhile."""
 
     def describe(self) -> MetadataQuorum:
-        """Who votes, and how far each is, asked now.
+        """Return the voters and their last versions, read from the roots.
 
         Raises:
-            KafkaStorageError: no root in reach says who votes.
+            KafkaStorageError: no reachable root names the voters.
         """
         voters = self._voters()
         members = [self._member(voter, votes=True) for voter in voters.voters]
@@ -89,7 +89,7 @@ class Recoveries:
         return MetadataQuorum(cluster_id=cluster, epoch=voters.epoch, members=members)
 
     def _voters(self) -> VoterSet:
-        # Who gave no answer a moment ago must not count as lost for that.
+        # A root that failed a moment ago must not count as lost.
         self._cluster.store.ask_again()
         found = self._known.look()
         if found is None:
@@ -111,25 +111,25 @@ class Recoveries:
     def recover(
         self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
     ) -> Recovery:
-        """Have other voters take over from those that do not answer, and say what is lost.
+        """Replace the voters that do not answer, and report lost data.
 
         Args:
-            source: a root that is left, to say which cluster is meant, and that one looked at it; None: whichever is.
-            voters: brokers that are to vote, one, three or five; by default as many of those in reach as voted before.
-            dry_run: whether to say only what would be done.
+            source: a root that is left, to confirm which cluster is meant; None: any.
+            voters: broker ids of the new voters, one, three or five; None: as many reachable brokers as voted before.
+            dry_run: whether to report only.
 
         Returns:
-            What was done. Where all voters answer, and no others are wanted: nothing.
+            The result; unchanged if all voters answer and no others are named.
 
         Raises:
-            KafkaConfigurationError: the source is none of the cluster's roots, or the voters cannot be these.
-            KafkaStorageError: a root that was in reach is not any more; it is to be run again.
+            KafkaConfigurationError: the source is not a root of the cluster, or the brokers cannot be voters.
+            KafkaStorageError: a root stopped answering; run the recovery again.
         """
         before = self._voters()
         alive = self._cluster.store.alive()
         self._folders.clear()
         if source is not None and all(self._cluster.store.roots[broker].uri != source for broker in alive):
-            raise KafkaConfigurationError(f"{source} is no root of this cluster that answers")
+            raise KafkaConfigurationError(f"{source} is not a reachable root of this cluster")
         silent = [voter for voter in before.voters if self._known.last_of(voter) is None]
         after = self._wanted(before, alive, voters)
         lost = [voter.broker for voter in silent]
@@ -171,7 +171,7 @@ class Recoveries:
             named = sorted((*kept, *spare)[:size])
         if len(set(named)) not in {1, 3, 5} or not set(named) <= set(alive):
             raise KafkaConfigurationError(
-                f"one, three or five roots that answer are to vote; these do: {', '.join(map(str, alive))}"
+                f"name one, three or five voters out of the brokers that answer: {', '.join(map(str, alive))}"
             )
         epoch = before.epoch + 1
         life = secrets.token_hex(4)
@@ -186,7 +186,7 @@ class Recoveries:
         why = "; ".join(planned.findings)
         roots = VoterRoots(self._known.folder_of, self._cluster.clock, why)
         if before.epoch and not self._known.is_open(before):
-            # Somebody began, and stopped: nobody has voted for these yet.
+            # An earlier takeover was interrupted before any vote for these voters.
             earlier = self._known.set_of(before.epoch - 1)
             if earlier is None:
                 raise KafkaStorageError(f"no root in reach says who voted in epoch {before.epoch - 1}")
@@ -203,7 +203,7 @@ class Recoveries:
         except OtherTakeoverError as other:
             raise PolicyViolationError(f"two others are taking over at once: {other.after}") from other
 
-    # --- what is lost --------------------------------------------------------------------------
+    # --- losses --------------------------------------------------------------------------------
 
     def _findings(self, before: VoterSet, silent: Sequence[Voter], alive: Sequence[int], *, sure: bool) -> list[str]:
         found = [self._of_metadata(before, silent)] if silent else []
@@ -225,9 +225,9 @@ class Recoveries:
         )
 
     def _ends(self, table: ReplicatedTable, alive: Collection[int], *, sure: bool) -> list[_End]:
-        """Of replicas that roots have.
+        """Return the ends of the replicas at reachable roots.
 
-        Where metadata may be lost, those of names that the ones which are left do not know are among them.
+        If metadata may be lost, include replicas that the remaining metadata do not know.
         """
         found: list[_End] = []
         whole: list[_End] = []
@@ -240,7 +240,7 @@ class Recoveries:
             try:
                 state = state_in(store, table.location)
             except (OSError, KafkaError):
-                # It has no replica, or none that can be read.
+                # The root has no replica of the table, or an unreadable one.
                 continue
             configuration = newest_configuration(state.txns)
             if configuration is None:
@@ -258,7 +258,7 @@ class Recoveries:
     def _is_mirror_there(self, table: ReplicatedTable, alive: Collection[int]) -> bool:
         if mirror_at(self._cluster.metadata.state, table.location) is None or table.leader not in alive:
             return False
-        # A replica anywhere else: it was promoted, and the metadata that are left do not know it.
+        # Any other replica means that the mirror was promoted, and that the remaining metadata do not know it.
         return all(replica == table.registration.leader for replica, _ in self._there(table.location, alive))
 
     def _there(self, location: str, alive: Collection[int]) -> Iterator[tuple[Replica, Storage]]:
@@ -287,7 +287,7 @@ class Recoveries:
             )
         elif all(replica.broker not in alive for replica in registered.in_sync):
             who = ", ".join(str(replica.broker) for replica in registered.in_sync)
-            # An unclean election looks at names that the metadata do not know, too, where no other one is left.
+            # If no other replica is left, an unclean election considers replicas that the metadata do not know, too.
             newest = newest or max(self._ends(table, alive, sure=False), default=None)
             if newest is None:
                 said.append(f"{table.location}: no replica is left; its records are lost")
@@ -301,7 +301,7 @@ class Recoveries:
         return said
 
     def _of_strangers(self, state: ClusterState, alive: Sequence[int]) -> list[str]:
-        """Tables that roots have and the metadata do not name: made, or deleted, by what may be missing."""
+        """Report tables at roots that the metadata do not name: the missing metadata created or deleted them."""
         known = {table.location for table in state.replicas.values()}
         known |= {info.location for info in (*state.topics.values(), *state.gone.values())}
         said: dict[str, list[int]] = {}
@@ -320,11 +320,11 @@ class Recoveries:
     # --- leaders -------------------------------------------------------------------------------
 
     def _register(self, alive: Sequence[int], *, sure: bool) -> None:
-        """Take the lost roots out, and register whoever a table's own log says was in sync where that is newer.
+        """Remove lost roots from the chains, and register the replicas of the table's own log if that is newer.
 
         Args:
             alive: brokers whose roots answer.
-            sure: whether nothing that was decided can be lost.
+            sure: whether no decision can be lost.
         """
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
@@ -342,13 +342,13 @@ class Recoveries:
     def _recovered(self, table: ReplicatedTable, alive: Collection[int], *, sure: bool) -> Registration:
         before, newest = table.registration, max(self._ends(table, alive, sure=sure), default=None)
         if self._is_mirror_there(table, alive):
-            # Its log is its source's.
+            # The log of a mirror belongs to its source.
             return before
         if not sure and any(replica.broker in alive for replica in before.in_sync):
-            # Nobody knows which names were given up since: others come back under new ones, made anew.
+            # It is unknown which replicas were given up meanwhile, so other replicas come back under new names, empty.
             before = before._replace(life=secrets.randbits(62) + 1, renamed=())
         if newest is not None and newest.epoch > before.epoch:
-            # It has the seal of that epoch, so it has all that was acknowledged; the others come back.
+            # This replica has the seal of that epoch, so it has all acknowledged records; others join it again.
             life = before.life if sure else secrets.randbits(62) + 1
             renamed = before.renamed if sure else ()
             return Registration(newest.epoch + 1, (newest.replica,), None, life, before.losses, renamed)

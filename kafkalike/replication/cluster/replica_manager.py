@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TRIES: Final = 10
-"""How often a replica is let in again that the log was faster than, or whose log is to be gone past."""
+"""Attempts to let a replica join while its log falls behind, or while the log must grow past an unpublished version."""
 
 
 class _End(NamedTuple):
-    """How far a replica's log is."""
+    """The end of a replica's log."""
 
     epoch: int
     version: int
@@ -66,10 +66,10 @@ class _End(NamedTuple):
 
 
 class ReplicaManager:
-    """Works for one table of a cluster.
+    """Manages the replicas of one table.
 
     Args:
-        cluster: whose.
+        cluster: the cluster.
         location: the table's folder.
     """
 
@@ -87,9 +87,9 @@ class ReplicaManager:
         return self._cluster.store.root_of(broker).is_there()
 
     def end_of(self, broker: int) -> tuple[int | None, int | None, int | None]:
-        """The last version of a broker's replica, bytes of its data files, and when that version was made.
+        """Return the last version of a broker's replica, the bytes of its data files, and that version's time, ms.
 
-        None where it gives no answer; the time also where the log has a checkpoint in that version's place.
+        All are None if the root does not answer; the time is None if a checkpoint stands in the version's place.
         """
         registered = self._table().registration
         replica = next((r for r in registered.chain if r.broker == broker), registered.name(broker))
@@ -100,13 +100,13 @@ class ReplicaManager:
             size = sum(entry.size for entry in store.list(deep=True) if entry.name.endswith(".parquet"))
             return version, size, None if last is None else VersionFile(last).commit.timestamp_ms
         except OSError:
-            # It is there, and has no replica yet.
+            # The root is there and has no replica yet.
             return (-1, 0, None) if self._alive(broker) else (None, None, None)
 
     # --- one run -------------------------------------------------------------------------------
 
     def replicate(self) -> list[str]:
-        """Do what is to be done now; returns what could not be done and why."""
+        """Run all steps that are due; return the failures with their reasons."""
         failed: list[str] = []
         for step in (self._evict, self._let_in, self._let_out, self._lead_back):
             try:
@@ -116,7 +116,7 @@ class ReplicaManager:
         return failed
 
     def _evict(self, failed: list[str]) -> None:
-        """Take out who gives no answer; where nobody in sync does, elect who may lack records, if that is wanted."""
+        """Remove replicas that do not answer; if none in sync answers, hold an unclean election if it is enabled."""
         registered = self._table().registration
         gone = [replica for replica in registered.chain if not self._alive(replica.broker)]
         if set(registered.in_sync) <= set(gone):
@@ -143,7 +143,7 @@ class ReplicaManager:
             self.join(broker, leads=broker == self._table().assigned[0])
 
     def _let_out(self, failed: list[str]) -> None:
-        """Take out who is not assigned, once all are in sync that are."""
+        """Remove replicas that are not assigned, once all assigned ones are in sync."""
         del failed
         table = self._table()
         if not set(table.assigned) <= set(table.isr):
@@ -168,11 +168,11 @@ class ReplicaManager:
     # --- steps ---------------------------------------------------------------------------------
 
     def join(self, broker: int, *, leads: bool) -> None:
-        """Let a broker's replica in.
+        """Let a broker's replica join.
 
         Raises:
-            KafkaStorageError: it cannot be now.
-            OSError: its root gives no answer.
+            KafkaStorageError: it cannot join at the moment.
+            OSError: its root does not answer.
         """
         for _ in range(TRIES):
             registered = self._controller.look()
@@ -192,7 +192,7 @@ class ReplicaManager:
             except ReplicaError as failed:
                 if failed.replica.broker == broker and failed.replica not in registered.chain:
                     raise KafkaStorageError(
-                        f"broker {broker} gives no answer, or has something else: {failed}"
+                        f"broker {broker} does not answer, or has a different log: {failed}"
                     ) from failed
                 self._replicas.published.mend(failed)
                 continue
@@ -200,9 +200,11 @@ class ReplicaManager:
                 self._roots.logs.forget_proven()
             self._replicas.published.forget()
             if done is None:
-                # The log must go on, past what only that replica has.
+                # The log must grow past a version that only that replica has.
                 self._go_on()
-        raise KafkaStorageError(f"broker {broker} could not be let in {TRIES} times; the next run goes on")
+        raise KafkaStorageError(
+            f"broker {broker} could not join in {TRIES} attempts; the next run of `kafkalike replicate` continues"
+        )
 
     def _fresh_view(self) -> View:
         self._replicas.published.forget()
@@ -219,7 +221,7 @@ class ReplicaManager:
             self._roots.carry_out(appending(self._fresh_view(), VersionFile(empty), {}))
 
     def _copy_staged(self, broker: int) -> None:
-        """Give a broker the staged records of transactions, which decisions in the table name."""
+        """Copy the staged records of transactions, which decisions in the table name, to a broker."""
         here = self._cluster.store.root_of(broker).at(TRANSACTIONS)
         every = self._cluster.store.at(TRANSACTIONS)
         for entry in every.list(deep=True):
@@ -229,7 +231,7 @@ class ReplicaManager:
                 here.put_if_absent(entry.name, content, durable=True)
 
     def take_out(self, broker: int) -> None:
-        """Take a broker's replica out of the chain, if it is there."""
+        """Remove a broker's replica from the chain, if it is there."""
         registered = self._controller.look()
         for replica in registered.chain:
             if replica.broker == broker:
@@ -247,7 +249,7 @@ class ReplicaManager:
         self._replicas.published.forget()
 
     def lead(self, broker: int) -> None:
-        """Let a broker's replica lead that is in sync: it leaves, and comes back as the last one."""
+        """Make a broker's replica in sync the leader: it leaves, and joins again at the end of the chain."""
         registered = self._controller.look()
         if registered.leader.broker == broker:
             return
@@ -258,20 +260,20 @@ class ReplicaManager:
         self.join(broker, leads=True)
 
     def elect_unclean(self, topic: str) -> None:
-        """Make the replica with the longest log the leader, as nobody in sync answers; others are made anew.
+        """Elect the replica with the longest log while no replica in sync answers; others are rebuilt.
 
         Raises:
-            ElectionNotNeededError: somebody in sync answers.
-            EligibleLeadersNotAvailableError: nobody answers that has a replica.
+            ElectionNotNeededError: a replica in sync answers.
+            EligibleLeadersNotAvailableError: no replica answers.
         """
         table = self._table()
         registered = table.registration
         if any(self._alive(replica.broker) for replica in registered.in_sync):
-            raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: somebody in sync answers")
+            raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: a replica in sync answers")
         out = [broker for broker in table.assigned if all(broker != member.broker for member in registered.chain)]
         found = [end for broker in out for end in self._ends_at(registered.name(broker))]
         if not found:
-            # A recovery may have named all of them anew; whoever was given up by name may be losing its files.
+            # A recovery may have renamed all of them; a replica that was given up by name may be losing its files.
             named = {replica.broker for replica in registered.renamed}
             found = [end for broker in out if broker not in named for end in self._former_ends_at(broker)]
         if not found:
@@ -283,17 +285,17 @@ class ReplicaManager:
 
         election = isr_changes.choosing_unclean(chosen, registered.name(chosen.broker))
         if self._roots.carry_out(election, prepare=prepare) is None:
-            raise ElectionNotNeededError(f"topic {topic}: somebody else was faster")
+            raise ElectionNotNeededError(f"topic {topic}: another client has held an election meanwhile")
         self._replicas.published.forget()
 
     def _ends_at(self, replica: Replica) -> Iterator[_End]:
-        """How far a replica's log is that is registered by that name; nothing where it gives no answer, or has none."""
+        """Yield the end of the log of a registered replica; nothing if it has none, or does not answer."""
         with contextlib.suppress(OSError, ReplicaError):
             if self._alive(replica.broker) and (end := self._roots.do(End(replica))) >= 0:
                 yield _End(0, end, replica)
 
     def _former_ends_at(self, broker: int) -> Iterator[_End]:
-        """The same of all that a broker has of the table. Their logs may be different ones: the epoch says which."""
+        """Yield the ends of all logs that a broker has of the table; the epoch tells which is the newest."""
         folders: Sequence[str] = ()
         with contextlib.suppress(OSError):
             folders = self._cluster.store.root_of(broker).folders() if self._alive(broker) else ()
@@ -308,35 +310,35 @@ class ReplicaManager:
 
 
 DELAY: Final = "kafkalike.replaced.file.delay.ms"
-"""For how long queries that began before may read the files."""
+"""How long the files remain for queries that started before."""
 
 
 class _Former(NamedTuple):
     location: str
     replica: Replica
     folder: Storage
-    """Where it is."""
+    """The folder with its files."""
 
 
 class FormerReplicas:
-    """What replicas have left at roots that are not assigned to their tables any more, or under another name.
+    """Replicas with files at roots that are not assigned to their tables anymore, or under an old name.
 
     Args:
-        cluster: whose.
+        cluster: the cluster.
     """
 
     def __init__(self, cluster: BrokerContext) -> None:
         self._cluster = cluster
 
     def clear(self) -> int:
-        """Remove their data files, a while after the table's replicas were changed last.
+        """Remove their data files, some time after the last change of the table's replicas.
 
         Returns:
-            How many replicas had some.
+            How many replicas had files.
 
         Raises:
-            KafkaStorageError, OSError: a root refused, or gave no answer, or the controller gave none: the first such
-                error. What could be done was done.
+            KafkaStorageError, OSError: a root, or the controller, refused or did not answer. This is the first error;
+                all other replicas were processed.
         """
         count, failed = 0, list[KafkaError | OSError]()
         for former in list(self._found(failed)):
@@ -367,7 +369,7 @@ class FormerReplicas:
                         yield _Former(table.location, replica, root.at(folder))
 
     def _changed(self) -> Mapping[str, int]:
-        """When the replicas of tables were changed last, ms, by location."""
+        """Return the time of the last change of each table's replicas, ms, by location."""
         found: dict[str, int] = {}
         for row in self._cluster.metadata.rows:
             if row.kind == REPLICAS and isinstance(said := parse_row(row), ReplicatedTable):
@@ -385,11 +387,11 @@ class FormerReplicas:
         files = [entry.name for entry in folder.list(deep=True)]
         table = self._cluster.metadata.refresh_strictly().replicas.get(location)
         if not files or table is None or _is_kept(table, replica):
-            # Perhaps somebody has let it in meanwhile, or is to.
+            # Another client may have let it join meanwhile, or may be about to.
             return False
         self._check_known(former, table)
         if all(member.broker != replica.broker for member in table.registration.chain):
-            # Whatever its name: whoever is about to let it in, or to choose it, goes by what is registered.
+            # Whatever its name: a client that lets it join, or elects it, relies on the registration.
             roots = self._cluster.store.replicas(location).roots
             try:
                 if roots.carry_out(giving_up(replica.broker)) is None:
@@ -400,25 +402,25 @@ class FormerReplicas:
         return True
 
     def _check_known(self, former: _Former, table: ReplicatedTable) -> None:
-        """Refuse what may be newer than all that the metadata know, as after a recovery that lost some of them.
+        """Raise for files that may be newer than all the metadata know, as after a recovery with losses.
 
         Raises:
-            KafkaStorageError: it is.
+            KafkaStorageError: they may be newer.
         """
         try:
             said = configuration_in(former.folder, former.location)
         except (KafkaError, FileNotFoundError):
-            # No log is there that can be read, and none is newer.
+            # Without a readable log, the files cannot be newer.
             return
         if said is not None and said.epoch > table.registration.epoch:
             raise KafkaStorageError(
-                f"{former.folder.uri} is of epoch {said.epoch}, and the metadata know of none above "
-                f"{table.registration.epoch}: its files stay; see whether {former.location} lacks any record"
+                f"{former.folder.uri} has epoch {said.epoch}, but the newest epoch in the metadata is "
+                f"{table.registration.epoch}: its files stay; check whether {former.location} lacks records"
             )
 
 
 def _is_kept(table: ReplicatedTable, replica: Replica) -> bool:
-    """Whether a replica is written, or its broker is to come back, or to be chosen where nobody else is left."""
+    """Return whether a replica is in use, will join again, or could be elected if no other is left."""
     return replica in table.registration.chain or (replica.broker in table.assigned and replica.broker not in table.isr)
 
 
@@ -428,27 +430,27 @@ def _remove(folder: Storage, files: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerContext:
-    """A cluster of several roots."""
+    """The parts of a cluster of several roots that its brokers, replicas and recoveries share."""
 
     root: str
-    """What it is called."""
+    """The cluster's name: its roots, joined by commas."""
     store: ClusterStorage
     places: RootResolver
-    """Opens roots."""
+    """Opens the roots of brokers."""
     metadata: StaleReadControlLog[ClusterState, MetadataRow]
     defaults: ServerDefaults
     clock: Clock
     usable: Callable[[ClusterState], dict[int, str | None]]
-    """Racks of the brokers that answer and may get new replicas, by id."""
+    """Returns the racks of the brokers that answer and may get new replicas, by id."""
     controller_of: Callable[[str], MetadataController]
-    """What is registered of the table in a folder."""
+    """Maps a folder to the controller of its table."""
 
     @property
     def server(self) -> ServerProperties:
-        """Cluster-wide defaults, as of the last look at the metadata."""
+        """The cluster-wide defaults, as of the last look at the metadata."""
         return self.defaults.in_force()
 
     def settings(self, state: ClusterState, location: str) -> Mapping[str, str] | None:
-        """The settings in effect of the topic whose table lies in a folder; None for a control table."""
+        """Return the effective settings of the topic whose table is in a folder; None for a control table."""
         info = next((info for info in state.topics.values() if info.location == location), None)
         return None if info is None else self.server.effective(info.configs)

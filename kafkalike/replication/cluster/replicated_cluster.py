@@ -1,4 +1,4 @@
-"""ReplicatedCluster: several storage roots whose topics are Delta tables, each on one or more of them."""
+"""Replicated cluster: several storage roots whose topics are Delta tables, each with replicas on one or more roots."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ if TYPE_CHECKING:
     from kafkalike.storage.port import Storage
 
 LAG: Final = "replica.lag.time.max.ms"
-"""Server setting: how long a root may give no answer before its replicas are out of sync."""
+"""Server setting: how long a root may fail to answer before its replicas count as out of sync."""
 
 
 class ReplicatedCluster(Cluster):
     """A cluster at several roots.
 
     Args:
-        roots: by broker id; the first one has the metadata.
+        roots: the roots, by broker id; the first one has the metadata.
         founding: whether the cluster was made.
         places: opens roots.
-        reopen: the roots' URIs, joined by commas, and what their storages need → their store, in another process.
-        server: settings that seed the cluster's defaults; those of the roots' own files when None.
+        reopen: opens the cluster's storage in another process, from URIs joined by commas and their options.
+        server: settings that seed the cluster's defaults; None: those in the roots' own files.
         clock: time and waiting.
-        read_from: where data files are read first.
+        read_from: the replicas to read data files from.
     """
 
     store: ClusterStorage
@@ -93,7 +93,7 @@ class ReplicatedCluster(Cluster):
         self._adopt_mutex = threading.Lock()
         self._founded = False
         self._adopted = founding.done
-        """Whether `roots` are those of the cluster that was made."""
+        """True once `roots` are the roots of the finished cluster."""
         self._places = places
         stores = {broker: places.broker(root, founding) for broker, root in roots.items()}
         self._given = server
@@ -123,7 +123,7 @@ class ReplicatedCluster(Cluster):
         super().__init__(several, server=server, clock=clock, root=root)
 
     def _server_files(self) -> ServerFiles:
-        """The files at all roots; a root that is not there, or hangs, is silent."""
+        """Return the server files at all roots; a root that is missing or hangs is listed as silent."""
         known = {broker.id: broker.uri for broker in self.metadata.state.brokers.values()}
         found: dict[str, ServerProperties] = {}
         silent: list[str] = []
@@ -131,7 +131,7 @@ class ReplicatedCluster(Cluster):
             try:
                 own = self._places.server_file(uri)
                 if not own:
-                    # After it was looked for: a root that goes has no files either.
+                    # After the search for its file, because a missing root has no files either.
                     self.store.root_of(broker).check_there()
                 found.update(own)
             except (OSError, KafkaStorageError):
@@ -139,9 +139,9 @@ class ReplicatedCluster(Cluster):
         return ServerFiles(found=found or environments_file(), silent=silent)
 
     def _first_settings(self) -> ServerProperties:
-        """Return the settings until the metadata are read. A bad file is refused before a cluster is made of it.
+        """Return the settings until the metadata are read; reject a bad file before a cluster is made of it.
 
-        Those of a cluster that was made are judged where a default is needed, beside what the metadata say.
+        The files of an existing cluster are checked later, when a default is needed, together with the metadata.
         """
         try:
             return self._settings_of_folders()
@@ -151,7 +151,7 @@ class ReplicatedCluster(Cluster):
             return ServerProperties()
 
     def _settings_of_folders(self) -> ServerProperties:
-        """What the files at folders say that answer: these cost nothing to read."""
+        """Return the settings in the files at folders that answer, which cost nothing to read."""
         if self._given is not None:
             return self._given
         found: dict[str, ServerProperties] = {}
@@ -167,9 +167,9 @@ class ReplicatedCluster(Cluster):
         self.store.wait_for(int(server.get(LAG)))
 
     def reading(self, read_from: ReadFrom) -> ReplicatedCluster:
-        """The same cluster for a client that says where its data files are read.
+        """Return the same cluster for a client with another choice of replicas to read from.
 
-        What is published is what the leader shows, whoever is asked for files.
+        The leader alone publishes versions, whichever replica serves the files.
         """
         if read_from == self._read_from:
             return self
@@ -194,10 +194,10 @@ class ReplicatedCluster(Cluster):
         check_root_format(self.root, properties, several=True)
 
     def _refuse_seal(self) -> None:
-        """Nothing is refused."""
+        """Do nothing: a seal does not concern clients of several roots."""
 
     def _check_new_table(self) -> None:
-        """Nothing is refused: the roots are signed before the first table is made."""
+        """Do nothing: the roots are signed before the first table is made."""
 
     def _metadata_log(self) -> ControlLog[ClusterState, MetadataRow]:
         return StaleReadControlLog(
@@ -217,11 +217,11 @@ class ReplicatedCluster(Cluster):
         if known is None:
             known = self.metadata.refresh().brokers.get(broker)
         if known is None:
-            raise KafkaStorageError(f"there is no broker {broker} any more")
+            raise KafkaStorageError(f"broker {broker} does not exist anymore")
         return self._places.broker(known.uri, self._founding)
 
     def _found(self) -> None:
-        """Make the cluster, unless it is. Caller: before the first change of its metadata."""
+        """Make the cluster, unless it exists. Caller: before the first change of its metadata."""
         if not self._founded:
             with self._found_mutex:
                 self._found_once()
@@ -241,19 +241,19 @@ class ReplicatedCluster(Cluster):
                 self._adopt(made)
         self._founded = True
         with OnError(self._found_again):
-            # Whoever has signed the roots may have been killed before this.
+            # The client that signed the roots may have been killed before this.
             self.metadata.transact(self._first_brokers)
 
     def _found_again(self) -> None:
         self._founded = False
 
     def _look_again(self) -> None:
-        """Adopt the cluster that others have made of the roots since these were opened.
+        """Adopt the cluster that another client has made of the roots since they were opened.
 
-        What the roots said then is no reason to take them for unused: the first one may have been lost since.
+        A root without a sign at that time may still be in use, because the first root may have been lost since.
 
         Raises:
-            KafkaConfigurationError: the roots are not of one cluster any more.
+            KafkaConfigurationError: the roots do not belong to one cluster anymore.
         """
         if self._adopted or self._founding.growing:
             return
@@ -263,9 +263,9 @@ class ReplicatedCluster(Cluster):
                 self._adopt(found.sign)
 
     def _adopt(self, made: Sign) -> None:
-        """Go on with the broker ids that a cluster was made with. Caller: holds the mutex, and has seen no table yet.
+        """Use the broker ids of the existing cluster. Caller: holds the mutex, and has read no table yet.
 
-        One that is interrupted is done again: each step comes before what says that it was done.
+        Each step precedes the flag that it is done, so an interrupted call can be repeated.
         """
         if dict(made.roots) != self._roots:
             self.store.replace_roots({b: self._places.broker(uri, self._founding) for b, uri in made.roots.items()})
@@ -288,12 +288,12 @@ class ReplicatedCluster(Cluster):
 
     @cached_property
     def replication(self) -> Brokers:
-        """Brokers and replicas."""
+        """The brokers and replicas of the cluster."""
         return Brokers(self.home)
 
     @property
     def home(self) -> BrokerContext:
-        """What those who work for its brokers and replicas need of it."""
+        """The parts that its brokers and replicas work with."""
         return BrokerContext(
             root=self.root,
             store=self.store,
@@ -306,7 +306,7 @@ class ReplicatedCluster(Cluster):
         )
 
     def _is_out(self, broker: int) -> bool:
-        """Whether a broker is out of sync with some table that it shall have, as far as is known."""
+        """Return whether a broker is known to be out of sync with an assigned table."""
         tables = self.metadata.state.replicas.values()
         return any(broker in table.assigned and broker not in table.isr for table in tables)
 
@@ -314,31 +314,31 @@ class ReplicatedCluster(Cluster):
 
     @property
     def there(self) -> bool:
-        """Whether some root answers, and the cluster was made."""
+        """True if a root answers and the cluster exists."""
         return bool(self.store.alive()) and bool(self.metadata.refresh().seq)
 
     def roots_by_broker(self) -> Mapping[int, Storage]:
-        """The roots that answer, each for itself."""
+        """Return the roots that answer, by broker id."""
         return {broker: self.store.roots[broker] for broker in self.store.alive()}
 
     def check_there(self) -> None:
-        """Refuse a cluster none of whose roots is there.
+        """Raise unless the cluster has a reachable root.
 
         Raises:
-            KafkaConnectionError: none is.
+            KafkaConnectionError: no root is there.
         """
         if not self._founding.done or not self.store.alive():
             raise KafkaConnectionError(f"none of the roots {self.root} is there")
 
     def table_uri(self, info: TopicInfo) -> str:
-        """Where Spark finds a topic's table: at its leader."""
+        """Return the location of a topic's table at its leader, for Spark."""
         return spark_uri(self.files_of(info).uri)
 
     def near_table(self, info: TopicInfo) -> tuple[str, int] | None:
-        """See `Cluster.near_table`: of a replica in sync, which has all that is published, and maybe more."""
+        """Return a near replica in sync and a version that it has; see `Cluster.near_table`."""
         if not self._read_from.rack:
             return None
-        # Before the look at who is in sync: that one has this version.
+        # Before reading which replicas are in sync, so that they have this version.
         version = self.log(info.name).version
         self.metadata.refresh()
         replicas = self.store.replicas(info.location)
@@ -358,12 +358,12 @@ class ReplicatedCluster(Cluster):
 
     @property
     def mirror_root(self) -> Storage:
-        """The root where mirrors are; any where there are none."""
+        """The root that holds mirrors; any root if there are none."""
         broker = mirrors_broker(self.metadata.state)
         return self.store.first() if broker is None else self.store.root_of(broker)
 
     def mirror_files(self, info: TopicInfo) -> Storage:
-        """Files of a mirror's table, at the root where mirrors are."""
+        """Return the files of a mirror's table, at the root that holds mirrors."""
         state = self.metadata.state
         table = state.replicas.get(info.location)
         if mirror_at(state, info.location) is None or table is None:
@@ -371,15 +371,15 @@ class ReplicatedCluster(Cluster):
         return self.store.root_of(table.leader).at(info.location)
 
     def adopt_mirror(self, info: TopicInfo) -> None:
-        """Make the table of a mirror that is being promoted one with a replica."""
+        """Make the table of a mirror under promotion a table with one replica."""
         controller = self._controller_of(info.location)
         while True:
             registered = controller.look()
             if mirror_at(self.metadata.state, info.location) is None:
-                # Another promotion has ended.
+                # Another promotion has finished.
                 return
             files = self.mirror_files(info)
-            # Its source may have had replicas: their epochs are in the table.
+            # The source may have had replicas, whose epochs are in the table.
             known = configuration_in(files, info.location)
             if known is None or known.epoch < registered.epoch or known == registered.configuration:
                 break

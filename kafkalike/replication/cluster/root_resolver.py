@@ -1,4 +1,4 @@
-"""RootResolver: opens the roots that users name: folders of this machine and places in object stores."""
+"""Root resolver: open the roots that users name: folders of this machine and locations in object stores."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class RootResolver:
     """Opens roots.
 
     Args:
-        options: the user's, of object stores.
-        environ: environment variables, which say what these do not; None takes the process's own.
+        options: the user's options of object stores.
+        environ: environment variables with the options that are not given; None: this process's environment.
     """
 
     def __init__(self, options: StorageOptions | None = None, environ: Mapping[str, str] | None = None) -> None:
@@ -34,23 +34,23 @@ class RootResolver:
         self._opened: dict[str, Storage] = {}
 
     def named(self, root: str) -> str:
-        """The one name of a root that can be a broker's.
+        """Return the normalized name of a root that can be a broker's.
 
         Raises:
-            KafkaConfigurationError: it cannot be one, or nothing says who asks.
+            KafkaConfigurationError: it cannot be one, or has no credentials.
         """
         try:
             normalised, local = calls_of(root).call(lambda: normalise_root(root))
         except OSError:
-            # It hangs, so it is a folder; which file system it is on was looked at when it was made.
+            # It hangs, so it is a folder; its file system was checked when the root was made.
             return os.path.abspath(os.path.expanduser(root))  # noqa: PTH100, PTH111
         return normalised if local else self.open(normalised).uri
 
     def open(self, uri: str) -> Storage:
-        """A root.
+        """Open a root.
 
         Raises:
-            KafkaConfigurationError: it can only be read, or nothing says who asks.
+            KafkaConfigurationError: the root is read-only, or has no credentials.
         """
         found = self._opened.get(uri)
         if found is None:
@@ -60,7 +60,7 @@ class RootResolver:
     def _open(self, uri: str) -> Storage:
         if is_folder(uri):
             return LocalStorage(uri)
-        # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
+        # Imports obstore, which takes 0.1 s and starts threads that a fork does not survive.
         from kafkalike.storage.objects import open_objects
 
         found = open_objects(uri, self._options, self._environ, impatient=True)
@@ -78,21 +78,21 @@ class RootResolver:
         return BrokerStorage(BucketRoot(found, founding, found.impatient_client))
 
     def server_file(self, uri: str) -> Mapping[str, ServerProperties]:
-        """A root's own `server.properties`, by its name; empty where it has none.
+        """Read a root's own `server.properties`, by its name; empty if it has none.
 
         Raises:
             InvalidConfigurationError: the file cannot be read, or holds a bad setting.
-            OSError: the root gives no answer.
+            OSError: the root does not answer.
         """
         store = self.open(uri)
         return calls_of(uri).call(lambda: server_file(store)) if is_folder(uri) else server_file(store)
 
     def rack_of(self, uri: str) -> str | None:
-        """The rack that a root's `server.properties` names, else that of the environment; None where none is named.
+        """Return the rack in a root's `server.properties`, or in the environment; None if neither names one.
 
         Raises:
             InvalidConfigurationError: the file cannot be read, or holds a bad setting.
-            KafkaConnectionError: the root gives no answer.
+            KafkaConnectionError: the root does not answer.
         """
         try:
             found = self.server_file(uri) or environments_file()
@@ -103,10 +103,10 @@ class RootResolver:
         return next((config.get("broker.rack").strip() for config in found.values()), "") or None
 
     def sign(self, uri: str, name: str) -> Sign | None:
-        """What a root says of itself in a file; None where it says nothing.
+        """Read the sign of a root from a file; None if it has none.
 
         Raises:
-            OSError: it gives no answer.
+            OSError: the root does not answer.
             ValueError: the file is damaged.
         """
         store = self.open(uri)
@@ -115,29 +115,29 @@ class RootResolver:
         return sign_of(store, name)
 
     def to_send(self, uris: list[str]) -> SentOptions | None:
-        """What other processes need to open roots; None where these are folders."""
+        """Return the options that other processes need to open roots; None if all are folders."""
         sent = {uri: options.given() for uri in uris if (options := self.open(uri).tasks.sent_options()) is not None}
         return SentOptions({}, sent) if sent else None
 
 
 def is_folder(uri: str) -> bool:
-    """Whether a normalised root is a folder of this machine."""
+    """Return whether a normalized root is a folder of this machine."""
     return "://" not in uri
 
 
 def real_name(uri: str) -> str:
-    """What a root is called without links."""
+    """Return a root's path without links."""
     if not is_folder(uri):
         return uri
     try:
         return calls_of(uri).call(lambda: os.path.realpath(uri))
     except OSError:
-        # It gives no answer, so it has no other name that would be known.
+        # It does not answer, so no other name is known.
         return uri
 
 
 def exists(uri: str) -> bool:
-    """Whether there is something at a root; of places in object stores that is taken for granted."""
+    """Return whether a root exists; locations in object stores always do."""
     try:
         return not is_folder(uri) or calls_of(uri).call(lambda: os.path.exists(uri))  # noqa: PTH110
     except OSError:

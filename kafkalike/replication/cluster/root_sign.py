@@ -1,4 +1,4 @@
-"""Root signs: the file by which a broker's root says whose it is, and what tells a missing root from an empty one."""
+"""Root sign: the file that names the cluster and broker of a root, and tells a missing root from an empty one."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.port import Storage
 
 SIGN_SECONDS: Final = 10.0
-"""How often what a root says of itself is read: in between it is enough that it says something."""
+"""How often a root's sign is read in full; in between, only its existence is checked."""
 
 
 class Sign(NamedTuple):
-    """What that file says."""
+    """The content of the sign."""
 
     cluster: str
     """Id of the cluster."""
     broker: int
-    """Whose root it is."""
+    """Id of the root's broker."""
     roots: Mapping[int, str]
-    """Where the brokers' roots were when it was written, by id."""
+    """Locations of the brokers' roots when the sign was written, by id."""
     voters: tuple[int, ...] = ()
-    """Brokers that were the first voters."""
+    """Ids of the first voters."""
 
     def content(self) -> bytes:
-        """The file."""
+        """Return the content of the file."""
         roots = {str(broker): uri for broker, uri in self.roots.items()}
         return json.dumps(
             {"v": 1, "cluster": self.cluster, "broker": self.broker, "roots": roots, "voters": self.voters}
@@ -40,7 +40,7 @@ class Sign(NamedTuple):
 
 
 def sign_of(store: Storage, name: str = BROKERS) -> Sign | None:
-    """What a root says of itself; None where it is the root of no such cluster, or not there.
+    """Read the sign of a root; None if it has none, or is missing.
 
     Raises:
         OSError: it cannot be read.
@@ -59,32 +59,32 @@ def sign_of(store: Storage, name: str = BROKERS) -> Sign | None:
 
 @dataclass(slots=True)
 class Founding:
-    """Whether a cluster of several roots was made, as far as this process knows.
+    """Tracks whether a cluster of several roots exists, as far as this process knows.
 
-    As long as it was not, each look at the metadata asks the roots again: see `ReplicatedCluster`.
+    Until it does, each look at the metadata reads the roots again: see `ReplicatedCluster`.
     """
 
     done: bool
     voters: tuple[int, ...] = ()
-    """Brokers that are, or shall be, its first voters."""
+    """Ids of the first voters of the cluster, or of the planned one."""
     cluster: str = ""
-    """Its id, once it was made."""
+    """The cluster's id, once it exists."""
     growing: bool = False
-    """Whether it is one of a single root that gets others: nothing but its rows is to be made."""
+    """True while a cluster of one root is growing, so that only rows of the metadata are made."""
     checked: dict[str, float] = field(default_factory=dict)
-    """When the whole sign of a root was read, by its URI."""
+    """When the sign of a root was last read in full, by URI."""
 
 
 def check_sign(plain: Storage, founding: Founding, seconds: float = SIGN_SECONDS) -> None:
-    """Look whether a root says that it is a broker's of a cluster.
+    """Check that a root has the sign of a broker of the cluster.
 
     Args:
         plain: the root.
-        founding: of the cluster.
-        seconds: how long it is enough that it says something; nothing is asked then where a request takes long.
+        founding: the state of the cluster.
+        seconds: the maximum age of the last full read; a younger one needs no request to an object store.
 
     Raises:
-        OSError: it does not, or gives no answer.
+        OSError: it has not, or does not answer.
     """
     if not founding.done:
         return
@@ -105,16 +105,16 @@ def check_sign(plain: Storage, founding: Founding, seconds: float = SIGN_SECONDS
         raise OSError(errno.ESTALE, f"{uri} has a root of another cluster")
     if sign.roots.get(sign.broker) != uri:
         place = sign.roots.get(sign.broker)
-        raise OSError(errno.ESTALE, f"{uri} has the root of broker {sign.broker}: put it to {place} again")
+        raise OSError(errno.ESTALE, f"{uri} holds the root of broker {sign.broker}: move it back to {place}")
     founding.checked[uri] = now
 
 
 @contextlib.contextmanager
 def opened_root(uri: str) -> Iterator[int]:
-    """A root's folder, held open: what is made below it is made there, whatever comes to stand in its place.
+    """Hold a root's folder open, so that files are made in it even if another folder is mounted in its place.
 
     Raises:
-        OSError: it is not there, or is no broker's.
+        OSError: the folder is missing, or is not a broker's root.
     """
     root = os.open(uri, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 
 class RefusingRootError(KafkaStorageError):
-    """A root does not take a new table.
+    """A root refuses a new table.
 
     Args:
-        message: which one, and why.
-        broker: whose root it is, if one is to blame.
+        message: the table and the reason.
+        broker: the broker that refused, if it was one.
     """
 
     def __init__(self, message: str, broker: int | None) -> None:
@@ -66,8 +66,8 @@ class ReplicatedTopicTables:
         store: the roots.
         clock: time and waiting.
         placement: chooses brokers.
-        metadata: of the cluster, as this client remembers them.
-        metadata_on_disk: reads them from nothing.
+        metadata: the cluster's metadata, as this client has read them.
+        metadata_on_disk: reads the metadata from scratch.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ReplicatedTopicTables:
         self._metadata_on_disk = metadata_on_disk
 
     def location(self, name: TopicName, *, used_before: bool) -> str:
-        """Choose a folder that nobody else ever chooses, as two creators may choose different roots."""
+        """Choose a unique folder, because two creators may choose different roots."""
         del used_before
         return location_of(name, used_before=True)
 
@@ -101,19 +101,19 @@ class ReplicatedTopicTables:
         return self._placement.of_topic(state, location, partitions, factor, assignments)
 
     def create(self, name: TopicName, location: str, placed: ReplicatedTable | None, *, closed: bool) -> TopicId:
-        """Make an empty table at those of its replicas that begin in sync.
+        """Make an empty table at the replicas that start in sync.
 
         Args:
-            name: of the topic, for the error.
+            name: the topic, for the error.
             location: its folder on each root.
-            placed: the brokers that are to have it.
-            closed: whether foreign writers are to refuse it.
+            placed: the brokers for its replicas.
+            closed: whether the table rejects foreign writers.
 
         Returns:
-            Its id.
+            The table's id.
 
         Raises:
-            RefusingRootError: a root does not take it; nothing is left of it.
+            RefusingRootError: a root refuses it; the table is removed again.
         """
         assert placed is not None
         registration = placed.registration
@@ -139,12 +139,12 @@ class ReplicatedTopicTables:
         return TopicId(table_id)
 
     def discard(self, info: TopicInfo) -> None:
-        """Remove a table that nobody has registered, from the roots that answer."""
+        """Remove an unregistered table from the roots that answer."""
         for broker in self._store.alive():
             self._discard_folder(broker, info.location)
 
     def _discard_folder(self, broker: int, location: str) -> None:
-        """Remove a table that nobody has registered; what cannot be removed now, maintenance removes."""
+        """Remove an unregistered table; maintenance removes the rest if this fails."""
         root = self._store.root_of(broker)
         if is_folder(root.uri):
             folder = Path(root.uri, location)
@@ -157,8 +157,8 @@ class ReplicatedTopicTables:
         """Remove a topic's table.
 
         Args:
-            info: of the topic.
-            forget: takes the topic out of the metadata; called while nobody else writes it or cleans its log up.
+            info: the topic.
+            forget: removes the topic from the metadata; called while other writers and log cleaning are excluded.
 
         Raises:
             KafkaTimeoutError: its queue is not free in time.
@@ -186,18 +186,18 @@ class ReplicatedTopicTables:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _mark_deleted(self, info: TopicInfo, replicas: Sequence[Replica]) -> None:
-        """Say at roots in object stores where the table is for as long as it takes maintenance to remove it."""
+        """Record the table's location at roots in object stores until maintenance has removed it."""
         for replica in replicas:
             root = self._store.root_of(replica.broker)
             if not is_folder(root.uri):
-                # One that gives no answer keeps the files, as a folder that is away does.
+                # A root that does not answer keeps its files, as an unmounted folder does.
                 with contextlib.suppress(OSError):
                     root.replace(f"{DELETED}/{info.table_id}", folder_of(info.location, replica).encode())
 
     # --- mirrors -------------------------------------------------------------------------------
 
     def place_mirror(self, state: ClusterState, location: str) -> ReplicatedTable:
-        """Choose the broker that has all mirrors: what a pass stages lies beside its tables."""
+        """Choose the broker that holds all mirrors, because a pass stages its files beside their tables."""
         broker = mirrors_broker(state)
         if broker is None:
             broker = self._placement.of_topic(state, location, 1, 1, None).leader
@@ -209,7 +209,7 @@ class ReplicatedTopicTables:
         """Make the table of a mirror at its root.
 
         Raises:
-            RefusingRootError: the root does not take it.
+            RefusingRootError: the root refuses it.
         """
         assert placed is not None
         root = self._store.root_of(placed.leader)
@@ -225,20 +225,21 @@ class ReplicatedTopicTables:
             ) from cause
 
     def mirror_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
-        """Return the row that says where a mirror's table is."""
+        """Return the row that registers a mirror's table."""
         assert placed is not None
         now = self._clock.now_ms()
         return [replicas_row(seq, now, placed, "is a mirror", topic=info.name, topic_id=info.topic_id)]
 
     def retry_elsewhere(self, create: Callable[[], TopicInfo], *, by_hand: bool = False) -> TopicInfo:
-        """Create a topic. A root that does not take its table, as it is full or read-only, is passed over for others.
+        """Create a topic; if a root refuses its table because it is full or read-only, try other roots.
 
         Args:
             create: creates it.
             by_hand: whether the caller has chosen the brokers.
 
         Raises:
-            RefusingRootError: there are too few others, or the caller has chosen it; nothing is left of the table.
+            RefusingRootError: too few other roots are left, or the caller has chosen this one; the table is removed
+                again.
         """
         refused: dict[int, RefusingRootError] = {}
         while True:
@@ -256,26 +257,26 @@ class ReplicatedTopicTables:
 
 
 CONTROL_FACTOR: Final = "offsets.topic.replication.factor"
-"""Server setting: replicas of control tables, if there are so many roots."""
+"""Server setting: the number of replicas of control tables, if there are enough roots."""
 
 
 class Placement:
     """Chooses brokers for new tables. Thread-safe.
 
     Args:
-        server: gives the cluster-wide defaults: how many replicas a table gets.
-        is_there: a broker id → whether its root answers.
+        server: returns the cluster-wide defaults, with the number of replicas.
+        is_there: whether a broker's root answers.
     """
 
     def __init__(self, server: Callable[[], ServerProperties], is_there: Callable[[int], bool]) -> None:
         self._server = server
         self._is_there = is_there
         self._passed_over = threading.local()
-        """Brokers that did not take the table of the topic that this thread creates."""
+        """Brokers that refused the table of the topic that this thread creates."""
 
     @contextlib.contextmanager
     def passing_over(self, brokers: Collection[int]) -> Iterator[None]:
-        """Leave brokers out of what this thread chooses meanwhile."""
+        """Exclude brokers from this thread's choices inside the block."""
         self._passed_over.brokers = frozenset(brokers)
         try:
             yield
@@ -283,17 +284,17 @@ class Placement:
             self._passed_over.brokers = frozenset()
 
     def usable(self, state: ClusterState) -> dict[int, str | None]:
-        """Racks of the brokers that answer and may get new replicas, by id."""
+        """Return the racks of the brokers that answer and may get new replicas, by id."""
         return self._looked(state)[0]
 
     def _looked(self, state: ClusterState) -> tuple[dict[int, str | None], dict[int, str | None]]:
-        """The racks, by id, of the brokers that may get new replicas now, and of those that may when they answer."""
+        """Return the racks, by id, of brokers that may get new replicas now, and of others that do not answer."""
         usable, away = dict[int, str | None](), dict[int, str | None]()
         passed_over = getattr(self._passed_over, "brokers", ())
         for broker in state.brokers.values():
             if broker.draining:
                 continue
-            # Each is asked once: one that is just coming back is in one of the two.
+            # Each broker is asked once, so a broker that is coming back is counted once.
             if not self._is_there(broker.id):
                 away[broker.id] = broker.rack
             elif broker.id not in passed_over:
@@ -308,18 +309,18 @@ class Placement:
         factor: int,
         assignments: Mapping[int, Sequence[int]] | None,
     ) -> ReplicatedTable:
-        """The first replicas of a topic's table.
+        """Choose the first replicas of a topic's table.
 
         Args:
-            state: of the cluster.
+            state: the cluster's state.
             location: the table's folder.
-            partitions: how many the topic has.
-            factor: how many replicas; -1: `default.replication.factor`.
-            assignments: the brokers of each partition, where somebody has said them; then `factor` is not asked.
+            partitions: the topic's number of partitions.
+            factor: the number of replicas; -1: `default.replication.factor`.
+            assignments: the brokers of each partition, if the caller assigns them; `factor` is ignored then.
 
         Raises:
-            InvalidReplicationFactorError: there are too few brokers, none answers, or it makes no sense.
-            InvalidReplicationAssignmentError: see `_assigned_by_hand`; or none of the brokers answers.
+            InvalidReplicationFactorError: too few brokers, no broker that answers, or an invalid factor.
+            InvalidReplicationAssignmentError: see `_assigned_by_hand`; or no broker of the assignment answers.
         """
         if assignments:
             usable, away = self._looked(state)
@@ -337,9 +338,9 @@ class Placement:
         return self._spread(state, location, wanted)
 
     def _spread(self, state: ClusterState, location: str, factor: int) -> ReplicatedTable:
-        """Brokers for a table: those that answer, and where they are too few, others that are away, as in Kafka.
+        """Choose brokers for a table: first brokers that answer, then others, as in Kafka.
 
-        The one that leads the fewest tables is the first.
+        The broker that leads the fewest tables comes first.
         """
         usable, away = self._looked(state)
         check_factor(factor, len(usable) + len(away))
@@ -358,7 +359,7 @@ class Placement:
         return first_replicas(location, chosen + late(usable, away, factor - now), away)
 
     def of_control(self, state: ClusterState, location: str) -> ReplicatedTable:
-        """The first replicas of a control table, as many as are wanted and there are brokers for.
+        """Choose the first replicas of a control table: the configured number, or all brokers if there are fewer.
 
         Raises:
             InvalidReplicationFactorError: no broker answers.
@@ -371,10 +372,10 @@ class Placement:
 def _assigned_by_hand(
     assignments: Mapping[int, Sequence[int]], partitions: int, usable: Mapping[int, str | None]
 ) -> tuple[int, ...]:
-    """The brokers of a topic whose partitions were assigned.
+    """Return the brokers of a topic whose partitions the caller has assigned.
 
     Raises:
-        InvalidReplicationAssignmentError: as Kafka; and where partitions differ.
+        InvalidReplicationAssignmentError: as in Kafka, and if partitions differ.
     """
     check_assignment(assignments, usable)
     if len(assignments) != partitions:

@@ -1,1 +1,1 @@
-"""Mirrors: copies of topics in another cluster, table version by table version, until they are promoted."""
+"""Mirrors: copies of topics in another cluster, made table version by table version until a promotion."""

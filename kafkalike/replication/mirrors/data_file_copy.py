@@ -1,4 +1,4 @@
-"""Data file copy: copies data files of a source's versions below its mirror's folder before a version names them."""
+"""Data file copy: copies data files from a source table to its mirror before a version names them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from kafkalike.model import faults
 from kafkalike.storage.port import Storage
 
 WHOLE_BYTES: Final = 64 * 1024 * 1024
-"""A file up to this size is held in memory while it is copied."""
+"""Larger files are copied in steps instead of in memory."""
 
 STEP_BYTES: Final = 8 * 1024 * 1024
-"""How much of a larger one is."""
+"""Bytes of a large file in memory at a time."""
 
 FRESH_MS: Final = 86_400_000
-"""Age up to which a file that an earlier run has copied is taken as it is: maintenance removes what no version of a
-mirror names after `LEFT_MS`, so that no file goes between the look and the version that names it."""
+"""Maximum age at which a file that an earlier pass has copied is reused. Maintenance removes unnamed files of a mirror
+after `LEFT_MS`, so a reused file cannot disappear before its version is put."""
 
 LEFT_MS: Final = 7 * 86_400_000
-"""Age from which on maintenance removes a file of a mirror that no version has named."""
+"""Age after which maintenance removes a file of a mirror that no version names."""
 
 BESIDE: Final = 16
-"""Files that are copied side by side, where that saves time."""
+"""Files that are copied in parallel, where that saves time."""
 
 _MAGIC: Final = b"PAR1"
 
 
 class MissingSourceFileError(KafkaStorageError):
-    """A data file of the source is not there; the caller finds out whether it is needed."""
+    """A data file is missing at the source; the caller decides whether it is needed."""
 
     def __init__(self, where: str, path: str) -> None:
         self.path = path
-        super().__init__(f"{where}/{path} is gone")
+        super().__init__(f"{where}/{path} is missing")
 
 
 @dataclass(slots=True)
@@ -56,24 +56,24 @@ class DataFiles:
     target: Storage
     root: Storage
     copied: int = 0
-    """Bytes that were copied."""
+    """Number of copied bytes."""
     _known: dict[str, int] | None = field(default=None, init=False)
-    """Bytes of the files that are there, by path."""
+    """Sizes of the files at the target, by path, bytes."""
 
     def bring(self, adds: Iterable[Add], *, durable: bool) -> Iterator[str]:
-        """Copy those that are not there.
+        """Copy files that are missing at the target.
 
         Args:
-            adds: which ones.
-            durable: they must survive a power failure before anything names them.
+            adds: the files.
+            durable: whether they must survive a power failure before a version names them.
 
         Yields:
             A word after each round.
 
         Raises:
-            MissingSourceFileError: the source has one no more.
-            CorruptRecordError: one is damaged there; it is not copied.
-            OSError: a storage did not answer as asked.
+            MissingSourceFileError: the source has lost one.
+            CorruptRecordError: one is damaged at the source; it is not copied.
+            OSError: a storage did not answer.
         """
         known = self._there()
         missing = [add for add in {a.path: a for a in adds}.values() if known.get(add.path) != add.size]
@@ -85,7 +85,7 @@ class DataFiles:
             yield "copied"
 
     def forget(self) -> None:
-        """Look anew what is there."""
+        """Drop the known file sizes; the next copy lists the target again."""
         self._known = None
 
     def _there(self) -> dict[str, int]:
@@ -103,7 +103,7 @@ class DataFiles:
                 content = self.source.read(add.path)
                 self._check(add, len(content), content[:4], content[-4:])
                 self.target.make_folder(posixpath.dirname(add.path))
-                # Whole or not at all: another mirror may write the same.
+                # Atomically, because another pass may write the same file.
                 self.target.replace(add.path, content)
         except FileNotFoundError as cause:
             raise MissingSourceFileError(self.source.uri, add.path) from cause
@@ -122,7 +122,7 @@ class DataFiles:
         self._check(add, size, *ends)
         self.target.make_folder(posixpath.dirname(add.path))
         if self.target.coordination.reach != "machine":
-            # There a file is there when it is whole.
+            # A shared or remote storage shows a file only when it is complete.
             self._stream(add, self.target, add.path)
             return
         waiting = f"{MIRRORS}/{uuid.uuid4().hex}.file"

@@ -19,44 +19,44 @@ if TYPE_CHECKING:
     from kafkalike.storage.port import Storage
 
 COUNTED: Final = 2_000
-"""Versions whose bytes are counted at most: each is read for it."""
+"""Maximum number of versions whose bytes are counted, because each one has to be read."""
 
 
 @dataclass(slots=True, kw_only=True)
 class MirrorLag:
-    """How a mirror stands."""
+    """The state of a mirror and its distance from its source."""
 
     topic: str
     source: str
-    """Root of the cluster that it is a copy of."""
+    """Root of the source cluster."""
     phase: str
     """`following` or `promoting`."""
     version: int
-    """Version of the source's table that it has; -1 before the first pass."""
+    """Version of the source's table that the mirror has; -1 before the first pass."""
     changed_ms: int
-    """When it got that, ms."""
+    """When it reached that version, ms."""
     seen_ms: int | None
-    """When a pass last found that it has all that its source had then: a promotion now loses what came later."""
+    """When a pass last found the mirror complete, ms; a promotion loses later records."""
     problem: str
-    """What the last pass said of it; empty when all was well."""
+    """The problem that the last pass reported; empty if there was none."""
     source_version: int | None = None
-    """Newest version of the source; None where that was not asked, or does not answer."""
+    """Newest version of the source; None if the source was not asked, or does not answer."""
     lag_versions: int | None = None
     lag_bytes: int | None = None
-    """Bytes of data files that those versions added; None where there are more than `COUNTED`."""
+    """Bytes of data files in the missing versions; None if there are more than `COUNTED` of them."""
     lag_seconds: float | None = None
-    """Age of the oldest version that it lacks; 0 when it lacks none."""
+    """Age of the oldest missing version; 0 if none is missing."""
 
 
 def mirror_lags(
     target: Cluster, source: Cluster | None = None, wanted: Callable[[str], bool] = lambda _: True
 ) -> list[MirrorLag]:
-    """How mirrors stand, by name.
+    """Return the state of mirrors, by name.
 
     Args:
-        target: the cluster that has them.
-        source: asked how far it is, if it is what they are copies of; None asks none.
-        wanted: which topics.
+        target: the cluster with the mirrors.
+        source: the source cluster, to measure lag; None: lag is not measured.
+        wanted: selects topics by name.
 
     Raises:
         KafkaStorageError, LogCorruptError: the target cannot be read.
@@ -65,7 +65,7 @@ def mirror_lags(
     try:
         seen, problems = _seen(target.mirror_root.at(MIRRORS))
     except KafkaError as error:
-        # Of several roots the mirrors' may be away: that is to be said of them, and everything else too.
+        # The root with the mirrors may be unreachable: report that with the mirrors, instead of failing.
         away = str(error)
     found = []
     for name, info in sorted(target.topics().items()):
@@ -88,7 +88,7 @@ def mirror_lags(
 
 
 def _seen(files: Storage) -> tuple[dict[str, int], dict[str, str]]:
-    """When passes last found each mirror to have all, and what the newest pass of each said was wrong."""
+    """Return when passes last found each mirror complete, and the problem that the newest pass of each reported."""
     seen: dict[str, int] = {}
     said: dict[str, tuple[int, str]] = {}
     with storage_errors(files.uri):
@@ -104,13 +104,13 @@ def _seen(files: Storage) -> tuple[dict[str, int], dict[str, str]]:
             for name, problem in found["problems"].items():
                 said[name] = max(said.get(name, (0, "")), (when, str(problem)))
         except (ValueError, KeyError, TypeError, AttributeError):
-            # It is for people only, and the next pass writes it anew.
+            # The file is only informative, and the next pass writes it again.
             continue
     return seen, {name: problem for name, (_, problem) in said.items() if problem}
 
 
 def _ask(standing: MirrorLag, source: Cluster, info: TopicInfo, now_ms: int) -> None:
-    """Ask the source how far it is; where it gives no answer, that is the problem."""
+    """Measure the lag at the source; if the source does not answer, report that as the problem."""
     try:
         theirs = source.topics().get(info.name)
         if theirs is None or theirs.table_id != info.table_id:
@@ -132,7 +132,7 @@ def _measure(standing: MirrorLag, files: Storage, newest: int, now_ms: int) -> N
     for version in range(first, min(newest, first + COUNTED) + 1):
         content = files.look(log_name(version))
         if content is None:
-            # The source's log no longer has it.
+            # Log cleaning at the source has removed it.
             standing.lag_bytes = None
             continue
         commit = parse_commit(version, content, files.uri)

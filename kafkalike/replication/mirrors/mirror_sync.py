@@ -1,8 +1,8 @@
 """Mirror sync: one pass that brings the mirrors in a target cluster to one moment of their source cluster.
 
-The moment is a cut of all transactions of the source. A pass first copies what it needs to where nobody looks for it.
-Then one version of the target's metadata decides the pass for all topics at once. Then any client brings the decided
-pass to all topics and committed offsets. So a target that is promoted at any moment is a moment of its source.
+The moment is a consistent cut through all transactions of the source. A pass first stages what it needs. Then one
+version of the target's metadata decides the pass for all topics at once. Then any client applies the decided pass to
+all topics and committed offsets. So a target that is promoted at any time shows one moment of its source.
 """
 
 from __future__ import annotations
@@ -57,26 +57,27 @@ if TYPE_CHECKING:
 
 
 TRIES: Final = 5
-"""How often a cut is taken anew when the source has gone on past it."""
+"""Attempts to find a cut that the source still has all files for."""
 
 CUT_TIMEOUT_MS: Final = 60_000
 
 CLEAN_EVERY: Final = 100
-"""Versions after which a mirror's log is looked at, whether it is to be shortened."""
+"""Number of versions after which a mirror's log is checked for cleaning."""
 
 STALE_MS: Final = 86_400_000
-"""Age from which on what a pass has staged is removed when nothing names it."""
+"""Age after which unneeded staged files of passes are removed."""
 
 
 class MirrorSync:
-    """Mirrors topics of one cluster to another one. One thread at a time; several processes may do the same.
+    """Mirrors topics of one cluster to another one.
+
+    Not thread-safe; several processes may mirror the same topics.
 
     Args:
-        source: the cluster that is copied. Nothing is written there, but decided transactions are brought into their
-            topics if need be.
+        source: the cluster to copy. Only decided transactions may be applied to its topics.
         target: the cluster with the copies.
-        topics: which topics, by name.
-        groups: which groups' committed offsets, by id.
+        topics: selects topics, by name.
+        groups: selects groups whose committed offsets are copied, by id.
 
     Raises:
         MirrorError: both are the same cluster.
@@ -100,11 +101,11 @@ class MirrorSync:
         self._cleaned: dict[str, int] = {}
 
     def run(self) -> SyncResult:
-        """Make one pass, to its end.
+        """Make one complete pass.
 
         Raises:
-            KafkaError: a cluster cannot be read or written; what single topics met is in the result.
-            UnknownOutcomeError: the pass may be decided; the next one goes on from what is.
+            KafkaError: a cluster cannot be read or written; problems of single topics are in the result.
+            UnknownOutcomeError: the pass may be decided; the next one continues from there.
         """
         steps = self.steps()
         try:
@@ -114,7 +115,7 @@ class MirrorSync:
             return end.value  # type: ignore[no-any-return]
 
     def steps(self) -> Generator[str, None, SyncResult]:
-        """The same, act by act: it may end after any of them, and another one goes on."""
+        """Make one pass step by step; it may be interrupted after any step, and another pass continues."""
         with storage_errors(self._target.store.uri):
             passed = SyncResult()
             yield from self._make_mirrors(passed)
@@ -133,7 +134,8 @@ class MirrorSync:
                         note(passed, lost)
                     if not left and not lost:
                         raise KafkaTimeoutError(
-                            f"{self._source.root} removes what its mirror needs faster than it can be copied"
+                            f"{self._source.root} removes files faster than its mirror copies them; "
+                            "raise kafkalike.replaced.file.delay.ms at the source, or mirror more often"
                         ) from cause
             yield from self._look_after(passed)
             return passed
@@ -141,7 +143,7 @@ class MirrorSync:
     # --- which topics --------------------------------------------------------------------------
 
     def _make_mirrors(self, passed: SyncResult) -> Generator[str, None, None]:
-        """Make the mirrors that are missing, and say which topics cannot be mirrored."""
+        """Create missing mirrors, and report topics that cannot be mirrored."""
         theirs, mine = self._source.topics(), self._target.topics()
         gone = {name for name, info in mine.items() if self._making.is_mine(info) and name not in theirs}
         for name in sorted({name for name in theirs if self._topics(name)} | {n for n in gone if self._topics(n)}):
@@ -165,7 +167,7 @@ class MirrorSync:
     # --- one pass ------------------------------------------------------------------------------
 
     def _pass(self, passed: SyncResult) -> Generator[str, None, None]:
-        # What the decision rests on.
+        # The decision is based on this state.
         mirrors = {
             name: info
             for name, info in self._target.topics().items()
@@ -180,7 +182,7 @@ class MirrorSync:
         source_groups = self._source.groups.state
         if source_groups.seq != cut.seq:
             source_groups = self._source.groups.state_at(cut.groups_version)
-        # After the cut: what its versions have removed lies below these log starts.
+        # After the cut, so that everything its versions have removed lies below these log starts.
         theirs = self._source.topics()
         run, now = new_run(), self._target.clock.now_ms()
         parts: list[TopicPart] = []
@@ -206,7 +208,7 @@ class MirrorSync:
         yield from self._decide(passed, sound, {name: theirs[name] for name in sound}, manifest)
 
     def _cut(self, mirrors: Mapping[str, TopicInfo], passed: SyncResult) -> Cut | None:
-        """One moment of all transactions; topics that cannot be read are left out, and said."""
+        """Return one moment of all transactions; report topics that cannot be read, and leave them out."""
         names = sorted(mirrors)
         while names:
             try:
@@ -274,7 +276,7 @@ class MirrorSync:
         theirs: Mapping[str, TopicInfo],
         manifest: MirrorManifest,
     ) -> Generator[str, None, None]:
-        """Let one version of the metadata decide a pass, then bring it to its end."""
+        """Decide a pass with one version of the metadata, then apply it."""
         last = {part.name: part.last for part in manifest.parts}
         touched = set(last) | {offset.topic for offset in manifest.offsets}
         changed = {n for n, info in mirrors.items() if n in touched or differs(info, theirs[n])}
@@ -317,7 +319,7 @@ class MirrorSync:
     # --- afterwards ----------------------------------------------------------------------------
 
     def _look_after(self, passed: SyncResult) -> Generator[str, None, None]:
-        """Shorten logs that have grown, forget what stale passes have staged, say how far the source was seen."""
+        """Clean logs that have grown, remove staged files of old passes, and record what was seen of the source."""
         state = self._target.metadata.refresh()
         for name, topic in passed.topics.items():
             info = state.topics.get(name)
@@ -333,7 +335,7 @@ class MirrorSync:
         self._forget_stale({mirrored.run for mirrored in state.mirrors.values()})
 
     def _say_seen(self, passed: SyncResult) -> None:
-        """Leave word how far the source was seen; for people and figures, nothing rests on it."""
+        """Record what this pass saw of the source, for monitoring only."""
         now_ms = self._target.clock.now_ms()
         sound = {name: [topic.version, passed.cut_ms] for name, topic in passed.topics.items() if not topic.problem}
         failed = {name: topic.problem for name, topic in passed.topics.items() if topic.problem}
@@ -346,7 +348,7 @@ class MirrorSync:
         files.replace(f"{key:08x}.seen", json.dumps(said).encode())
 
     def _forget_stale(self, named: Iterable[str]) -> None:
-        """Remove what passes have staged that were never decided."""
+        """Remove staged files of passes that were never decided."""
         files, kept = self._target.mirror_root.at(MIRRORS), set(named)
         horizon = self._target.mirror_root.coordination.now_ns() // 1_000_000 - STALE_MS
         stale = [e.name for e in files.list() if not e.name.endswith(".seen") and e.modified_ms < horizon]
@@ -356,43 +358,43 @@ class MirrorSync:
 
 @dataclass(slots=True)
 class TopicSync:
-    """What a pass did for one topic."""
+    """The result of a pass for one topic."""
 
     name: str
     before: int = -1
-    """Version of the mirror's table before; -1 for one that had nothing."""
+    """Version of the mirror's table before the pass; -1 if it was empty."""
     version: int = -1
-    """And after."""
+    """Version of the mirror's table after the pass."""
     restarted: bool = False
-    """It began anew at a checkpoint: what came between cannot be read version by version."""
+    """Whether it restarted at a checkpoint, so that earlier versions cannot be read one by one."""
     bytes: int = 0
-    """Bytes of data files that were copied."""
+    """Number of copied bytes."""
     problem: str = ""
-    """Why it did not get further; empty when all is well."""
+    """Why the topic made no more progress; empty if there was no problem."""
 
 
 @dataclass(slots=True)
 class SyncResult:
-    """What a pass did."""
+    """The result of a pass."""
 
     topics: dict[str, TopicSync] = field(default_factory=dict)
     offsets: int = 0
-    """Committed offsets that were brought."""
+    """Number of committed offsets that were copied."""
     held: list[str] = field(default_factory=list)
-    """Groups that have members, or offsets of their own, at the target: these stay."""
+    """Groups with members, or with offsets of their own, at the target; these were not changed."""
     cut_ms: int = 0
-    """Time before the moment of the source that the target has now, ms; 0 when none was found."""
+    """A time before the moment that the target has reached, ms; 0 if the pass found none."""
     overtaken: bool = False
-    """Another mirror has decided a pass meanwhile; this one did nothing."""
+    """Whether another pass was decided meanwhile, so that this one changed nothing."""
 
     @property
     def sound(self) -> bool:
-        """Whether all topics could be brought."""
+        """True if the pass had no problem with any topic."""
         return not any(topic.problem for topic in self.topics.values())
 
 
 def note(passed: SyncResult, problems: Mapping[str, KafkaError]) -> None:
-    """Take note of what topics met; what a topic met first stays."""
+    """Record the problems of topics; keep the first problem of each."""
     for name, problem in problems.items():
         if name in passed.topics and not passed.topics[name].problem:
             passed.topics[name].problem = str(problem)

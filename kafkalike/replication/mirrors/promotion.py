@@ -1,4 +1,4 @@
-"""Promotion: turns mirrors into writable topics, after the passes that were decided and before anything later."""
+"""Promotion: turns mirrors into writable topics, after all decided passes and before any later one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT_MS: Final = 60_000
 
 
 def promote(target: Cluster, names: Collection[str], *, force: bool = False) -> dict[str, int]:
-    """Make mirrors topics that can be written. See `promoting`."""
+    """Make mirrors writable topics. See `promoting`."""
     steps = promoting(target, names, force=force)
     try:
         while True:
@@ -34,32 +34,30 @@ def promote(target: Cluster, names: Collection[str], *, force: bool = False) -> 
 
 
 def promoting(target: Cluster, names: Collection[str], *, force: bool = False) -> Generator[str, None, dict[str, int]]:
-    """The same, act by act; one that was cut off is ended by the next one.
+    """Make mirrors writable topics, step by step; the next call finishes an interrupted promotion.
 
-    From the first act on no pass can be decided for these topics. What was decided before comes into all topics of its
-    pass, so they are one moment of their source. Then a version without content ends each table's life as a copy: a
-    mirror that wakes up late meets it. Then the topics are like any others.
+    The first step excludes these topics from further passes. Passes that were decided before are applied to all of
+    their topics, so the topics show one moment of their source. Then an empty version ends each table's life as a copy
+    and stops a pass that wakes up late. After that, the topics are like any others.
 
     Args:
-        target: the cluster with the mirrors; their source is not asked.
+        target: the cluster with the mirrors; their source is not contacted.
         names: topics.
-        force: also where what was decided cannot be brought, as somebody has written to the mirror: then it goes on
-            from what it has.
+        force: whether to promote a mirror with the records it has, if foreign writes make a decided pass fail.
 
     Returns:
-        The last version of the source that each of them has.
+        The last version of the source in each topic.
 
     Raises:
-        UnknownTopicOrPartitionError: there is no such topic; nothing was done.
-        MirrorError: a topic is none that was mirrored here, or what was decided cannot be brought to it; it stays a
-            mirror, as those do that were to be promoted with it.
+        UnknownTopicOrPartitionError: a topic does not exist; nothing was done.
+        MirrorError: a topic is not a mirror, or a decided pass cannot be applied to it; all topics stay mirrors.
     """
     with storage_errors(target.store.uri):
         state = target.metadata.refresh()
         wanted = {name: state.require(name) for name in sorted(names)}
         for name, info in wanted.items():
             if info.mirror is None:
-                raise MirrorError(f"topic {name!r} is no mirror")
+                raise MirrorError(f"topic {name!r} is not a mirror")
         seal = new_run()
         yield from _mark(target, wanted, Phase.PROMOTING, seal)
         problems: dict[str, KafkaError] = {}
@@ -77,7 +75,7 @@ def promoting(target: Cluster, names: Collection[str], *, force: bool = False) -
                 continue
             faults.point("mirror.before_seal")
             log = target.log(name)
-            # By force it may have less than what was decided.
+            # With `force`, the topic may have less than the decided version.
             versions[name] = max(min(mirror.version, log.version) if name in problems else mirror.version, 0)
             log.seal_mirror(SEAL + mirror.seal, Deadline(target.clock, TIMEOUT_MS))
             yield "sealed"
@@ -90,7 +88,7 @@ def promoting(target: Cluster, names: Collection[str], *, force: bool = False) -
 
 
 def _mark(target: Cluster, wanted: dict[str, TopicInfo], phase: Phase, seal: str) -> Generator[str, None, None]:
-    """Say in one version of the metadata how all of these stand now."""
+    """Change the phase of all topics in one version of the metadata."""
 
     def plan(state: ClusterState) -> Sequence[MetadataRow]:
         rows: list[MetadataRow] = []
@@ -100,7 +98,7 @@ def _mark(target: Cluster, wanted: dict[str, TopicInfo], phase: Phase, seal: str
             if known is None or known.topic_id != info.topic_id or known.mirror is None:
                 continue
             if known.mirror.phase is phase:
-                # A promotion that was cut off goes on under its name.
+                # An interrupted promotion continues under its own seal.
                 continue
             after = replace(known.mirror, phase=phase, seal=known.mirror.seal or seal, time_ms=now)
             rows.append(mirror_row(state.seq + len(rows) + 1, known, after, phase.value))

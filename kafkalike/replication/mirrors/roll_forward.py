@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 
 LONG_SECONDS: Final = 600.0
-"""A helper that was stopped for so long between a look and a put may have put below a checkpoint."""
+"""A client that paused this long between a look and a put may have put a version below a checkpoint."""
 
 
 def finish_all(target: Cluster, problems: dict[str, KafkaError]) -> Iterator[str]:
-    """Bring all decided passes of a cluster's mirrors to their end.
+    """Apply all decided passes of a cluster's mirrors.
 
     Args:
         target: the cluster with the mirrors.
-        problems: gets, by topic, what went wrong; the other topics go on.
+        problems: receives failures by topic; other topics continue.
 
     Yields:
-        A word after each act.
+        A word after each step.
     """
     with storage_errors(target.store.uri):
         state = target.metadata.refresh()
@@ -63,11 +63,11 @@ def finish_all(target: Cluster, problems: dict[str, KafkaError]) -> Iterator[str
 
 
 def find_lost(target: Cluster, problems: dict[str, KafkaError]) -> None:
-    """Name the mirrors of which a decided pass can never be brought, as its file is gone.
+    """Find the mirrors with a decided pass that can never be applied, because its file is missing.
 
     Args:
         target: the cluster with the mirrors.
-        problems: gets them.
+        problems: receives them, by topic.
     """
     with storage_errors(target.store.uri):
         state = target.metadata.refresh()
@@ -75,15 +75,15 @@ def find_lost(target: Cluster, problems: dict[str, KafkaError]) -> None:
             mirror = info.mirror
             if name in problems or mirror is None or not mirror.run:
                 continue
-            # In this order: who brings a pass to its end removes its file last.
+            # In this order, because the client that finishes a pass removes its file last.
             if target.mirror_root.at(MIRRORS).look(pass_name(mirror.run)) is not None:
                 continue
             if not has_version(target.mirror_files(info), max(mirror.version, 0)):
-                problems[name] = _lost(name, f"{target.mirror_root.uri}/{MIRRORS}/{pass_name(mirror.run)} is gone")
+                problems[name] = _lost(name, f"{target.mirror_root.uri}/{MIRRORS}/{pass_name(mirror.run)} is missing")
 
 
 def has_version(files: Storage, version: int) -> bool:
-    """Whether a mirror's table has a version, or a later checkpoint."""
+    """Return whether a mirror's table has a version, or a later checkpoint."""
     if files.look(log_name(version)) is not None:
         return True
     return max(LogFiles.listed(files, version).checkpoints, default=-1) >= version
@@ -97,21 +97,21 @@ def _note_lost(state: ClusterState, run: str, why: str, problems: dict[str, Kafk
 
 def _lost(name: str, why: str) -> LogCorruptError:
     return LogCorruptError(
-        f"{name}: what was decided for this mirror cannot be brought: {why}. Delete it and mirror the topic anew, or "
-        "promote it as it is, by force"
+        f"{name}: a decided pass cannot be applied to this mirror: {why}. Delete it and mirror the topic again, or "
+        "promote it as it is with --force"
     )
 
 
 def finish(target: Cluster, manifest: MirrorManifest, problems: dict[str, KafkaError]) -> Iterator[str]:
-    """Bring a decided pass to its end: versions, then committed offsets, then its files go.
+    """Apply a decided pass: versions, then committed offsets; then remove its files.
 
-    Each step is done once, however many do it, and however often.
+    Each step takes effect once, however many clients repeat it.
     """
     failed = False
     for part in manifest.parts:
         info = mirror_of(target.metadata.state, part)
         if info is None:
-            # Deleted, or promoted: then it had this pass before.
+            # Deleted, or promoted, in which case it already has this pass.
             continue
         try:
             yield from _publish(target, info, part)
@@ -134,11 +134,11 @@ def finish(target: Cluster, manifest: MirrorManifest, problems: dict[str, KafkaE
 
 
 def mirror_of(state: ClusterState, part: TopicPart) -> TopicInfo | None:
-    """The topic of a part, as long as it is a mirror."""
+    """Return the topic of a part, as long as it is a mirror."""
     info = state.topics.get(part.name)
     if info is None or info.mirror is None:
         return None
-    # One that was deleted and made anew has the same id, and another folder.
+    # A topic that was deleted and mirrored again has the same id and another folder.
     return info if (info.topic_id, info.location) == (part.topic_id, part.location) else None
 
 
@@ -162,7 +162,7 @@ def _publish(target: Cluster, info: TopicInfo, part: TopicPart) -> Iterator[str]
     if part.checkpoint and end <= part.last:
         yield from _restart(target, files, part)
     for version, content in enumerate(part.versions, start=part.first):
-        # The one that it ends with is compared; those before it were put before it.
+        # Compare the last version; earlier ones were put before it.
         if version < end:
             continue
         faults.point("mirror.before_version")
@@ -173,11 +173,11 @@ def _publish(target: Cluster, info: TopicInfo, part: TopicPart) -> Iterator[str]
                 _check_not_promoted(target, info, part, version)
                 return
         except FileNotFoundError:
-            # The topic was deleted meanwhile, with its folder.
+            # The topic and its folder were deleted meanwhile.
             return
         yield "version"
     if part.checkpoint and part.after + 1 < part.first:
-        # Who follows the table looks for this version alone, and loads the table anew because of it.
+        # Readers that follow the table look only for this version, and it makes them load the table again.
         files.put_if_absent(log_name(part.after + 1), _jump(part), durable=part.durable)
         yield "jumped"
     if part.checkpoint and last_checkpoint(files) < part.first:
@@ -186,23 +186,23 @@ def _publish(target: Cluster, info: TopicInfo, part: TopicPart) -> Iterator[str]
 
 
 def _restart(target: Cluster, files: Storage, part: TopicPart) -> Iterator[str]:
-    """Put a checkpoint; those who follow the table see that its version is there, and load anew."""
+    """Put a checkpoint; readers that follow the table see its version and load the table again."""
     mirrors = target.mirror_root.at(MIRRORS)
     content = mirrors.look(part.checkpoint)
     if content is None:
-        # Somebody else has finished the pass, and cleaned up.
+        # Another client has finished the pass and removed its files.
         if checkpoint_name(part.first).rpartition("/")[2] in {e.name for e in files.list("_delta_log")}:
             return
-        raise LogCorruptError(f"{mirrors.uri}/{part.checkpoint} is gone: {part.name} cannot go on")
+        raise LogCorruptError(f"{mirrors.uri}/{part.checkpoint} is missing: {part.name} cannot continue")
     if zlib.crc32(content) != part.checksum:
-        raise LogCorruptError(f"{mirrors.uri}/{part.checkpoint} is damaged: {part.name} cannot go on")
+        raise LogCorruptError(f"{mirrors.uri}/{part.checkpoint} is damaged: {part.name} cannot continue")
     faults.point("mirror.before_checkpoint")
     files.replace(checkpoint_name(part.first), content)
     yield "checkpoint"
 
 
 def _jump(part: TopicPart) -> bytes:
-    """A version in the place of the first one that a mirror jumps over; below a checkpoint, it counts no more."""
+    """Return the version in the place of the first one that a mirror skips; readers ignore it below a checkpoint."""
     time_ms = parse_commit(part.first, part.versions[0].encode(), part.name).timestamp_ms
     note = {"mirror": f"goes on at version {part.first}"}
     version = part.after + 1
@@ -212,7 +212,7 @@ def _jump(part: TopicPart) -> bytes:
 
 
 def _drop_if_late(files: Storage, version: int, looked: float) -> None:
-    """Take a version back that was put below a checkpoint, where clean-up had made room for it."""
+    """Remove a version that was put below a checkpoint, where log cleaning had made room for it."""
     if SYSTEM_CLOCK.monotonic() - looked < LONG_SECONDS:
         return
     found = LogFiles.listed(files, max(version - 1, 0))
@@ -221,22 +221,22 @@ def _drop_if_late(files: Storage, version: int, looked: float) -> None:
 
 
 def _check_not_promoted(target: Cluster, info: TopicInfo, part: TopicPart, version: int) -> None:
-    """Refuse a mirror that somebody has written to; one that was promoted meanwhile goes its own way.
+    """Reject a mirror with foreign writes; ignore one that was promoted meanwhile.
 
     Raises:
-        MirrorError: the next version is not the source's.
+        MirrorError: the next version differs from the source's.
     """
     if mirror_of(target.metadata.refresh(), part) is not None:
         raise diverged(info, version)
 
 
 def diverged(info: TopicInfo, version: int) -> MirrorError:
-    """The error for a mirror that has something else than its source."""
+    """Return the error for a mirror that differs from its source."""
     assert info.mirror is not None
     return MirrorError(
         f"{info.name}: version {version} of the mirror's table is not that of {info.mirror.source}: the table there "
-        "was repaired or restored, or somebody has written to the mirror. Promote it if it has what is wanted, or "
-        "delete it and mirror the topic anew"
+        "was repaired or restored, or another program has written to the mirror. Promote it to keep its records, or "
+        "delete it and mirror the topic again"
     )
 
 
@@ -244,18 +244,18 @@ FORMAT: Final = 1
 
 
 def pass_name(run: str) -> str:
-    """The file of a pass, in the folder of mirrors."""
+    """Return the name of a pass's file in the folder of mirrors."""
     return f"{run}.pass"
 
 
 def checkpoint_file(run: str, number: int) -> str:
-    """The file of a checkpoint that a pass brings."""
+    """Return the name of a checkpoint's file in the folder of mirrors."""
     return f"{run}.{number}.checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPart:
-    """What a pass brings to one topic."""
+    """The part of a pass for one topic."""
 
     name: str
     topic_id: str
@@ -264,36 +264,36 @@ class TopicPart:
     first: int
     """Number of the first version in `versions`."""
     versions: tuple[str, ...]
-    """Contents of versions; with a checkpoint, that of its version alone."""
+    """Contents of versions; with a checkpoint, only that of its own version."""
     checkpoint: str = ""
-    """File of a checkpoint of version `first`; empty where the versions follow on from what is there."""
+    """File of a checkpoint of version `first`; empty if the versions follow those of the mirror."""
     checksum: int = 0
-    """Its CRC-32."""
+    """CRC-32 of the checkpoint."""
     actions: int = 0
-    """How many actions it has."""
+    """Number of actions in the checkpoint."""
     after: int = -1
-    """With a checkpoint, the last version that the topic had before it."""
+    """With a checkpoint, the mirror's last version before it."""
     durable: bool = False
     """Whether commits of the topic must survive a power failure."""
 
     @property
     def last(self) -> int:
-        """The version that the topic has then."""
+        """The mirror's version after the pass."""
         return self.first + len(self.versions) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorManifest:
-    """What a pass brings."""
+    """The content of a pass."""
 
     run: str
     parts: Sequence[TopicPart]
     offsets: Sequence[MirroredOffset]
     groups_version: int
-    """Version of the source's table that the offsets are of."""
+    """Version of the source's table to which the offsets belong."""
 
     def dump(self) -> bytes:
-        """Its file: a line with a checksum of the second one, which says all."""
+        """Return the content of its file: a line with the checksum of the second line, and a line with all data."""
         said = {
             "v": FORMAT,
             "run": self.run,
@@ -306,7 +306,7 @@ class MirrorManifest:
 
 
 def load_manifest(content: bytes, where: str) -> MirrorManifest:
-    """The manifest of a file.
+    """Parse the file of a pass.
 
     Raises:
         LogCorruptError: it is damaged.
@@ -320,7 +320,7 @@ def load_manifest(content: bytes, where: str) -> MirrorManifest:
     except (ValueError, KeyError, TypeError):
         said = {}
     if not said:
-        raise LogCorruptError(f"{where} is damaged: what a mirror has decided to bring cannot be read")
+        raise LogCorruptError(f"{where} is damaged: the decided pass of a mirror cannot be read")
     if said["v"] > FORMAT:
         raise UnsupportedVersionError(f"{where} was written by a newer kafkalike; upgrade this client")
     return MirrorManifest(
@@ -332,13 +332,13 @@ def load_manifest(content: bytes, where: str) -> MirrorManifest:
 
 
 def as_seen(state: ClusterState, seen: Mapping[str, TopicInfo]) -> bool:
-    """Whether mirrors stand as they did: neither promoted, nor brought further by another mirror."""
+    """Return whether mirrors are unchanged: neither promoted, nor updated by another pass."""
     for name, info in seen.items():
         known = state.topics.get(name)
         if known is None or known.mirror is None or info.mirror is None:
             return False
         if (known.topic_id, known.location) != (info.topic_id, info.location):
-            # Deleted, and made anew: what was copied is in another folder.
+            # Deleted and mirrored again: the copied files are in another folder.
             return False
         if known.mirror.phase is not Phase.FOLLOWING or known.mirror.run != info.mirror.run:
             return False
@@ -352,13 +352,13 @@ def decision(
     manifest: MirrorManifest,
     now_ms: int,
 ) -> list[MetadataRow]:
-    """The rows that decide a pass for some topics, with what has changed of their metadata.
+    """Return the rows that decide a pass for some topics, with changes of their metadata.
 
     Args:
-        state: of the target.
+        state: the target's state.
         mirrors: names of the topics.
         theirs: the topics of the source, by name.
-        manifest: what the pass brings.
+        manifest: the content of the pass.
         now_ms: the target's time.
     """
     last = {part.name: part.last for part in manifest.parts}
@@ -380,13 +380,13 @@ def decision(
 
 
 def differs(mine: TopicInfo, theirs: TopicInfo) -> bool:
-    """Whether the metadata of a mirror are not its source's."""
+    """Return whether the metadata of a mirror differ from its source's."""
     same = mine.num_partitions == theirs.num_partitions and dict(mine.configs) == dict(theirs.configs)
     return not same or any(theirs.log_start(p) > mine.log_start(p) for p in theirs.log_starts)
 
 
 def _rows(first: int, mine: TopicInfo, theirs: TopicInfo, now_ms: int) -> list[MetadataRow]:
-    """Rows that make the metadata of a mirror its source's."""
+    """Return rows that copy the source's metadata to a mirror."""
     rows: list[MetadataRow] = []
     if mine.num_partitions != theirs.num_partitions or dict(mine.configs) != dict(theirs.configs):
         total = max(mine.num_partitions, theirs.num_partitions)

@@ -1,4 +1,4 @@
-"""Source reader: reads a topic at its source, and says what a pass brings to its mirror; also creates mirrors."""
+"""Source reader: reads a topic at its source and builds its part of a pass; also creates mirrors."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 
 AHEAD = 16
-"""Versions that are read side by side."""
+"""Versions that are read in parallel."""
 
 
 class CutTooOldError(Exception):
-    """The source has gone on and removed what a cut of it needs: a new one is to be taken."""
+    """The source has removed files that a cut needs, so a new cut is necessary."""
 
 
 class UnfinishedError(CutTooOldError):
-    """The mirror lacks what another mirror has just decided: that comes first."""
+    """The mirror lacks a pass that another client has just decided, which must be applied first."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,27 +53,27 @@ class SourceReader:
     data: DataFiles
     run: str
     number: int
-    """Of the topic in the pass."""
+    """Number of the topic in the pass."""
     now_ms: int
     durable: bool
 
     def part(self, wanted: int) -> Generator[str, None, TopicPart | None]:
-        """Copy what is needed, and say what the pass brings.
+        """Copy the necessary files, and build the topic's part of the pass.
 
         Args:
-            wanted: version of the source that the mirror is to have.
+            wanted: version of the source to reach.
 
         Yields:
-            A word after each act.
+            A word after each step.
 
         Returns:
-            The part; None when there is nothing to bring.
+            The part; None if the mirror is up to date.
 
         Raises:
-            MirrorError: the mirror has what its source does not have.
-            LogCorruptError, CorruptRecordError: the source is damaged; nothing of the damage is brought.
+            MirrorError: the mirror has records that its source does not have.
+            LogCorruptError, CorruptRecordError: the source is damaged; damaged data are not copied.
             CutTooOldError, UnfinishedError: see there.
-            OSError: a storage did not answer as asked.
+            OSError: a storage did not answer.
         """
         assert self.info.mirror is not None
         end = max(self.info.mirror.version, 0)
@@ -95,17 +95,17 @@ class SourceReader:
         return (yield from self._restart(wanted)) if step is Step.RESTART else None
 
     def _check_next(self, version: int) -> None:
-        """Say it when the version after the last good one is damaged: nothing will come until that is repaired.
+        """Raise if the version after the last intact one is damaged, because mirroring stops until it is repaired.
 
         Raises:
-            LogCorruptError: it is.
+            LogCorruptError: it is damaged.
         """
         content = self.source.look(log_name(version + 1))
         if content is not None:
             parse_commit(version + 1, content, self.source.uri)
 
     def _contents(self, first: int, last: int) -> dict[int, bytes]:
-        """The versions that the source's log has, up to the first that is missing."""
+        """Return the versions in the source's log, up to the first missing one."""
         found: dict[int, bytes] = {}
         for at in range(first, last + 1, AHEAD):
             versions = range(at, min(at + AHEAD, last + 1))
@@ -118,19 +118,19 @@ class SourceReader:
         return found
 
     def _same(self, end: int) -> bool | None:
-        """Whether the mirror's last version is the source's; None when the source's log no longer has it."""
+        """Compare the mirror's last version with the source's; None if the source's log does not have it anymore."""
         theirs = self.source.look(log_name(end))
         if theirs is None:
             return None
         mine = self.target.look(log_name(end))
-        # A mirror's own log keeps less of what it jumped over.
+        # A mirror's own log keeps fewer of the versions that it skipped.
         return None if mine is None and end > 0 else mine == theirs
 
     def _written_to(self, end: int, contents: Mapping[int, bytes]) -> bool:
-        """Whether the mirror has a version after its last one that is not the source's."""
+        """Return whether the mirror has a next version that differs from the source's."""
         theirs = contents.get(end + 1)
         if theirs is None:
-            # Not known; another mirror may have brought something meanwhile.
+            # Unknown; another client may have applied a pass meanwhile.
             return False
         return self.target.look(log_name(end + 1)) not in {None, theirs}
 
@@ -138,7 +138,7 @@ class SourceReader:
         commits = [parse_commit(version, content, self.source.uri) for version, content in sorted(contents.items())]
         if any(commit.operation == REPAIR for commit in commits):
             self._check_all_the_same()
-        # A version that is gone by the last one may name files that are gone, too: then nobody can read it.
+        # A later version may remove files of an earlier one; such an earlier version cannot be read anymore.
         removed = {path for commit in commits for path in commit.removes}
         try:
             yield from self.data.bring((add for commit in commits for add in commit.adds), durable=self.durable)
@@ -156,17 +156,17 @@ class SourceReader:
         )
 
     def _check_still_the_same(self, contents: Mapping[int, bytes]) -> None:
-        """Refuse versions that were repaired or restored while they were read."""
+        """Raise if the versions were repaired or restored while they were read."""
         last = max(contents)
         content = self.source.look(log_name(last))
         if content is not None and content != contents[last]:
             raise CutTooOldError
 
     def _check_removed(self, cause: MissingSourceFileError, commits: list[TableCommit], removed: set[str]) -> None:
-        """Refuse a file that is gone, unless a later one of these versions takes it out of the table.
+        """Raise if a file is missing, unless a later one of these versions removes it from the table.
 
         Raises:
-            LogCorruptError: it is part of the source's newest version: the source is damaged.
+            LogCorruptError: the source's newest version names it: the source is damaged.
             CutTooOldError: it has left the table since the cut.
         """
         gone = {add.path for commit in commits for add in commit.adds} & {cause.path}
@@ -175,15 +175,15 @@ class SourceReader:
             raise CutTooOldError from cause
 
     def _check_left(self, cause: MissingSourceFileError) -> None:
-        """Refuse a source whose newest version names a file that is gone."""
+        """Raise if the source's newest version names a missing file."""
         if cause.path in {add.path for add in live_adds(load_snapshot(self.source))}:
             raise LogCorruptError(f"{cause}, and its table's newest version names it: the source is damaged") from cause
 
     def _check_all_the_same(self) -> None:
-        """Look at all versions that both logs have: a repair may have put another one in the place of a damaged one.
+        """Compare all versions that both logs have, because a repair may have replaced a damaged one.
 
         Raises:
-            MirrorError: one differs.
+            MirrorError: a version differs.
         """
         mine, theirs = LogFiles.listed(self.target).commits, set(LogFiles.listed(self.source).commits)
         for version in mine:
@@ -191,12 +191,12 @@ class SourceReader:
                 before, now = self.target.look(log_name(version)), self.source.look(log_name(version))
                 if before is None or now is None or before == now:
                     continue
-                # In the place of what a mirror has jumped over stands what says so.
+                # A mirror puts a marker in the place of skipped versions.
                 if parse_commit(version, before, self.target.uri).operation != REPAIR:
                     raise diverged(self.info, version)
 
     def _restart(self, wanted: int) -> Generator[str, None, TopicPart | None]:
-        """Bring a checkpoint of a version, and the files that are live in it."""
+        """Build a part with the checkpoint of a version, and copy the files that are live in it."""
         try:
             snapshot = load_snapshot(self.source, wanted)
         except LogCorruptError as cause:
@@ -236,7 +236,7 @@ class SourceReader:
 
 
 def live_adds(snapshot: LogSnapshot) -> list[Add]:
-    """The data files of a version."""
+    """Return the data files of a version."""
     found = {add.path: add for add in snapshot.adds()}
     for commit in snapshot.committed:
         for path in commit.removes:
@@ -246,12 +246,12 @@ def live_adds(snapshot: LogSnapshot) -> list[Add]:
 
 
 def new_run() -> str:
-    """An id that nobody else has."""
+    """Return a unique id."""
     return uuid.uuid4().hex
 
 
 def first_version(files: Storage) -> bytes | None:
-    """The first version of a source's table, if its log still has it and it is sound."""
+    """Return the first version of a source's table, if its log still has it intact."""
     content = files.look(log_name(0))
     try:
         if content is not None:
@@ -262,10 +262,10 @@ def first_version(files: Storage) -> bytes | None:
 
 
 class MirrorCreator:
-    """Makes mirrors, and tells them from other topics.
+    """Creates mirrors, and tells them from other topics.
 
     Args:
-        source: the cluster that is copied.
+        source: the cluster to copy.
         target: the cluster with the copies.
     """
 
@@ -274,11 +274,11 @@ class MirrorCreator:
         self._target = target
 
     def is_mine(self, info: TopicInfo) -> bool:
-        """Whether a topic of the target is a copy of one of the source."""
+        """Return whether a topic of the target is a mirror of this source."""
         return info.mirror is not None and info.mirror.source == self._source.root
 
     def create(self, info: TopicInfo) -> None:
-        """Make the mirror of a topic of the source, unless it is there.
+        """Create the mirror of a topic of the source, unless it exists.
 
         Raises:
             TopicAlreadyExistsError, MirrorError: see `check`.
@@ -289,19 +289,19 @@ class MirrorCreator:
         try:
             self._target.create_mirror(own, mirrored, first_version(self._source.files_of(info)))
         except TopicAlreadyExistsError:
-            # Another mirror of the same source, perhaps.
+            # Another client may have created the same mirror.
             self.check(info, self._target.topic(info.name))
 
     def check(self, theirs: TopicInfo, mine: TopicInfo) -> None:
-        """Refuse to bring anything to a topic that is no copy of this one.
+        """Reject a topic of the target that is not a mirror of this one.
 
         Raises:
             TopicAlreadyExistsError: it is a topic of the target's own.
-            MirrorError: it is a copy of something else, or is being promoted.
+            MirrorError: it is a mirror of another topic, or is being promoted.
         """
         name, mirror = mine.name, mine.mirror
         if mirror is None:
-            raise TopicAlreadyExistsError(f"topic {name!r} exists at {self._target.root}, and is no mirror")
+            raise TopicAlreadyExistsError(f"topic {name!r} exists at {self._target.root}, and is not a mirror")
         if mirror.source != self._source.root:
             raise MirrorError(f"topic {name!r} is a mirror of {mirror.source}, not of {self._source.root}")
         if mine.table_id != theirs.table_id:

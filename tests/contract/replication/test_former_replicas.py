@@ -314,7 +314,7 @@ def test_files_of_a_later_epoch_than_the_metadata_know_stay(roots: list[Path], c
     store = cluster.store.root_of(3).at(folder.name)
     assert store.put_if_absent(log_name(4), seal(Configuration(99, (Replica(3),)), 1).data)
 
-    with pytest.raises(KafkaStorageError, match=r"is of epoch 99, and the metadata know of none above \d: "):
+    with pytest.raises(KafkaStorageError, match=r"has epoch 99, but the newest epoch in the metadata is \d: "):
         opened(roots).replication.clear_former()
 
     assert held(roots) == [3, 3, 3]
@@ -468,7 +468,7 @@ def test_a_copy_of_an_election_that_was_never_registered_goes_when_the_epoch_has
 ) -> None:
     """Until then nobody can tell it from one whose registration was lost."""
     assign(aborted_election(roots, monkeypatch), 1)
-    with pytest.raises(KafkaStorageError, match="is of epoch 2"):
+    with pytest.raises(KafkaStorageError, match="has epoch 2"):
         opened(roots).replication.clear_former()
     for brokers in ([1, 3], [1]):
         assign(opened(roots), *brokers)

@@ -84,9 +84,9 @@ def test_one_folder_is_not_two_brokers(tmp_path: Path) -> None:
 def test_roots_that_were_moved_are_refused_by_name(roots: list[Path], tmp_path: Path) -> None:
     """The error says where they belong; nothing waits for them in vain."""
     moved = [root.rename(tmp_path / f"moved-{root.name}") for root in roots]
-    with pytest.raises(KafkaConfigurationError, match=f"broker 1, whose root is {roots[0]}"):
+    with pytest.raises(KafkaConfigurationError, match=f"broker 1, which belongs at {roots[0]}"):
         opened(*moved)
-    with pytest.raises(KafkaConfigurationError, match=f"broker 2, whose root is {roots[1]}"):
+    with pytest.raises(KafkaConfigurationError, match=f"broker 2, which belongs at {roots[1]}"):
         opened(moved[1])
 
 
@@ -94,7 +94,7 @@ def test_a_root_in_anothers_place_counts_as_away(roots: list[Path], tmp_path: Pa
     """What it has is not taken for what belongs there, and comes back when it is put right."""
     away = roots[1].rename(tmp_path / "away")
     roots[0].rename(roots[1])
-    with pytest.raises(KafkaConfigurationError, match="broker 1, whose root is"):
+    with pytest.raises(KafkaConfigurationError, match="broker 1, which belongs at"):
         opened(roots[1])
     roots[1].rename(roots[0])
     away.rename(roots[1])

@@ -71,7 +71,7 @@ def test_verify_names_topics_whose_root_is_away_and_checks_the_others(roots: lis
     report = verify(cluster if known else opened(roots), ["t1", "t2", "t3"])
 
     assert [(finding.kind, finding.topic) for finding in report.findings] == [("table", "t2")]
-    assert "broker 2 gives no answer" in report.findings[0].message or "2 is not there" in report.findings[0].message
+    assert "broker 2 does not answer" in report.findings[0].message or "2 is not there" in report.findings[0].message
     assert report.records == 2
 
 
