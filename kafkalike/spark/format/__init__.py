@@ -1,1 +1,1 @@
-"""The format `kafkalike`: options and offsets of Spark's Kafka source in, records out; and rows in, by its sink."""
+"""The format `kafkalike`: a source with the options and offsets of Spark's Kafka source, and its sink."""

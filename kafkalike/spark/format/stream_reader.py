@@ -1,17 +1,18 @@
 """The format's stream reader: the offsets of each micro-batch, its input partitions, and the checkpoint marker.
 
 Spark runs it in a Python process of its own that lives as long as the query, so logs stay open between batches. The
-checkpoint holds offsets in the form of Spark's Kafka source, and a marker. What follows from what is said by
-`kafkalike.spark.format.query`; here it is looked up and done.
+checkpoint holds offsets in the form of Spark's Kafka source, and a marker. The rules are in
+`kafkalike.spark.format.query`; this module does the reads and reports.
 
-Spark gives a Python source the offsets that the checkpoint holds, but not the checkpoint. Those of Spark's Kafka source
-look the same, and after a change of the format in a query that goes on with its checkpoint they would be taken for
-offsets of a topic here, which has other records at them. So the offsets carry a marker. It also has the ids of the
-topics: a topic that was deleted and created again while the query was stopped has other records at the same offsets.
+Spark gives a Python source the offsets in the checkpoint, but not the checkpoint. Offsets of Spark's Kafka source look
+the same. If a query changed its format and kept its checkpoint, Kafka's offsets would be applied to a topic here, which
+has other records at them. So the offsets carry a marker. The marker also holds the ids of the topics, because a topic
+that was deleted and created again while the query was stopped has other records at the same offsets.
 
-A task of a Python source takes 50 to 70 ms, however little it reads. The planner of a stream runs anyway, with the log
-open. Spark takes records from it where a source has a simple reader (`SimpleDataSourceStreamReader`), keeps them as a
-block, and has tasks in the JVM read that. A task that finds the block gone reads the input partition as always.
+A task of a Python source takes 50 to 70 ms, however little it reads, while the planner of a stream runs anyway, with
+the log open. If a source has a simple reader (`SimpleDataSourceStreamReader`), Spark takes records from the planner,
+stores them as a block, and tasks in the JVM read the block. A task that does not find the block reads the input
+partition in the usual way.
 """
 
 from __future__ import annotations
@@ -87,12 +88,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._opened: SourceTopics | None = None
         self._shown: tuple[Json, dict[str, str]] | None = None
-        """What was last committed for the group, or could not be."""
+        """Offsets and topic ids of the last commit for the group, or of the last failed attempt."""
         self._query = StreamState()
-        """What is known between two calls. Replaced when a call has come to its end, or left as it was."""
+        """State between two calls. A successful call replaces it, a failed one leaves it unchanged."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """What tasks get: nothing of the planner's."""
+        """Pickle only the parts that tasks need."""
         return {"_options": self._options, "_prompt": PromptAnswer()}
 
     @property
@@ -104,12 +105,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- offsets -------------------------------------------------------------------------------
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """Where a new query begins.
+        """Return the initial offsets of a new query.
 
         Raises:
-            UnknownTopicOrPartitionError: a topic or partition that is named does not exist.
+            UnknownTopicOrPartitionError: a named topic or partition does not exist.
             IllegalArgumentError: offsets that do not fit the partitions.
-            NoOffsetForPartitionError: a group that has committed nothing, with `auto.offset.reset` none.
+            NoOffsetForPartitionError: a group without a committed offset, with `auto.offset.reset` none.
             DataLossError: offsets that are not in the log, with `failOnDataLoss`.
         """
         options, topics = self._options, self._topics
@@ -133,36 +134,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_json(after.initial or {})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """That there are limits; which ones, `latestOffset` knows: Spark has no form for two of them at once."""
+        """Tell Spark whether there are limits; `latestOffset` applies them, as Spark cannot express two at once."""
         options = self._options
         if options.max_offsets_per_trigger is None and options.min_offsets_per_trigger is None:
             return ReadAllAvailable()
         return ReadMaxRows(options.max_offsets_per_trigger or MAX_LONG)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix the end of the query: the log ends of now."""
+        """Fix the end of the query at the current log ends."""
         look = self._ends()
         self._query = replace(self._query, target=look.ends)
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
-        """Where the next micro-batch ends; `start` itself when there is to be none. See `end_after` for the errors."""
+        """Return the end of the next micro-batch, or `start` for no batch; see `end_after` for the errors."""
         return self.end_after(start, {}, limit)[0]
 
     def end_after(self, start: Json, ids: Mapping[str, str], limit: ReadLimit) -> tuple[Json, dict[str, str]]:
-        """The same, and the ids of the topics that it belongs to.
+        """Return the end of the next micro-batch, and the ids of its topics.
 
         Args:
-            start: where the batch begins.
-            ids: topic ids by name that `start` belongs to, as far as they are known.
+            start: start of the batch.
+            ids: known topic ids of `start`, by name.
             limit: Spark's.
 
         Raises:
-            DataLossError: partitions of `start` are gone or have become shorter, with `failOnDataLoss`; the target of
-                Trigger.AvailableNow cannot be reached any more.
+            DataLossError: partitions of `start` were deleted or have become shorter, with `failOnDataLoss`; or the
+                target of Trigger.AvailableNow has become unreachable.
         """
         look = self._ends()
         if offsets_of(start) != self._query.initial:
-            # Spark asks when the batch before is done, and calls `commit` only once there is a next one to run.
+            # Spark asks for the next end when the previous batch is done, but calls `commit` only if there is a next
+            # batch.
             self.show_progress(start, ids)
         unreachable = out_of_reach(self._query, look)
         if unreachable is not None:
@@ -183,22 +185,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return (start, dict(ids)) if ends is None else (offsets_json(ends), self.ids_of(offsets_json(ends)))
 
     def ids_of(self, offsets: Json) -> dict[str, str]:
-        """Ids of the topics that offsets belong to which were just worked out."""
+        """Return the topic ids of offsets from the last call."""
         return {topic: self._query.ids[topic] for topic in offsets}
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802 - Spark's name
-        """Log ends of the last look, for the query's progress."""
+        """Return the log ends of the last refresh, for the query's progress."""
         return offsets_json(self._query.latest) if self._query.latest else None
 
     def _look(self) -> TopicsLook:
-        """The topics as of now."""
+        """Refresh the topics, and return their state."""
         topics = self._topics
         return TopicsLook(
             {tp: _live(topics.log(tp.topic), tp.partition) for tp in topics.look()}, topics.ids(), topics.unread
         )
 
     def _ends(self) -> TopicsLook:
-        """The same; its log ends are the latest ones."""
+        """Refresh the topics, and remember their log ends for the query's progress."""
         look = self._look()
         self._query = replace(self._query.saw(look), latest=look.ends)
         return look
@@ -210,19 +212,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- reading -------------------------------------------------------------------------------
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """What each task of a micro-batch reads. The same again for a batch that is run again.
+        """Plan the tasks of a micro-batch; a repeated batch gets the same offsets.
 
         Raises:
-            DataLossError: offsets of the batch are gone, with `failOnDataLoss`.
+            DataLossError: offsets of the batch are lost, with `failOnDataLoss`.
         """
         return self.tasks(start, end, {}, {})
 
     def tasks(
         self, start: Json, end: Json, start_ids: Mapping[str, str], end_ids: Mapping[str, str]
     ) -> list[InputPartition]:
-        """The same, where the ids of the topics are known that the offsets belong to."""
+        """Plan the tasks of a micro-batch, with the topic ids of its start and end."""
         if start == end and start_ids == end_ids:
-            # Spark has asked for the initial offsets again, to plan the first batch; it is in the checkpoint now.
+            # Spark has asked for the initial offsets once more, to plan the first batch. They are in the checkpoint
+            # now.
             self._query = replace(self._query, movable=frozenset())
             return []
         by_time = isinstance(self._options.starting, AtTime | AtTimes)
@@ -241,21 +244,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @hide_frames_of_rows
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The records of one input partition as Arrow batches, in offset order."""
+        """Read one input partition as Arrow batches, in offset order."""
         return read_part(partition)
 
     def commit(self, end: Json) -> None:
-        """Show the query's progress as that of the group `kafka.group.id`, if one is named."""
+        """Commit the query's progress for the group `kafka.group.id`, if one is named."""
         self.show_progress(end, {})
 
     def show_progress(self, end: Json, ids: Mapping[str, str]) -> None:
-        """The same, where the ids of the topics are known that the offsets belong to."""
+        """Commit the query's progress for its group, with the topic ids of the offsets."""
         group = self._options.group_id
         if group is None or (end, dict(ids)) == self._shown:
             return
         self._shown = end, dict(ids)
-        # Spark calls after it has planned the next batch, which may have found a topic created again: offsets of its
-        # earlier life must not count for the new one.
+        # Spark calls after it has planned the next batch, which may have found a recreated topic. Offsets of the
+        # earlier topic must not be committed for the new one.
         offsets = {tp: at for tp, at in offsets_of(end).items() if self._query.began_again.get(tp) != at}
         topic_ids = self._topics.topic_ids()
         now = {topic: topic_ids[topic] for topic, known in self._topics.ids().items() if ids.get(topic, known) == known}
@@ -264,11 +267,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             commit_progress(self._topics.cluster, group, offsets, now, self._clock)
             faults.point("source.after_progress")
         except KafkaError as cause:
-            # The checkpoint is what the query goes by; the group is for those who watch it.
+            # The query depends only on its checkpoint. The group is for people and tools that watch it.
             _log.warning("the progress was not committed for group %s: %s", group, cause)
 
     def stop(self) -> None:
-        """Nothing is held that the end of the process does not free."""
+        """Do nothing, because the end of the process frees everything."""
 
 
 def _live(log: TopicLog, partition: int) -> PartitionEnds:
@@ -277,38 +280,38 @@ def _live(log: TopicLog, partition: int) -> PartitionEnds:
 
 
 VERSION: Final = 2
-"""Of the form of the offsets. A later one is refused; 1 had no ids of topics."""
+"""Version of the form of the offsets. Later versions are refused. Version 1 lacks topic ids."""
 
 PLAIN: Final = 1
 IDS: Final = "topics"
-"""Where the mark has the ids of the topics, by name."""
+"""Key in the marker of the topic ids, by name."""
 
 
 class MarkedReader(StreamReader):
-    """A `StreamReader` whose offsets say that they are its own, and of which topics."""
+    """A `StreamReader` whose offsets carry a marker with the topic ids."""
 
     @hide_frames
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """See `StreamReader.initialOffset`."""
+        """Return marked initial offsets; see `StreamReader.initialOffset`."""
         offsets = super().initialOffset()
         return marked(offsets, self.ids_of(offsets))
 
     @hide_frames
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
-        """See `StreamReader.latestOffset`.
+        """Return the marked end of the next micro-batch; see `StreamReader.latestOffset`.
 
         Raises:
             CheckpointMismatchError: the query's checkpoint belongs to another source.
         """
         offsets, ids = unmarked(start), marked_ids(start)
         end, end_ids = self.end_after(offsets, ids, limit)
-        # Text for text the same where nothing is new, also where the mark is that of an earlier version.
+        # Identical text if nothing is new, even if the marker has an earlier version.
         same = end == offsets and all(ids.get(topic, known) == known for topic, known in end_ids.items())
         return start if same else marked(end, end_ids)
 
     @hide_frames
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """See `StreamReader.partitions`.
+        """Plan the tasks between marked offsets; see `StreamReader.partitions`.
 
         Raises:
             CheckpointMismatchError: the query's checkpoint belongs to another source.
@@ -317,12 +320,12 @@ class MarkedReader(StreamReader):
 
     @hide_frames
     def commit(self, end: Json) -> None:
-        """See `StreamReader.commit`."""
+        """Commit the progress at marked offsets; see `StreamReader.commit`."""
         self.show_progress(unmarked(end), marked_ids(end))
 
 
 def marked(offsets: Mapping[str, Mapping[str, int]], ids: Mapping[str, str]) -> Json:
-    """Offsets as they stand in a checkpoint.
+    """Add the marker to offsets for a checkpoint.
 
     Args:
         offsets: by topic and partition.
@@ -333,15 +336,15 @@ def marked(offsets: Mapping[str, Mapping[str, int]], ids: Mapping[str, str]) -> 
 
 
 def marked_ids(given: Mapping[str, Any]) -> dict[str, str]:
-    """Ids of topics by name that the offsets of a checkpoint belong to; none from before they were kept."""
+    """Return the topic ids in a checkpoint's offsets, by name; empty for version 1."""
     return dict(given.get(MARK, {}).get(IDS, {}))
 
 
 def unmarked(given: Mapping[str, Mapping[str, int]]) -> Json:
-    """The offsets of a checkpoint.
+    """Return a checkpoint's offsets without the marker.
 
     Raises:
-        CheckpointMismatchError: the mark is missing, or is that of a later version.
+        CheckpointMismatchError: the marker is missing, or has a later version.
     """
     offsets = {topic: dict(by) for topic, by in given.items() if topic != MARK}
     mark: Any = given.get(MARK)
@@ -365,29 +368,30 @@ def unmarked(given: Mapping[str, Mapping[str, int]]) -> Json:
 try:
     from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as Simple
 except ImportError:
-    # Not Spark 4.2: batches are read by tasks.
+    # Other versions than Spark 4.2: tasks read all batches.
     Simple = None  # type: ignore[assignment,misc]
 
 MOST_OFFSETS: Final = 16_384
-"""Offsets of a batch that is handed over. The JVM takes them row by row in one thread: from about twice as many on,
-tasks are faster."""
+"""Most offsets of a batch that the planner hands over. The JVM takes them row by row in one thread; from about twice
+this number on, tasks are faster."""
 
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of its records, at most: they are in the driver's memory until the next batch."""
+"""Most bytes of its records, because they stay in the driver's memory until the next batch."""
 
 
 class HandingReader(MarkedReader):
     """A `MarkedReader` that hands over small batches itself.
 
-    Spark asks for the input partitions, then by `isinstance` whether the reader is its wrapper of a simple one, and if
-    so for the records. This reader says yes where it has read the batch, and until the records were asked for.
+    Spark asks for the input partitions, then tests by `isinstance` whether the reader is its wrapper of a simple
+    reader, and if so asks for the records. This reader passes that test between reading a small batch and handing it
+    over.
     """
 
     _handed: Sequence[RecordBatch] | None = None
-    """The records of the batch that Spark has just asked for, if it is to take them from here."""
+    """Records of the batch that Spark has just asked for, if the planner hands them over."""
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """See `StreamReader.partitions`. Only a batch of one input partition is handed over."""
+        """Plan the tasks, and read a batch of one small input partition here; see `StreamReader.partitions`."""
         self._handed = None
         made = super().partitions(start, end)
         faults.point("source.planned")
@@ -400,19 +404,19 @@ class HandingReader(MarkedReader):
         return type(self) if self._handed is None else Simple
 
     __class__ = property(_seen_as)
-    """What `isinstance` looks at besides the type."""
+    """`isinstance` tests this besides the type."""
 
     def getCache(self, start: Json, end: Json) -> Iterator[RecordBatch]:  # noqa: ARG002, N802 - Spark's name
-        """The records of the batch, once."""
+        """Hand over the records of the batch, once."""
         batches, self._handed = self._handed, None
         faults.point("source.taken")
         return iter(batches or ())
 
 
 def read_small(partition: InputPartition) -> list[RecordBatch] | None:
-    """The records of an input partition; None where a task is to read them: they are many, or cannot be read.
+    """Read the records of an input partition; None leaves them to a task, because they are many or unreadable.
 
-    A task tells an error to the user as it always does.
+    A task reports errors to the user in the usual way.
     """
     assert isinstance(partition, OffsetPartition)
     if sum(len(plan.offsets) for plan in partition.plans) > MOST_OFFSETS:

@@ -12,7 +12,7 @@ from zipfile import is_zipfile
 DELTA_VERSION = "4.4.0"
 ARTIFACT = "io.delta:delta-spark_4.2_2.13"
 IVY = ".ivy2.5.2"
-"""Spark 4.2's name for its resolver's folder, below the user's home."""
+"""Name of the folder of Spark 4.2's resolver, below the user's home."""
 
 JARS = (
     f"io.delta_delta-spark_4.2_2.13-{DELTA_VERSION}.jar",
@@ -26,13 +26,13 @@ JARS = (
     "commons-logging_commons-logging-1.3.0.jar",
     "javax.annotation_javax.annotation-api-1.3.2.jar",
 )
-"""What the resolver fetches for that version, less what Spark has itself in a newer version."""
+"""Jars that the resolver fetches for that version, except those of which Spark has a newer version."""
 
 HADOOP_VERSION: Final = "3.5.0"
-"""Of the Hadoop that Spark 4.2 has; its client for S3 must be of the same."""
+"""Version of Spark 4.2's Hadoop, with which the S3 client must match."""
 
 SDK_VERSION: Final = "2.35.4"
-"""Of Amazon's SDK, which that client was built with."""
+"""Version of Amazon's SDK with which that client was built."""
 
 S3_ARTIFACTS: Final = (
     f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}",
@@ -40,9 +40,9 @@ S3_ARTIFACTS: Final = (
 )
 
 S3_EXCLUDES: Final = (
-    # All of Amazon's services in one jar of 600 MB. The client uses the three that are named above.
+    # All of Amazon's services in one jar of 600 MB. The client uses the three named above.
     "software.amazon.awssdk:bundle",
-    # Spark has these itself, in newer versions.
+    # Spark has newer versions of these.
     "commons-codec:commons-codec",
     "org.apache.httpcomponents:httpclient",
     "org.apache.httpcomponents:httpcore",
@@ -62,7 +62,7 @@ S3_EXCLUDES: Final = (
             "transport-native-unix-common",
         )
     ),
-    # Another TLS, which is used where a setting asks for it.
+    # Another TLS implementation, used only if a setting names it.
     "org.wildfly.openssl:wildfly-openssl",
 )
 
@@ -108,27 +108,27 @@ S3_JARS: Final = (
     "software.amazon.s3.analyticsaccelerator_analyticsaccelerator-s3-1.3.1.jar",
     "org.reactivestreams_reactive-streams-1.0.4.jar",
 )
-"""What the resolver fetches for them: 14 MB."""
+"""Jars that the resolver fetches for them: 14 MB."""
 
 
 def delta_jar_conf(home: Path | None = None, *, s3: bool = False) -> dict[str, str]:
-    """Give the settings through which Spark finds Delta.
+    """Return the settings through which Spark finds Delta.
 
     Args:
         home: the folder that holds Spark's Ivy folder; the user's own when `None`.
-        s3: whether tables in S3 are to be read, for which Hadoop needs jars that Spark has not.
+        s3: whether to add the jars for tables in S3, which Spark lacks.
 
     Returns:
-        `spark.jars` with the cached files when every one of them is there and whole and delta-spark is the
-        version they belong to; else `spark.jars.packages`, which fetches them, and where to.
+        `spark.jars` with the cached files if all of them exist, are complete and match the version of delta-spark;
+        otherwise `spark.jars.packages`, which fetches them, and the cache folder.
     """
     ivy = (home or Path.home()) / IVY
     jars = [ivy / "jars" / name for name in (*JARS, *(S3_JARS if s3 else ()))]
     installed = version("delta-spark")
-    # A fetch that was cut off leaves a file without a zip's end.
+    # An interrupted download leaves a file without the end of a zip file.
     if installed == DELTA_VERSION and all(is_zipfile(jar) for jar in jars):
         return {"spark.jars": ",".join(map(str, jars))}
-    # Said to Spark too: Java does not look at HOME, Python does.
+    # Spark gets the folder too, because Java does not look at HOME, but Python does.
     conf = {"spark.jars.packages": f"{ARTIFACT}:{installed}", "spark.jars.ivy": str(ivy)}
     if s3:
         conf["spark.jars.packages"] = ",".join((conf["spark.jars.packages"], *S3_ARTIFACTS))

@@ -1,8 +1,8 @@
-"""Spark's Python workers: the number of their task, and their input without a wait of 40 ms.
+"""Spark's Python workers: their task number, and their input without a delay of 40 ms.
 
-Spark's JVM sends a worker first what it is to do, then its input. Over TCP the second packet, if it is small, is held
-until the first one is acknowledged (Nagle), and Linux acknowledges it after 40 ms unless there is an answer. What is to
-do is unpickled in between: there the worker can have the kernel acknowledge at once.
+Spark's JVM first sends a worker its function, then its input. Over TCP, a small second packet is held back until the
+first one is acknowledged (Nagle), and Linux delays that for 40 ms unless the worker answers. The function is unpickled
+in between, and there the worker can make the kernel acknowledge at once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, Final
 from pyspark import TaskContext
 
 QUICK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
-"""Linux has it; elsewhere nothing is done."""
+"""Linux has this option; other systems keep the delay."""
 
 
 class PromptAnswer:
-    """To be pickled with what a task is given: where it is unpickled in a worker of Spark's, that acknowledges."""
+    """Pickled with a task's function; acknowledges the input when a Spark worker unpickles it."""
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
-        """By a call of `_unpickled`."""
+        """Pickle as a call of `_unpickled`."""
         return _unpickled, ()
 
 
@@ -34,20 +34,20 @@ def _unpickled() -> PromptAnswer:
 
 
 def acknowledge() -> None:
-    """Acknowledge what the worker that calls this has read from Spark's JVM; in any other process do nothing.
+    """Make the kernel acknowledge the calling worker's input from Spark's JVM; do nothing in other processes.
 
-    Nothing is lost where Spark's socket is not found.
+    The input arrives later, but complete, if Spark's socket is not found.
     """
     read = None if QUICK is None else _input()
     if QUICK is None or read is None:
         return
-    # Over a Unix socket there is nothing to set.
+    # A Unix socket does not have the option.
     with contextlib.suppress(OSError, ValueError), socket.socket(fileno=os.dup(read.fileno())) as spark:
         spark.setsockopt(socket.IPPROTO_TCP, QUICK, 1)
 
 
 def _input() -> Any:  # noqa: ANN401 - a file
-    """What Spark's worker reads from, in one of the calls that led here."""
+    """Find the input file of Spark's worker in the call stack."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - Spark does not say it elsewhere
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("pyspark.") and "infile" in frame.f_locals:
@@ -57,6 +57,6 @@ def _input() -> Any:  # noqa: ANN401 - a file
 
 
 def task_number() -> int:
-    """Number of the Spark partition that this process works at; 0 outside of a task."""
+    """Return the number of the task's Spark partition; 0 outside of a task."""
     context = TaskContext.get()
     return context.partitionId() if context is not None else 0

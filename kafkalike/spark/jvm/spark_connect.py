@@ -1,7 +1,7 @@
-"""Spark Connect: whether a session is one, whether its server reaches the cluster's root, and where its tasks run.
+"""Spark Connect: detection of its sessions, access of its server to the cluster's root, and the place of tasks.
 
-A client of Spark Connect has no JVM. What kafkalike does without one, it does in the client: it opens the root, names
-and commits. What reads rows runs in the server's tasks. So both must reach the same root.
+A client of Spark Connect has no JVM. The client opens the root, names and commits; reads run in the server's tasks. So
+both must reach the same root.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ REMOTE: Final = "spark.remote"
 REMOTE_VARIABLE: Final = "SPARK_REMOTE"
 
 _seen: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
-"""Roots by session that a server was found to reach. A root is added when that is known."""
+"""Roots that a session's server is known to reach, by session."""
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect."""
+    """Return whether a session belongs to Spark Connect."""
     return type(spark).__module__.startswith(CONNECT)
 
 
@@ -42,20 +42,20 @@ def need_jvm(spark: SparkSession, what: str) -> None:
 
     Args:
         spark: the session.
-        what: what does not work without a JVM, for people.
+        what: the action that needs a JVM, for people.
 
     Raises:
-        UnsupportedVersionError: it is one.
+        UnsupportedVersionError: the session belongs to Spark Connect.
     """
     if is_remote(spark):
         raise UnsupportedVersionError(f"{what} needs a session with a JVM, and one of Spark Connect has none")
 
 
 def check_same_root(spark: SparkSession, cluster: Cluster) -> None:
-    """Check that the server of a session sees the cluster's folder as this process does. Costs a job, once.
+    """Check that the server of a session sees the same cluster folder as this process. Costs a job, once per root.
 
     Raises:
-        KafkaConfigurationError: the folder of that name at the server is another one.
+        KafkaConfigurationError: the server's folder of that name is another one.
     """
     if not is_remote(spark) or cluster.store.coordination.reach != "machine" or cluster.root in _seen.get(spark, ()):
         return
@@ -76,13 +76,13 @@ def check_same_root(spark: SparkSession, cluster: Cluster) -> None:
 
 
 def _there(sign: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a task: whether a file is there."""
+    """Return in a task whether a file exists."""
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"there": [os.path.exists(sign)]})  # noqa: PTH110 - no Path for one look
 
 
 def tasks_here(spark: SparkSession) -> str | None:
-    """A folder on one of Spark's local disks, which goes with the JVM; None where tasks run on other machines.
+    """Return a local folder that is removed with Spark's JVM; None if tasks run on other machines.
 
     Args:
         spark: the session.
@@ -92,5 +92,5 @@ def tasks_here(spark: SparkSession) -> str | None:
     context: Any = spark.sparkContext
     if not (context.master or "").startswith("local"):
         return None
-    # Where PySpark keeps its own files; there is no public name for it.
+    # PySpark keeps its own files there, without a public name for it.
     return getattr(context, "_temp_dir", None)

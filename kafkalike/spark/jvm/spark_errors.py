@@ -21,7 +21,7 @@ from kafkalike.errors.kafka_error import innermost
 
 
 def raise_refusal(topic: str, cause: Exception) -> NoReturn:
-    """Raise what a job that has written nothing means to the caller.
+    """Raise the caller's error for a job that has not written anything.
 
     Raises:
         PySparkException: an error of the caller's own query, as Spark raises it.
@@ -37,19 +37,19 @@ def _is_io(text: str) -> bool:
 
 
 SPARK_FAILURES: Final = (PySparkException, Py4JError)
-"""PySpark turns the errors of Java that it knows into its own; py4j raises the others."""
+"""PySpark converts the Java errors that it knows to its own classes; py4j raises the others."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 HIDE: Final = "SPARK_HIDE_TRACEBACK"
-"""Environment variable that Spark's Python processes look at when they tell an error: without its frames."""
+"""Environment variable with which Spark's Python processes report an error without its frames."""
 
 NAMED: Final = (KafkaError, AnalysisException)
 
 
 def hide_frames(function: Callable[P, R]) -> Callable[P, R]:
-    """A method that Spark calls, whose named errors come without frames."""
+    """Decorate a method that Spark calls, so that errors of kafkalike appear without frames."""
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -63,7 +63,7 @@ def hide_frames(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def hide_frames_of_rows(function: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
-    """The same of a generator."""
+    """Decorate a generator that Spark calls, so that errors of kafkalike appear without frames."""
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
@@ -77,7 +77,7 @@ def hide_frames_of_rows(function: Callable[P, Iterator[R]]) -> Callable[P, Itera
 
 
 def _hide() -> None:
-    """Ask for the next error to be told without frames. A process of Spark's ends after an error, so for no other."""
+    """Hide the frames of the next error, which is also the last one of a Python process of Spark."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     if main is not None and (main.name or "").startswith("pyspark."):
         os.environ[HIDE] = "1"

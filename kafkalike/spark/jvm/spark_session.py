@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 UTC_JVM: Final = "-Duser.timezone=UTC"
 
 LOG4J: Final = Path(__file__).parents[2] / "conf" / "log4j2.properties"
-"""What the JVM may say on standard error. spark-submit finds it beside `spark-defaults.conf`."""
+"""Log settings for the JVM's standard error. spark-submit finds the file beside `spark-defaults.conf`."""
 
 SESSION_CONF: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -43,41 +43,43 @@ SESSION_CONF: Final = {
     "spark.sql.session.timeZone": "UTC",
     # One task rebuilds the state of a topic's log faster than fifty: 737 ms instead of 3,324 ms per append.
     "spark.databricks.delta.snapshotPartitions": "1",
-    # A commit that landed although the store reported a failure is recognised instead of made again.
+    # Delta recognizes a commit that succeeded although the store reported a failure, instead of repeating it.
     "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
-    # Both would move records to files in which they do not stand by offset.
+    # Both would move records to files that are not ordered by offset.
     "spark.databricks.delta.optimizeWrite.enabled": "false",
     "spark.databricks.delta.autoCompact.enabled": "false",
     # One open file per Kafka partition saves the writer's sort, which would also undo the order of the records.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
-    # INT96, Spark's default, has no statistics: a look-up by time would read whole files.
+    # INT96, Spark's default, has no statistics, so a look-up by time would read whole files.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # A consumer decodes a row group at a time; 128 MiB, the default, is too much for one that wants one record.
+    # A consumer decodes a row group at a time; the default of 128 MiB is too much to read a single record.
     "spark.hadoop.parquet.block.size": str(16 * 1024 * 1024),
     # Delta 4.4.0's parser loses the `args` of `spark.sql(text, args=...)` on Spark 4.2; bound after parsing, they stay.
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
-    # Batches between the JVM and Python of 65,536 records, not 10,000, or of 64 MiB as before, whichever comes first:
-    # each costs about a millisecond, and a typed view of small records took a tenth longer.
+    # Batches between the JVM and Python of 65,536 records instead of 10,000, or of 64 MiB, whichever comes first. Each
+    # batch costs about a millisecond; with 10,000, a typed view of small records took a tenth longer.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # Records of a small micro-batch go from the planner to a task through a serializer: a quarter of the time between
-    # its checkpoint files. The limit is about Java's; by Kryo's own, 64 MiB, large results of a task would fail.
+    # Records of a small micro-batch go from the planner to a task through a serializer, which takes a quarter of the
+    # time between its checkpoint files. The limit is nearly that of Java's serializer; with Kryo's default of 64 MiB,
+    # large results of a task would fail.
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryoserializer.buffer.max": "2047m",
-    # Killed while it writes the first offsets, Spark leaves a temporary file in the checkpoint, and refuses to start
-    # from that checkpoint again. Sinks of topics notice a checkpoint that has lost its offsets.
+    # If Spark is killed while it writes the first offsets, it leaves a temporary file in the checkpoint, and would
+    # refuse to start from that checkpoint. Sinks of topics notice a checkpoint that has lost its offsets.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What `kafkalike/conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
+"""`kafkalike/conf/spark-defaults.conf` has the same settings for spark-submit; a test compares them."""
 
 OPEN_COST: Final = "spark.sql.files.openCostInBytes"
 FAR_OPEN_COST: Final = str(ROW_GROUP_BYTES)
-"""What opening a file of an object store weighs when Spark deals files out to tasks: three waits, in which some ten MB
-could be read. By Spark's default, made for disks of a cluster, one task gets all the files that another waits for.
-No more than a row group: smaller pieces of a file would be opened for nothing (decision 090)."""
+"""Weight of opening an object store's file when Spark distributes files over tasks: three round trips, in which about
+10 MB could be read. With Spark's default, made for disks of a cluster, one task would get all the files and the others
+wait for it. It is not more than a row group, because smaller pieces of a file would be opened for nothing (decision
+090)."""
 
 QUERY_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""Where PySpark logs each error of a query that it raises, as JSON with all of the JVM's frames."""
+"""PySpark's loggers of query errors, which log an error that is also raised as JSON with all frames of the JVM."""
 
 JAVA: Final = 17
 """The oldest Java that Spark 4.2 runs on."""
@@ -94,7 +96,7 @@ CONNECT_CONF: Final = {
         "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart",
     )
 }
-"""What a client of Spark Connect can set; the rest belongs to the server."""
+"""Settings that a client of Spark Connect can set; the others belong to the server."""
 
 
 def delta_session(
@@ -104,30 +106,29 @@ def delta_session(
     bootstrap_servers: Address | None = None,
     **conf: str,
 ) -> SparkSession:
-    """Build a SparkSession with Delta and kafkalike's settings, or take the one that runs.
+    """Build a SparkSession with Delta and kafkalike's settings, or configure the running one; it lacks the formats.
 
     Args:
         app_name: name shown by Spark.
-        master: where to run; `local[*]` when neither this nor `SPARK_MASTER` nor spark-submit says so.
-        bootstrap_servers: a cluster that is to be read as tables; one in S3 adds Hadoop's client for it to a JVM that
-            starts now. None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`. For one in an object store
-            `spark.sql.files.openCostInBytes` is 16 MiB, unless anybody has set it.
-        **conf: more settings; they win over kafkalike's own, and jars are added to these. Dotted names go in as
+        master: Spark's master URL. None: from spark-submit or `SPARK_MASTER`, otherwise `local[*]`.
+        bootstrap_servers: a cluster to read as tables; for a cluster in S3, a JVM that starts now gets Hadoop's S3
+            client. For any object store `spark.sql.files.openCostInBytes` is 16 MiB unless it is set. None for the
+            environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`.
+        **conf: more settings; they win over kafkalike's own, and jars are added to these. Pass dotted names as
             `**{"spark.x.y": "z"}`.
 
     Returns:
-        The session. Errors of queries are raised and not logged as well. Settings that only count when a JVM starts
-        have no effect on one that runs already. Warnings of its JVM go to standard error, less those that say nothing
-        (`LOG4J`); name another file with `-Dlog4j2.configurationFile=` in `spark.driver.extraJavaOptions`. With
-        `spark.remote`, or where a session of Spark Connect runs, one of that server, whose jars and static settings are
-        its own.
+        The session. Errors of queries are raised, but not logged. Settings of the JVM have no effect on a running JVM.
+        Warnings of the JVM go to standard error, without the meaningless ones (`LOG4J`). Name another log configuration
+        with `-Dlog4j2.configurationFile=` in `spark.driver.extraJavaOptions`. With `spark.remote`, or if a session of
+        Spark Connect runs, the session belongs to that server and its jars and static settings.
 
     Raises:
-        KafkaConfigurationError: there is no Java, or one that is too old.
+        KafkaConfigurationError: Java is missing, or too old.
     """
     for name in QUERY_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-    # Workers must be the same Python as the driver: another one may lack the packages.
+    # Workers must run the same Python as the driver, because another one may lack the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if is_connect(conf):
@@ -140,7 +141,7 @@ def delta_session(
         if not _submitted():
             builder = builder.master(master or os.environ.get("SPARK_MASTER") or "local[*]")
             settings = with_jars(delta_jar_conf(s3=provider == "s3"), settings)
-            # Of a job that is submitted the site decides.
+            # For a submitted job the site decides.
             settings.setdefault("spark.ui.enabled", "false")
         else:
             _quiet_submitted(settings["spark.driver.extraJavaOptions"])
@@ -160,12 +161,12 @@ def delta_session(
 
 
 def is_connect(conf: Mapping[str, str]) -> bool:
-    """Whether a session is to be one of Spark Connect: a setting, `SPARK_REMOTE`, or a session that runs says so."""
+    """Return whether to open a session of Spark Connect: by setting, by `SPARK_REMOTE`, or because one is running."""
     return REMOTE in conf or bool(os.environ.get(REMOTE_VARIABLE)) or is_remote_mode()
 
 
 def _connected(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession:
-    """A session of a Spark Connect server, which has its own jars, master and static settings."""
+    """Open a session of a Spark Connect server, which has its own jars, master and static settings."""
     active = SparkSession.getActiveSession()
     if active is None or REMOTE in conf:
         url = conf.get(REMOTE) or os.environ[REMOTE_VARIABLE]
@@ -176,7 +177,7 @@ def _connected(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkS
 
 
 def with_jars(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """Settings of which those that name jars have kafkalike's and the caller's, each once."""
+    """Merge settings; lists of jars are joined, each jar once."""
     joined = {**own, **given}
     for name in JAR_LISTS & own.keys() & given.keys():
         both = f"{own[name]},{given[name]}".split(",")
@@ -185,7 +186,7 @@ def with_jars(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str
 
 
 def java_problem() -> str | None:
-    """Why Spark has no Java to start, and how to get one; None where there is one that will do."""
+    """Return why Spark cannot start Java, with advice; None if a suitable Java is installed."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
     install = (
@@ -206,10 +207,10 @@ def java_problem() -> str | None:
 
 
 def _quiet_submitted(options: str) -> None:
-    """Have the JVM of spark-submit say only what `LOG4J` lets through, from here on.
+    """Apply the log settings of `LOG4J` to the JVM of spark-submit.
 
-    A file that is named below the folder in which spark-submit was started is not there for other folders, and then
-    Spark's own settings count, with hundreds of lines.
+    If spark-submit was started in another folder, a relative path to the settings is not found, and Spark's own
+    settings would log hundreds of lines.
     """
     SparkContext._ensure_initialized()  # noqa: SLF001 - there is no session yet
     jvm: Any = SparkContext._jvm  # noqa: SLF001
@@ -220,39 +221,39 @@ def _quiet_submitted(options: str) -> None:
 
 
 def _provider(bootstrap_servers: Address | None) -> str | None:
-    """In whose object store the tables of a cluster are; None for folders."""
+    """Return the provider of a cluster's object store; None for folders."""
     root = object_root(named_root(bootstrap_servers))
     return None if root is None else root.provider
 
 
 def driver_options(given: str) -> str:
-    """Options of the driver's JVM: the caller's, UTC, and quiet logs unless the caller configures the log.
+    """Return options of the driver's JVM: the caller's, UTC, and `LOG4J` unless the caller configures the log.
 
-    A session would else begin with a page of Spark's warnings about host names and native libraries.
+    Without it, a session starts with a page of Spark's warnings about host names and native libraries.
     """
     quiet = "" if ".configurationFile=" in given else f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
     return " ".join(option for option in (given, UTC_JVM, quiet) if option)
 
 
 def answers(spark: SparkSession) -> bool:
-    """Whether the JVM of a session is there, and has not stopped its work: it does when its memory ends."""
+    """Return whether the JVM of a session runs; it stops when it is out of memory."""
     try:
         return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001 - Python does not ask the JVM
     except (*SPARK_FAILURES, OSError, AttributeError):
-        # A session that was stopped has no SparkContext, or one without a JVM.
+        # A stopped session has no SparkContext, or one without a JVM.
         return False
 
 
 def end_jobs(spark: SparkSession, group: str) -> None:
-    """End the jobs of a group, and those that it is yet to begin."""
+    """Cancel the running and future jobs of a group."""
     spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)  # noqa: SLF001 - Python has no name for it
 
 
 def session_at_hand(app_name: str) -> SparkSession | None:
-    """The session that runs, or under spark-submit one of `delta_session`; None elsewhere: no JVM is started for it.
+    """Return the running session, or under spark-submit a new `delta_session`; None otherwise, without starting a JVM.
 
     Args:
-        app_name: name of a session that is begun.
+        app_name: name of a new session.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -261,7 +262,7 @@ def session_at_hand(app_name: str) -> SparkSession | None:
 
 
 def _submitted() -> bool:
-    """Whether spark-submit started this process and has said where to run and which jars to take."""
+    """Return whether spark-submit started this process and has set its master and jars."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -269,30 +270,29 @@ S3A_CLASS: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 
 def tell_hadoop(spark: SparkSession, cluster: Cluster) -> None:
-    """Tell Hadoop what it needs to read the tables of a cluster; nothing for a folder.
+    """Give Hadoop the settings to read the tables of a cluster in S3; does nothing for folders.
 
-    The settings are those of Hadoop in this session's JVM. They are no settings of Spark's, which stand in its event
-    log and on its page; Spark sends them to its tasks with the files that these are to read. A bucket whose provider of
-    credentials the session names itself is left as it is, and so is the server of a session of Spark Connect. Hadoop
-    keeps a client for each bucket as long as the JVM lives, so what is told later does not reach a bucket that was read
-    before.
+    The settings are Hadoop's in this session's JVM. They are not Spark settings, which appear in its event log and UI;
+    Spark sends them to its tasks with the files to read. A bucket for which the session names a credentials provider is
+    left alone, and so is the server of a Spark Connect session. Hadoop keeps a client for each bucket as long as the
+    JVM lives, so later settings do not reach a bucket that was read before.
 
     Args:
         spark: the session.
-        cluster: whose tables are to be read.
+        cluster: the cluster to read.
 
     Raises:
-        KafkaConfigurationError: Hadoop has no client for the object store, or cannot be told who asks.
+        KafkaConfigurationError: Hadoop has no client for the object store, or does not support its credentials.
     """
-    # Of several roots, any may lead a topic.
+    # Any of several roots may lead a topic.
     places = [place for root in cluster.root.split(",") if (place := urlsplit(root)).scheme == "s3"]
     if not places:
         return
     if is_remote(spark):
-        # The server's Hadoop is told by the server's own settings.
+        # The server's own settings configure its Hadoop.
         return
     context: Any = spark.sparkContext
-    # PySpark has no public way to either.
+    # PySpark has no public access to either.
     jvm, java = context._jvm, context._jsc  # noqa: SLF001
     if not jvm.org.apache.spark.util.Utils.classIsLoadable(S3A_CLASS):
         raise KafkaConfigurationError(
@@ -300,8 +300,8 @@ def tell_hadoop(spark: SparkSession, cluster: Cluster) -> None:
             'kafkalike.spark.session(bootstrap_servers=...) naming the root, or read with format("kafkalike"), which '
             "needs none"
         )
-    # By Spark's own settings: those of Hadoop may be of an earlier call.
-    # PySpark's own copy of these costs a call of the JVM for each setting, 20 ms.
+    # Spark's own settings count here, because Hadoop's may come from an earlier call. PySpark's copy of them costs a
+    # call of the JVM for each setting, 20 ms.
     known, buckets = java.sc().getConf(), {place.netloc for place in places}
     left = {b for b in buckets if known.contains(f"spark.hadoop.fs.s3a.bucket.{b}.aws.credentials.provider")}
     if left == buckets:

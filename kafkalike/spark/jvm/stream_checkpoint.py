@@ -1,9 +1,9 @@
 """The checkpoint folder of a Spark streaming query: the query's id, and the source offsets of each batch.
 
-Spark writes a batch's offsets (`offsets/<batch>`) before it runs the batch and never changes them afterwards, which is
-what makes a batch that is run again the same batch; when the batch is done it writes `commits/<batch>`. Only what has
-been stable since Spark 2 is read: the id in `metadata`, and the lines of an offsets file, of which the first is a
-version, the second belongs to Spark (of it only the batch's time is taken) and each of the rest to one source.
+Spark writes a batch's offsets (`offsets/<batch>`) before it runs the batch and never changes them afterwards, so a
+repeated batch reads the same records. When the batch is done, Spark writes `commits/<batch>`. This module reads only
+parts that have been stable since Spark 2: the id in `metadata`, and the lines of an offsets file. The first line is a
+version, the second belongs to Spark (only the batch's time is read from it), and each of the others to one source.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ COMMITS: Final = "commits"
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 _HEAD_LINES: Final = 2
-"""Lines of an offsets file before those of the sources."""
+"""Number of lines in an offsets file before the sources' lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOffsets:
-    """What one batch reads: the text of `offsets/<batch>`."""
+    """The offsets of one batch: the text of `offsets/<batch>`."""
 
     batch_id: int
     """Number of the batch, from 0."""
     text: str
-    """All of the file."""
+    """The whole text of the file."""
 
     @property
     def fingerprint(self) -> bytes:
-        """32 bytes that differ for a batch that was planned anew: its time and its sources' offsets are in the text."""
+        """Return a hash of the text (32 bytes), which differs if a batch was replanned, as its time and offsets do."""
         return hashlib.sha256(self.text.encode()).digest()
 
     @property
     def planned_ms(self) -> int:
-        """When the batch's offsets had been asked for: ms by the clock of Spark's driver, 0 when the file does not say.
+        """Return when the batch's offsets were requested: ms by the clock of Spark's driver, 0 if unknown.
 
-        It is the time that `current_timestamp()` has in the batch, also when the batch is run again.
+        It is the time of `current_timestamp()` in the batch, even if the batch is repeated.
         """
         head = self.text.splitlines()[1:_HEAD_LINES]
         try:
@@ -69,9 +69,9 @@ class BatchOffsets:
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """Next offset to read by partition, from all sources that write offsets as Spark's Kafka source does.
+        """Return the next offset to read by partition, from all sources with offsets like Spark's Kafka source.
 
-        A partition that two sources read counts with the lower offset. Sources of other kinds add nothing.
+        If two sources read a partition, the lower offset counts. Sources of other kinds are ignored.
         """
         found: dict[TopicPartition, int] = {}
         for line in self.text.splitlines()[_HEAD_LINES:]:
@@ -81,7 +81,7 @@ class BatchOffsets:
 
     @property
     def partitions(self) -> dict[str, int]:
-        """How many partitions each topic has that the batch reads, as far as it knows: see `ends`."""
+        """Return the number of partitions of each topic that the batch reads, as far as `ends` tells."""
         found: dict[str, int] = {}
         for tp in self.ends:
             found[tp.topic] = max(tp.partition + 1, found.get(tp.topic, 0))
@@ -89,12 +89,12 @@ class BatchOffsets:
 
     @property
     def reads_tables(self) -> bool:
-        """Whether a source is Delta's."""
+        """Return whether a source is Delta's."""
         return any('"reservoirId"' in line for line in self.text.splitlines()[_HEAD_LINES:])
 
     @property
     def tables(self) -> dict[str, int]:
-        """Delta tables that sources have read, by id: the newest version that is read to its end."""
+        """Return the Delta tables of the sources by id, with the newest version that was read to its end."""
         found: dict[str, int] = {}
         for line in self.text.splitlines()[_HEAD_LINES:]:
             read = parse_table(line)
@@ -104,9 +104,10 @@ class BatchOffsets:
 
 
 def parse_table(line: str) -> tuple[str, int] | None:
-    """A Delta table that a source has read, and its newest version of which nothing is left to read.
+    """Return the Delta table of a source, and the newest version that was read to its end.
 
-    A source that still reads the table as it found it has read no version to its end: those files stand in no order.
+    A source that still reads the initial snapshot of the table has not read any version to its end, because those files
+    have no order.
 
     >>> head = '{"sourceVersion":1,"reservoirId":"t","index":-1,'
     >>> parse_table(head + '"reservoirVersion":7,"isStartingVersion":false}')
@@ -125,7 +126,7 @@ def parse_table(line: str) -> tuple[str, int] | None:
 
 
 def parse_ends(line: str) -> dict[TopicPartition, int]:
-    """Offsets of one source: `{"orders": {"0": 23}}`; nothing for a source that writes something else.
+    """Parse the offsets of one source: `{"orders": {"0": 23}}`; empty for offsets of another form.
 
     >>> parse_ends('{"orders": {"0": 23}}')
     {TopicPartition(topic='orders', partition=0): 23}
@@ -152,10 +153,10 @@ def parse_ends(line: str) -> dict[TopicPartition, int]:
 
 
 class CheckpointFiles(abc.ABC):
-    """A query's checkpoint, wherever it is.
+    """A query's checkpoint, in any storage.
 
     Args:
-        location: as the caller named it.
+        location: the caller's name of it.
     """
 
     def __init__(self, location: str) -> None:
@@ -163,17 +164,17 @@ class CheckpointFiles(abc.ABC):
 
     @abc.abstractmethod
     def _read(self, *names: str) -> str | None:
-        """The text of a file, None when there is none.
+        """Return the text of a file, None if it does not exist.
 
         Raises:
-            KafkaStorageError: it cannot be read, or is no text.
+            KafkaStorageError: the file cannot be read, or is not UTF-8.
         """
 
     def _unreadable(self, cause: Exception) -> KafkaStorageError:
         return KafkaStorageError(f"{self.location}: the checkpoint cannot be read: {cause}")
 
     def query_id(self) -> str | None:
-        """Id of the query that owns the checkpoint: the same at each of its starts; None before the first one.
+        """Return the id of the query that owns the checkpoint; None before its first start.
 
         Raises:
             KafkaStorageError: the checkpoint cannot be read, or is damaged.
@@ -190,7 +191,7 @@ class CheckpointFiles(abc.ABC):
             ) from cause
 
     def offsets(self, batch_id: int) -> BatchOffsets:
-        """What a batch reads.
+        """Return the offsets of a batch.
 
         Raises:
             IllegalStateError: the checkpoint has no such batch.
@@ -202,25 +203,25 @@ class CheckpointFiles(abc.ABC):
 
 
 def check_location(location: str) -> None:
-    """Refuse a place that cannot be read without Spark.
+    """Refuse a location that cannot be read without Spark.
 
     Raises:
-        IllegalArgumentError: it is neither a folder of this machine nor a place in an object store.
+        IllegalArgumentError: the location is neither a folder of this machine nor in an object store.
     """
     if not _in_objects(location):
         LocalCheckpoint(location)
 
 
 def checkpoint_at(location: str, storage: StorageOptions | None) -> CheckpointFiles:
-    """A checkpoint that is read without Spark.
+    """Open a checkpoint to read it without Spark.
 
     Args:
         location: a path, or a URI of the scheme `file` or of an object store.
-        storage: who asks the object store; environment variables say what it does not.
+        storage: credentials and endpoint of the object store; environment variables supply the missing ones.
 
     Raises:
         IllegalArgumentError: a URI of another scheme.
-        KafkaConfigurationError: nothing says who asks the object store.
+        KafkaConfigurationError: credentials of the object store are missing.
     """
     store = open_objects(location, storage) if _in_objects(location) else None
     return LocalCheckpoint(location) if store is None else StoredCheckpoint(location, store)
@@ -237,8 +238,8 @@ class StoredCheckpoint(CheckpointFiles):
     """A checkpoint in an object store, read without Spark.
 
     Args:
-        location: as the caller named it.
-        files: what is there.
+        location: the caller's name of it.
+        files: the store below that location.
     """
 
     def __init__(self, location: str, files: Storage) -> None:
@@ -271,7 +272,7 @@ class LocalCheckpoint(CheckpointFiles):
             raise IllegalArgumentError(
                 f"the checkpoint {location} is not in a folder of this machine, nor in an object store"
             )
-        # Hadoop takes `file:/a` and `file:///a` for the same.
+        # For Hadoop, `file:/a` and `file:///a` are the same.
         self._base = Path("/" + path.lstrip("/") if path.startswith("/") else path)
 
     def _read(self, *names: str) -> str | None:
@@ -284,7 +285,7 @@ class LocalCheckpoint(CheckpointFiles):
 
 
 class StreamCheckpoint(CheckpointFiles):
-    """A query's checkpoint, read through Hadoop's file systems, as Spark itself does."""
+    """A query's checkpoint, read through Hadoop's file systems, like Spark itself."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         super().__init__(location)
@@ -297,7 +298,7 @@ class StreamCheckpoint(CheckpointFiles):
         self._files = self._base.getFileSystem(session.sessionState().newHadoopConf())
 
     def last_done(self) -> BatchOffsets | None:
-        """The newest batch that is done, None when none is."""
+        """Return the newest batch that is done, None before the first one."""
         done = self._numbers(COMMITS)
         return self.offsets(max(done)) if done else None
 

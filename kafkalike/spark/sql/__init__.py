@@ -1,1 +1,1 @@
-"""Topics and the cluster in SQL: views, range functions, live tables of the cluster, statements of people."""
+"""Topics and the cluster in SQL: views, range functions, live tables of the cluster, and read-only statements."""

@@ -1,8 +1,8 @@
-"""Views of topics in Spark's catalog: temporary ones of a session, or those of a database, which other sessions see.
+"""Views of topics in Spark's catalog: temporary ones of a session, or permanent ones of a database.
 
-The session's record and a mark say which temporary views kafkalike has made. In a database each view says in its
-properties which topic of which cluster it is. Nothing that does not say so is replaced or dropped. They are views,
-because Spark lets everybody write to a table: an `INSERT` would give an offset to a second record.
+Temporary views made by kafkalike are recorded in the session and marked. In a database, properties of each view name
+its topic and cluster. Views and tables without these are never replaced or dropped. Topics become views because Spark
+lets anybody write to a table, and an `INSERT` would give an offset to a second record.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 
 VIEWS_SETTING: Final = "spark.kafkalike.sql.views"
-"""Setting of a session that holds, as JSON, root and topic of each temporary view that `register_sql` made in it."""
+"""Setting of a session with the root and topic of each temporary view from `register_sql`, as JSON."""
 
 FUNCTIONS_SETTING: Final = "spark.kafkalike.sql.functions"
-"""Setting of a session that holds a hash of the functions that `register_sql` made in it."""
+"""Setting of a session with a hash of the functions from `register_sql`."""
 
 
 _ZONE: Final = "spark.sql.session.timeZone"
 
 
 class SessionViews:
-    """The temporary views of a session. `plan` checks the names and changes nothing; `make` changes.
+    """The temporary views of a session. `plan` checks the names without changes; `make` makes the changes.
 
     Args:
         spark: the session.
-        cluster: whose topics.
+        cluster: the cluster of the topics.
     """
 
     def __init__(self, spark: SparkSession, cluster: Cluster) -> None:
@@ -61,7 +61,7 @@ class SessionViews:
 
         Args:
             topics: all topics of the cluster.
-            chosen: those that get a view.
+            chosen: topics that get a view.
 
         Raises:
             IllegalArgumentError: a table or view that kafkalike has not made has such a name.
@@ -81,7 +81,7 @@ class SessionViews:
         return {topic: identifier(view) for topic, view in self._names.items()}
 
     def _is_ours(self, view: str) -> bool:
-        # A view that a user has made of one of ours may have the mark, too.
+        # A view that a user has derived from one of ours may have the mark, too.
         if view not in self._recorded:
             return False
         table = next((table for table in SCHEMAS if table_view(table) == view), None)
@@ -98,27 +98,28 @@ class SessionViews:
         drop: bool,
         functions: bool,
     ) -> list[str]:
-        """Make the views and functions.
+        """Create the views and functions.
 
         Args:
-            chosen: the topics that get a view.
+            chosen: topics that get a view.
             travels: options of Delta's reader, by topic.
             at: the snapshot, if there is one.
-            drop: whether views of this cluster's that were made before and not again are dropped.
-            functions: whether the functions are made.
+            drop: whether to drop earlier views of this cluster that are not made in this call.
+            functions: whether to create the functions.
 
         Returns:
             The views that were dropped.
         """
         spark, cluster = self._spark, self._cluster
-        # Known before they are made: of an interrupted call all are taken for ours.
+        # Recorded before they are created, so that the views of an interrupted call are known as ours.
         self._record(self._recorded | self._made())
         spark.dataSource.register(with_storage(ClusterTables, cluster.store.tasks.sent_options()))
         for table in SCHEMAS:
             frame = spark.read.format(FORMAT).option("table", table).option("root", cluster.root).load()
             if table == "consumer_offsets" and at is not None:
                 frame = spark.createDataFrame(offsets_then(at), SCHEMAS[table])
-            # No mark: over the projection that it needs, Spark's refusal to change the table is an internal error.
+            # Without a mark, because it needs a projection, over which Spark's refusal to change the table is an
+            # internal error.
             frame.createOrReplaceTempView(quoted(table_view(table)))
         for topic, view in self._names.items():
             info = chosen[topic]
@@ -138,7 +139,7 @@ class SessionViews:
         }
         if functions:
             _make_functions(spark, {topic: quoted(view) for topic, view in self._names.items()})
-        # Now that no function looks for them.
+        # The new functions do not refer to them.
         for view in gone:
             # A plain name here, unlike for createOrReplaceTempView.
             spark.catalog.dropTempView(view)
@@ -161,13 +162,13 @@ def temporary_names(spark: SparkSession, cluster: Cluster) -> dict[str, str]:
 
 
 def _recorded(spark: SparkSession) -> dict[str, dict[str, str | None]]:
-    """Root and topic of each temporary view that was made here."""
+    """Return root and topic of each temporary view that was made in this session."""
     found: dict[str, dict[str, str | None]] = json.loads(spark.conf.get(VIEWS_SETTING, "{}") or "{}")
     return found
 
 
 def _held(spark: SparkSession, root: str) -> dict[str, str]:
-    """The topics of this cluster whose views the session has, by view; not the second ones under their own names."""
+    """Return this cluster's topics that have views in the session, by view, without views under own names."""
     return {
         view: topic
         for view, made in _recorded(spark).items()
@@ -176,15 +177,15 @@ def _held(spark: SparkSession, root: str) -> dict[str, str]:
 
 
 def _make_functions(spark: SparkSession, views: Mapping[str, str]) -> None:
-    """Make the functions, without a moment in which another thread's query would not find them."""
+    """Create or replace the functions, so that other threads' queries find them at any moment."""
     statements = range_functions(views, replace=False)
-    # The functions keep the zone in which texts are times.
+    # The functions keep the time zone in which they parse texts.
     wanted = hashlib.sha256("\n".join([*statements, str(spark.conf.get(_ZONE))]).encode()).hexdigest()
     made = spark.conf.get(FUNCTIONS_SETTING, None)
     if made == wanted and all(map(spark.catalog.functionExists, FUNCTIONS)):
         return
     if made is None:
-        # Replacing what is not there would look into the catalog, which makes the folder `spark-warehouse`.
+        # Replacing a missing function would search the catalog, which creates the folder `spark-warehouse`.
         for name in FUNCTIONS:
             spark.sql("DROP TEMPORARY FUNCTION IF EXISTS IDENTIFIER(:name)", args={"name": name})
     for statement in statements if made is None else range_functions(views, replace=True):
@@ -195,27 +196,27 @@ def _make_functions(spark: SparkSession, views: Mapping[str, str]) -> None:
 CLUSTER: Final = "kafkalike.cluster"
 TOPIC: Final = "kafkalike.topic"
 DEFINITION: Final = "kafkalike.definition"
-"""Properties of a view: the cluster's root, the topic's name, and a hash of what the view selects."""
+"""Properties of a view: the cluster's root, the topic's name, and a hash of the view's query."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Existing:
-    """A view of this cluster that is in the database."""
+    """An existing view of this cluster in the database."""
 
     topic: str
     definition: str
 
 
 class DatabaseViews:
-    """The views of a cluster's topics in a database. `plan` checks and changes nothing; `make` changes.
+    """The views of a cluster's topics in a database. `plan` checks without changes; `make` makes the changes.
 
     Args:
         spark: a session.
-        cluster: whose topics.
+        cluster: the cluster of the topics.
         database: the database, without a catalog.
 
     Raises:
-        IllegalArgumentError: that is no name of a database.
+        IllegalArgumentError: the name is not valid for a database.
     """
 
     def __init__(self, spark: SparkSession, cluster: Cluster, database: str) -> None:
@@ -223,7 +224,7 @@ class DatabaseViews:
             raise IllegalArgumentError(f"database must be a name of letters, digits and underscores, not {database!r}")
         self._spark = spark
         self._cluster = cluster
-        # However its roots are ordered.
+        # The order of the roots does not matter.
         self._root = ",".join(sorted(cluster.root.split(",")))
         self._database = database
         self._existing: dict[str, _Existing] = {}
@@ -234,11 +235,11 @@ class DatabaseViews:
 
         Args:
             topics: all topics of the cluster.
-            chosen: those that get a view.
+            chosen: topics that get a view.
 
         Raises:
-            IllegalArgumentError: the database has views of another cluster, or something that is no such view has the
-                name of one.
+            IllegalArgumentError: the database has views of another cluster, or a table or view that kafkalike has not
+                made has the name of a topic's view.
         """
         others: set[str] = set()
         if self._spark.catalog.databaseExists(quoted(self._database)):
@@ -253,7 +254,7 @@ class DatabaseViews:
         return {topic: f"{identifier(self._database)}.{identifier(self._names[topic])}" for topic in chosen}
 
     def _look(self) -> set[str]:
-        """Find this cluster's views; returns the names of everything else."""
+        """Find this cluster's views, and return the names of all other tables and views."""
         others = {row["tableName"] for row in self._rows(f"SHOW TABLES IN {quoted(self._database)}")}
         for row in self._rows(f"SHOW VIEWS IN {quoted(self._database)}"):
             if row["isTemporary"]:
@@ -275,12 +276,12 @@ class DatabaseViews:
         return others
 
     def make(self, chosen: Mapping[str, TopicInfo], topics: Iterable[str], *, drop: bool) -> list[str]:
-        """Make the views and functions that `plan` has planned.
+        """Create the views and functions of `plan`.
 
         Args:
-            chosen: the topics that get a view.
+            chosen: topics that get a view.
             topics: all topics of the cluster.
-            drop: whether views of topics that are gone are dropped.
+            drop: whether to drop views of deleted topics.
 
         Returns:
             The views that were dropped.
@@ -293,7 +294,7 @@ class DatabaseViews:
             old = self._existing.get(name)
             if old is not None and old.definition == definition:
                 continue
-            # Not over something that somebody has made since `plan`; two may register at once.
+            # Another session may have registered since `plan`; its view is kept.
             create = "CREATE VIEW IF NOT EXISTS" if old is None else "CREATE OR REPLACE VIEW"
             properties = {CLUSTER: self._root, TOPIC: topic, DEFINITION: definition}
             said = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
@@ -305,9 +306,9 @@ class DatabaseViews:
         gone = sorted(self._existing.keys() - kept.values()) if drop else []
         views = {topic: self._in_database(name) for topic, name in kept.items()}
         views |= {topic: self._in_database(self._names[topic]) for topic in chosen}
-        # Each time: they keep the zone in which texts are times.
+        # At each call, because they keep the time zone in which they parse texts.
         statements += range_functions(views, database=quoted(self._database))
-        # Once no function looks for them.
+        # After the functions, which refer to them.
         statements += [f"DROP VIEW IF EXISTS {self._in_database(name)}" for name in gone]
         for statement in statements:
             self._spark.sql(statement)
@@ -321,7 +322,7 @@ class DatabaseViews:
 
 
 def select_of(cluster: Cluster, info: TopicInfo) -> str:
-    """Return the query of a topic's view: what `topic_frame` gives."""
+    """Return the query of a topic's view, with the columns of `topic_frame`."""
     columns = f"key, value, {literal(info.name)} AS topic, partition, offset, timestamp, timestampType, headers"
     # Names and texts are quoted.
     return f"SELECT {columns} FROM delta.{quoted(cluster.table_uri(info))} WHERE {readable_sql(info)}"  # noqa: S608

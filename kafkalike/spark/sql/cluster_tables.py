@@ -1,7 +1,7 @@
 """Live tables in SQL of the cluster's topics, offsets, lag, transactions, brokers and replicas.
 
-A Python data source (`kafkalike_tables`), so that each query asks the cluster anew. It reads Delta logs and the
-offsets table in-process: no record is read.
+They are a Python data source (`kafkalike_tables`), so each query reads the current state of the cluster. It reads Delta
+logs and the offsets table in-process, but no records.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ FORMAT: Final = "kafkalike_tables"
 Row = tuple[Any, ...]
 
 _PASSWORD: Final = re.compile(r"(?<=//)[^/@:]*:[^/@]*@")
-"""A user and a password in a URI; the container in `abfss://container@account` is none."""
+"""A user and a password in a URI; does not match the container in `abfss://container@account`."""
 
 
 def topics(cluster: Cluster) -> Iterator[Row]:
-    """Rows of `topics`."""
+    """Yield the rows of `topics`."""
     found = cluster.topics()
     views = view_names(found)
     for name, info in sorted(found.items()):
@@ -70,7 +70,7 @@ def topics(cluster: Cluster) -> Iterator[Row]:
 
 
 def partitions(cluster: Cluster) -> Iterator[Row]:
-    """Rows of `partitions`."""
+    """Yield the rows of `partitions`."""
     for name, info in sorted(cluster.topics().items()):
         log = cluster.log(name)
         for p in info.partitions:
@@ -82,13 +82,13 @@ def partitions(cluster: Cluster) -> Iterator[Row]:
 
 
 def consumer_offsets(cluster: Cluster) -> Iterator[Row]:
-    """Rows of `consumer_offsets`."""
+    """Yield the rows of `consumer_offsets`."""
     for group_id, group in sorted(cluster.groups.refresh().groups.items()):
         yield from _offsets(group_id, group.offsets)
 
 
 def offsets_then(at: Snapshot) -> list[Row]:
-    """Rows of `consumer_offsets` as of a snapshot."""
+    """Return the rows of `consumer_offsets` as of a snapshot."""
     return [row for group_id, offsets in sorted(at.offsets.items()) for row in _offsets(group_id, offsets)]
 
 
@@ -109,7 +109,7 @@ def _offsets(group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -
 
 
 def lag(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> Iterator[Row]:
-    """Rows of `lag`; commits for a topic that is gone, or was created again since, are left out."""
+    """Yield the rows of `lag`, without commits for topics that were deleted or created again since then."""
     now_ms = clock.now_ms()
     for found in Lags(cluster):
         yield (
@@ -128,7 +128,7 @@ def lag(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> Iterator[Row]:
 
 
 def lag_history(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> Iterator[Row]:
-    """Rows of `lag_history`, up to now by the clock."""
+    """Yield the rows of `lag_history`, up to now by the clock."""
     for group_id, tp, moment in moved(Lags(cluster), clock.now_ms()):
         yield (
             group_id,
@@ -145,7 +145,7 @@ def lag_history(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> Iterator[Row]:
 
 
 def transactions(cluster: Cluster) -> Iterator[Row]:
-    """Rows of `transactions`."""
+    """Yield the rows of `transactions`."""
     names = [listing.transactional_id for listing in cluster.transactions.listed()]
     for name, found in sorted(cluster.transactions.described(names).items()):
         yield (
@@ -166,14 +166,14 @@ def transactions(cluster: Cluster) -> Iterator[Row]:
 
 
 def brokers(cluster: Cluster) -> Iterator[Row]:
-    """Rows of `brokers`."""
+    """Yield the rows of `brokers`."""
     replication = cluster.replication
     for broker in replication.brokers():
         yield (broker.id, _PASSWORD.sub("", broker.uri), broker.rack, replication.alive(broker.id), broker.draining)
 
 
 def replicas(cluster: Cluster) -> Iterator[Row]:
-    """Rows of `replicas`."""
+    """Yield the rows of `replicas`."""
     for name, info in sorted(cluster.topics().items()):
         found = cluster.replication.replicas(name, ends=True)
         lags = found.lags()
@@ -212,19 +212,19 @@ class ClusterTables(DataSource):
     """The format `kafkalike_tables`; options `table` (a name of `SCHEMAS`) and `root`."""
 
     storage: ClassVar[SentOptions | None] = None
-    """Who asks an object store; None leaves it to the environment."""
+    """Credentials and endpoint of an object store. None takes the environment's."""
 
     @classmethod
     def name(cls) -> str:
-        """Name of the format."""
+        """Return the format's name."""
         return FORMAT
 
     def schema(self) -> StructType:
-        """Columns of the table that the options name."""
+        """Return the columns of the table that the options name."""
         return SCHEMAS[_table(self.options)]
 
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401, ARG002 - Spark's signature
-        """A reader; Spark makes one for each query, so its rows are those of the moment."""
+        """Create a reader; Spark asks for one in each query, so its rows are current."""
         return _Reader(_table(self.options), self.options.get("root"), self.storage)
 
 
@@ -236,7 +236,7 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Row]:  # noqa: ARG002 - there is one
         cluster = connect(self._root, self._storage)
-        # No rows would look as if nobody was behind.
+        # An empty table would look as if every group had caught up.
         check_founded(cluster)
         return ROWS[self._table](cluster)
 
@@ -352,16 +352,16 @@ SCHEMAS: Final[Mapping[str, StructType]] = {
 """Columns of each table.
 
 `lag` counts offsets from the committed one to the log end, `record_lag` the records among them that can still be read,
-`seconds_behind` from the time of the last one read to the newest, `waiting_seconds` from the oldest one that was not
-read until now. `lag_history` has a row every five minutes of the
-last three hours; rates are of the 15 minutes before it, `catch_up_seconds` is NULL when the lag will not go away.
+`seconds_behind` the time from the last consumed record to the newest one, `waiting_seconds` the time since the oldest
+unconsumed record was written. `lag_history` has a row every five minutes of the last three hours; its rates cover the
+15 minutes before it, and `catch_up_seconds` is NULL if the lag does not shrink.
 
-`transactions` has a row for each transactional id that is not forgotten, with its last transaction: `reason` says what
-led to its state, `start_timestamp` is of an open one, `records` counts those of a committed one by topic and partition,
-`unapplied` are the topics that do not have it yet, `groups` those whose offsets it committed.
+`transactions` has a row for each transactional id that is not forgotten, with its last transaction: `reason` explains
+its state, `start_timestamp` is set while it is open, `records` counts the records of a committed transaction by topic
+and partition, `unapplied` lists topics that still lack it, and `groups` the groups whose offsets it committed.
 
-`brokers` has a row for each storage root, `up` says whether it answers. `replicas` has a row for each partition:
-`leader` is -1 where its root gives no answer, and the lags say by broker how far a replica is behind the leader, in
-versions of the table, bytes of its data files, and seconds between their last versions; a value that nobody knows is
-NULL. All partitions of a topic have the same. A cluster of one root has one broker, 1, which leads all, and no lags.
-"""
+`brokers` has a row for each storage root; `up` tells whether it answers. `replicas` has a row for each partition:
+`leader` is -1 if its root does not answer, and the lags tell by broker how far a replica is behind the leader, in
+versions of the table, bytes of its data files, and seconds between their last versions; unknown values are NULL. All
+partitions of a topic have the same values. A cluster of one root has one broker, 1, which leads everything, and no
+lags."""

@@ -1,7 +1,7 @@
-"""Run one statement that only reads and return some of its rows as text, for the web console and notebooks.
+"""Run one read-only statement and return its first rows as text, for the web console and notebooks.
 
-The rules of `kafkalike.model.topic_sql` say what only reads. Statements run in a session of their own, so that they
-see the cluster's views and nothing that others have made, and change nothing for others.
+The rules of `kafkalike.model.topic_sql` decide which statements are read-only. Statements run in a session of their
+own, so they see only the cluster's views, and do not affect other sessions.
 """
 
 from __future__ import annotations
@@ -38,40 +38,40 @@ if TYPE_CHECKING:
 
 
 MOST_TEXT: Final = 20_000
-"""Characters of a statement."""
+"""Most characters of a statement."""
 
 MOST_ROWS: Final = 200
 MOST_COLUMNS: Final = 100
 
 MOST_CELL: Final = 2_000
-"""Characters or bytes of a cell."""
+"""Most characters or bytes of a cell."""
 
 MOST_TEXTS: Final = 4 * 1024 * 1024
-"""Characters or bytes of all cells; of many columns, each has less."""
+"""Most characters or bytes of all cells; each cell has less if there are many columns."""
 
 RESULT_SIZE: Final = "64m"
-"""What all tasks of a job may hand to the driver, in a session of our own; `spark.driver.maxResultSize`."""
+"""Most bytes that all tasks of a job may return to the driver, as `spark.driver.maxResultSize` of our own session."""
 
 SECONDS: Final = 60.0
 
 GRACE_SECONDS: Final = 5.0
-"""How long after its end a statement is waited for: Spark ends jobs, but not what it does before them."""
+"""Longest wait for a statement after its end: Spark cancels jobs, but not its work before them."""
 
 _LOOK_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a statement has given."""
+    """The result of a statement."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | None]]
     more: bool
-    """Whether there are rows that are not here."""
+    """True if the statement has more rows than these."""
 
 
 class SqlQuery:
-    """One statement, which may be cancelled while it runs.
+    """One statement, which can be cancelled while it runs.
 
     Args:
         text: the statement.
@@ -83,7 +83,7 @@ class SqlQuery:
         self.cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """End it soon; the thread that runs it gets `KafkaTimeoutError`."""
+        """Cancel the statement; the thread that runs it gets `KafkaTimeoutError`."""
         self.cancelled.set()
 
 
@@ -92,8 +92,8 @@ class Queries:
 
     Args:
         spark: a session with Delta; only its settings and its JVM are used.
-        cluster: whose topics are the views.
-        seconds: how long a statement may take.
+        cluster: the cluster of the topics.
+        seconds: longest time of a statement.
         clock: time.
 
     Raises:
@@ -106,22 +106,22 @@ class Queries:
         if not has_parser(spark):
             raise KafkaConfigurationError("a client of Spark Connect cannot say what a statement would do")
         self._spark = spark.newSession()
-        # `${env:AWS_SECRET_ACCESS_KEY}` would be the secret, and `${…}` a word that is not in the text that is judged.
+        # Substitution would reveal `${env:AWS_SECRET_ACCESS_KEY}`, and put words into a statement after its check.
         self._spark.conf.set("spark.sql.variable.substitute", "false")
-        # A second wall behind the rules: Spark would take `` text.`/etc/passwd` `` for a file.
+        # A second guard besides the rules: Spark would read `` text.`/etc/passwd` `` as a file.
         self._spark.conf.set("spark.sql.runSQLOnFiles", "false")
         self._cluster = cluster
         self.seconds = seconds
         self._clock = clock
         self.left: threading.Thread | None = None
-        """At work on a statement that was given up."""
+        """Thread of an abandoned statement that may still run."""
 
     def run(self, query: SqlQuery) -> Answer:
-        """The first rows of a statement.
+        """Return the first rows of a statement.
 
         Raises:
-            IllegalArgumentError: it is no statement that only reads, or is not SQL.
-            KafkaTimeoutError: its time was over, or it was cancelled, or Spark is still at one that was.
+            IllegalArgumentError: the statement is not read-only, or not SQL.
+            KafkaTimeoutError: its time was over, or it was cancelled, or Spark still runs an abandoned statement.
             KafkaConnectionError: Spark's process has ended.
         """
         self._wait_for_left(query)
@@ -135,7 +135,7 @@ class Queries:
             return work.result()
 
     def _failure(self, cause: Exception, query: SqlQuery, deadline: Deadline) -> KafkaError:
-        """What a statement has failed of; what the JVM raises has no class of its own here."""
+        """Convert the error of a statement; errors of the JVM have no class of their own here."""
         if not answers(self._spark):
             return KafkaConnectionError("Spark's process has ended, most likely for want of memory: begin it anew")
         if query.cancelled.is_set():
@@ -145,7 +145,7 @@ class Queries:
         return KafkaError(innermost(cause)[:2_000])
 
     def _wait_for_left(self, query: SqlQuery) -> None:
-        """Wait for a statement that was given up, as long as one may take: two of them would take the memory of two."""
+        """Wait for an abandoned statement, as long as one may take, because two would need twice the memory."""
         left, deadline = self.left, Deadline(self._clock, self.seconds * 1000)
         while left is not None and left.is_alive():
             if query.cancelled.is_set() or deadline.expired():
@@ -153,24 +153,24 @@ class Queries:
             left.join(_LOOK_SECONDS)
 
     def _named(self, query: SqlQuery) -> None:
-        """Give the jobs of this thread a name, by which they are ended."""
+        """Name the jobs of this thread, so that they can be cancelled."""
         self._spark.sparkContext.setJobGroup(query.group, query.text[:200], interruptOnCancel=True)
 
     def _awaited(self, work: _Work, query: SqlQuery, deadline: Deadline) -> bool:
-        """Whether a statement has ended, by itself or soon after its time."""
+        """Wait for a statement, and return whether it has ended, by itself or soon after it was cancelled."""
         while work.is_alive() and not query.cancelled.is_set():
             work.join(_LOOK_SECONDS)
             if deadline.expired():
                 query.cancel()
         if work.is_alive():
-            # In a thread: a JVM without memory may not answer.
+            # In a thread, because a JVM without memory may not answer.
             threading.Thread(target=self._end_jobs, args=(work, query), name="kafkalike-end", daemon=True).start()
             work.join(GRACE_SECONDS)
         return not work.is_alive()
 
     def _end_jobs(self, work: _Work, query: SqlQuery) -> None:
-        """End the jobs of a statement until it has ended, also when nobody waits for it any longer."""
-        # Where there is no JVM any longer, the statement says so.
+        """Cancel the jobs of a statement until it has ended, even if its caller no longer waits."""
+        # If the JVM has ended, the statement reports it.
         with contextlib.suppress(Exception):
             while work.is_alive():
                 end_jobs(self._spark, query.group)
@@ -195,7 +195,7 @@ class Queries:
         views = temporary_names(self._spark, self._cluster)
         why = refusal(text, plan, {*views, *SQL_RESERVED})
         known = {view.lower() for view in (*views, *SQL_RESERVED)}
-        # Where WITH does not reach, its name would be that of the other table.
+        # Outside of its WITH, the name would mean the other table.
         clashing = [n for n in own_tables(plan) if n.lower() in known or self._spark.catalog.tableExists(quoted(n))]
         if clashing:
             why = why or f"there is a view or table {clashing[0][:80]!r} already"
@@ -203,17 +203,17 @@ class Queries:
             raise IllegalArgumentError(why)
         named = {name.lower() for name in relations(plan)}
         wanted = {topic for view, topic in views.items() if {view.lower(), topic.lower()} & named}
-        # Only these: a view costs a fraction of a second, and a cluster may have thousands of topics.
+        # Only these topics, because a view costs a fraction of a second, and a cluster may have thousands of topics.
         register_sql(self._spark, self._cluster, temporary=True, topics=sorted(wanted))
         return self._spark.sql(text)
 
 
 class _Work(threading.Thread):
-    """Work in a thread of its own, which may be left to itself.
+    """A daemon thread for a statement, which may be abandoned.
 
     Args:
-        todo: gives the result.
-        before: called in the thread first.
+        todo: returns the result.
+        before: called first in the thread.
     """
 
     def __init__(self, todo: Callable[[], Answer], before: Callable[[], None]) -> None:
@@ -224,7 +224,7 @@ class _Work(threading.Thread):
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Do it."""
+        """Run the statement, and keep its result or error."""
         try:
             self._before()
             self._found = self._todo()
@@ -232,7 +232,7 @@ class _Work(threading.Thread):
             self._error = error
 
     def result(self) -> Answer:
-        """What it has given, or raised; it has ended."""
+        """Return the result, or raise the error; the thread has ended."""
         if self._error is not None:
             raise self._error
         assert self._found is not None
@@ -240,7 +240,7 @@ class _Work(threading.Thread):
 
 
 def _texts(frame: DataFrame) -> DataFrame:
-    """The same rows, cells as text, cut before they come here; bytes stay bytes."""
+    """Convert cells to text and cut them before they reach the driver; bytes stay bytes."""
     fields = frame.schema.fields
     most = min(MOST_CELL, MOST_TEXTS // ((MOST_ROWS + 1) * max(1, len(fields))))
     numbered = frame.toDF(*(f"c{at}" for at in range(len(fields))))
@@ -263,21 +263,21 @@ def _cell(value: str | bytes | bytearray | None) -> str | None:
 
 
 def _said(error: PySparkException) -> str:
-    """The first lines of Spark's message, without the plan."""
+    """Return the first lines of Spark's message, without the plan."""
     text = str(error.getMessage() if error.getCondition() else error).strip()
     return text.split("\n\nJVM stacktrace")[0][:2_000]
 
 
 def parsed(spark: SparkSession, text: str) -> str:
-    """The plan of one statement, before anything of it is resolved, as JSON.
+    """Return the unresolved plan of one statement, as JSON.
 
     Raises:
-        pyspark.errors.ParseException: it is no statement of SQL, or more than one.
+        pyspark.errors.ParseException: the text is not exactly one statement of SQL.
     """
     plan: str = spark._jsparkSession.sessionState().sqlParser().parsePlan(text).toJSON()  # noqa: SLF001 - no other way
     return plan
 
 
 def has_parser(spark: SparkSession) -> bool:
-    """Whether the session is one of this process: a client of Spark Connect has no parser."""
+    """Return whether the session has a parser in this process; a client of Spark Connect has none."""
     return hasattr(spark, "_jsparkSession")

@@ -1,13 +1,13 @@
 """`register_sql`: a view for each topic and for the cluster itself, and functions over parts of a topic.
 
-Views of topics stay in a database that the user names, or are temporary ones of the session. The views of the cluster
-itself, such as `kafkalike_topics` and `kafkalike_lag`, are live and temporary: no catalog keeps a view over a source in
-Python. Names of topics follow `kafkalike.model.topic_sql.view_names`. Nothing that kafkalike has not made is replaced,
-hidden or dropped.
+Views of topics stay in a database that the user names, or are temporary views of the session. The views of the cluster
+itself, such as `kafkalike_topics` and `kafkalike_lag`, are live and temporary, because catalogs do not keep views over
+a source in Python. Views are named by `kafkalike.model.topic_sql.view_names`. Tables and views that kafkalike has not
+made are never replaced, hidden or dropped.
 
-A session that has registered all topics of a cluster finds those that were created since, or created again: where a
-table or view is missing and the topics have changed, `SparkSession.sql` and `table` register anew and try once more.
-Nothing has run by then, as Spark looks for all tables first.
+A session that has registered all topics of a cluster finds topics that were created, or recreated, later: if a table or
+view is missing and the topics have changed, `SparkSession.sql` and `table` register the topics and retry. The statement
+has not run before, because Spark resolves all tables first.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 
 _registering = threading.Lock()
-"""Threads that share a session take turns: dropping and making again are several statements."""
+"""Threads that share a session take turns, because a registration has several statements."""
 
 
 class Views(dict[str, str]):
-    """The view of each topic, by the topic's name, as it stands in SQL.
+    """The SQL name of each topic's view, by the topic's name.
 
     Attributes:
         tables: the views of the cluster itself, by table: `lag` is `kafkalike_lag`. Empty without temporary views.
-        dropped: the views that were dropped, as their topics are gone.
+        dropped: the views that were dropped because their topics were deleted.
     """
 
     tables: Mapping[str, str]
@@ -65,44 +65,44 @@ def register_sql(
     as_of: Snapshot | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> Views:
-    """Make topics views, in a database or in this session.
+    """Create views of topics, in a database or in this session.
 
-    A view has the name of its topic in lower case, with `_` for dots and hyphens: `web.clicks` is `web_clicks`. Where
-    two topics would share a name, one of them is spelled out; a view never changes to another topic.
+    A view has the name of its topic in lower case, with `_` for dots and hyphens: `web.clicks` is `web_clicks`. If two
+    topics would share a name, one of them is spelled out; a view never changes to another topic.
 
-    Where a later statement of this session finds no view, and topics have been created since, they are registered and
-    the statement is tried again. Other sessions see new topics in the database when anybody has called this again. A
-    further call makes views for topics that were created since, with the log starts of the moment, and drops those of
-    topics that are gone. Threads that share a session may call it, and query views and functions, at the same time.
+    If a later statement of this session does not find a view, and topics have been created since, they are registered
+    and the statement is retried. Other sessions see new topics in the database after the next call. A further call
+    creates views for new topics, updates the log starts, and drops the views of deleted topics. Threads that share a
+    session may call this function, and query views and functions, at the same time.
 
     A query over a topic that is open to foreign writers (`kafkalike.foreign.writes=allow`) fails with the error of
-    `kafkalike.spark.read` once one has broken its log; views of a `database` do not ask.
+    `kafkalike.spark.read` once a foreign writer has broken its log; views of a `database` do not check.
 
     Args:
         spark: a session with Delta.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        database: a database of Spark's catalog, made when it is missing, for one cluster: each topic becomes a view
+        database: a database of Spark's catalog for one cluster, created if it is missing. Each topic becomes a view
             there, and so do the functions `kafkalike_range`, `kafkalike_offsets` and `kafkalike_key` (see
-            `kafkalike.spark.sql_text`). They stay when the session ends, other sessions with Delta see them,
-            and nobody can write to a topic through them. No temporary view is made.
-        temporary: makes temporary views and functions of this session: the topics, unless a database has them, and the
-            tables of `kafkalike.spark.sql.cluster_tables`, which are live: `kafkalike_topics`, `kafkalike_lag` and so
-            on. A session has those of one cluster, the last one.
-        topics: only these; None for all. A view costs a fraction of a second.
+            `kafkalike.spark.sql_text`). They outlive the session, other sessions with Delta see them, and they are
+            read-only. Temporary views are then only made with `temporary`.
+        temporary: creates temporary views and functions of this session: the topics, unless a database has them, and
+            the tables of `kafkalike.spark.sql.cluster_tables`, which are live: `kafkalike_topics`, `kafkalike_lag` and
+            so on. A session has the views of one cluster, the last one.
+        topics: names of topics; None for all. A view costs a fraction of a second.
         as_of: a snapshot (`kafkalike.snapshot`): its topics become temporary views as of it, and
-            `kafkalike_consumer_offsets` has what it has of its groups, so that a join shows all or nothing of every
-            transaction. The other views stay live. It goes with `topics` that it has, and not with `database`.
-        storage_options: who asks an object store; see `kafkalike.spark.read`.
+            `kafkalike_consumer_offsets` shows its groups, so that a join shows all or nothing of every transaction. The
+            other views stay live. `topics` may then name only topics of the snapshot, and `database` is not allowed.
+        storage_options: credentials and endpoint of an object store; see `kafkalike.spark.read`.
 
     Returns:
-        The view of each topic, as it stands in SQL: `log.orders`.
+        The SQL name of each topic's view: `log.orders`.
 
     Raises:
-        KafkaConnectionError: there is no cluster.
+        KafkaConnectionError: the root has no cluster.
         UnknownTopicOrPartitionError: one of `topics` does not exist.
         IllegalArgumentError: neither `database` nor `temporary`; a name is taken by a table or view that kafkalike has
             not made; the database has views of another cluster; a snapshot of another cluster, without one of the
-            topics, or of one that was deleted since; or a snapshot and a database. Nothing was made.
+            topics, or with a topic that was deleted later; or a snapshot and a database. Nothing was created.
         KafkaConfigurationError: see `kafkalike.spark.read`.
     """
     if database is None and not temporary:
@@ -121,7 +121,7 @@ def register_sql(
     names = None if topics is None else [topics] if isinstance(topics, str) else list(topics)
     made = _register(spark, cluster, database, names, as_of, temporary=temporary)
     if temporary:
-        # What the session had before is replaced.
+        # The earlier temporary views of the session are replaced.
         follow_topics(spark, None, None)
     if names is None and as_of is None:
         _follow(spark, cluster, database)
@@ -160,7 +160,7 @@ def _register(
 
 
 def _follow(spark: SparkSession, cluster: Cluster, database: str | None) -> None:
-    """Register new topics where the session misses them; see `follow_topics`."""
+    """Let the session register new topics when it misses them; see `follow_topics`."""
     known = _ids(cluster)
 
     def register() -> bool:
@@ -180,13 +180,13 @@ def _ids(cluster: Cluster) -> set[str]:
 
 
 def view_statements(bootstrap_servers: Address | None = None) -> list[str]:
-    """Return the temporary views and functions as SQL statements, for `spark-sql -i`. They replace no view.
+    """Return the temporary views and functions as SQL statements, for `spark-sql -i`. They do not replace views.
 
-    `spark-sql` finds the format of the live views through the module `pyspark_kafkalike_tables`, which Spark loads by
-    itself when its Python has this package.
+    `spark-sql` finds the format of the live views through the module `pyspark_kafkalike_tables`, which Spark imports
+    automatically if its Python has this package.
 
     Raises:
-        KafkaConnectionError: there is no cluster.
+        KafkaConnectionError: the root has no cluster.
     """
     cluster = connect(bootstrap_servers, access="spark")
     check_founded(cluster)
@@ -218,20 +218,20 @@ def _chosen(cluster: Cluster, found: Mapping[str, TopicInfo], topics: Iterable[s
 _SESSIONS: Final = ("pyspark.sql.session", "pyspark.sql.classic.session", "pyspark.sql.connect.session")
 _METHODS: Final = ("sql", "table")
 _REGISTERED: Final = "_kafkalike_registered"
-"""Attribute of a session: what registers a cluster's topics anew, by where its views are."""
+"""Attribute of a session: functions that register a cluster's topics, by the place of the views."""
 
 _MISSING: Final = ("TABLE_OR_VIEW_NOT_FOUND", "DELTA_")
-"""How the conditions of errors begin that a missing or an old view leads to."""
+"""Prefixes of the error conditions that a missing or outdated view leads to."""
 
 _here = threading.local()
 
 Register = Callable[[], bool]
-"""Registers topics anew if they have changed; returns whether it has."""
+"""Registers topics if they have changed, and returns whether they had."""
 
 
 @contextmanager
 def not_following() -> Iterator[None]:
-    """Let statements of this thread fail for want of a view: it is making views."""
+    """Disable retries for this thread while it creates views."""
     _here.registers = True
     try:
         yield
@@ -244,8 +244,8 @@ def follow_topics(spark: SparkSession, place: str | None, register: Register | N
 
     Args:
         spark: the session.
-        place: the database of the views, None for temporary ones; a later registration there replaces it.
-        register: see `Register`; None ends it.
+        place: the database of the views, None for temporary ones; a later registration there replaces this one.
+        register: see `Register`; None stops it.
     """
     registered = {where: again for where, again in getattr(spark, _REGISTERED, {}).items() if where != place}
     if register is not None:
@@ -274,13 +274,13 @@ def _following(method: Any) -> Any:  # noqa: ANN401 - PySpark's method
 
 
 def _changed(spark: Any, error: AnalysisException) -> bool:  # noqa: ANN401
-    """Whether the session has other views now than when a statement failed."""
+    """Register the topics if a view is missing, and return whether the session's views have changed."""
     registered: dict[str | None, Register] = getattr(spark, _REGISTERED, {})
     if getattr(_here, "registers", False) or not (error.getCondition() or "").startswith(_MISSING):
         return False
     try:
         changed = [register() for register in registered.values()]
     except (KafkaError, PySparkException):
-        # The statement's own error says more.
+        # The statement's own error is more helpful.
         return False
     return any(changed)

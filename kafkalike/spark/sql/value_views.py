@@ -47,46 +47,45 @@ def create_view(
     schema_options: ReaderSchemaOptions | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> str:
-    """Make a temporary view over a topic whose values are columns.
+    """Create a temporary view over a topic whose values become columns.
 
-    With `format` the columns are those of the topic's newest schema in the registry, whatever schemas its records were
-    written with. The view keeps them: call `refresh_views`, or this again, when a schema has been registered.
+    With `format`, the columns are those of the topic's newest schema in the registry, whatever schemas its records were
+    written with. The view keeps them: call `refresh_views`, or this function, after a schema was registered.
 
-    A row whose value cannot be decoded never fails a query and is never left out: its fields are null, so that it
-    adds nothing to a sum, `value_error` says what is wrong, and `value_raw` has the bytes (with `format`: `_error` and
-    `_raw`). Count them with `SELECT count(value_error) FROM …`. Tombstones are rows with null fields and no error.
+    A row whose value cannot be decoded never fails a query and is never left out. Its fields are null, so that it does
+    not affect sums, `value_error` describes the error, and `value_raw` holds the bytes (with `format`: `_error` and
+    `_raw`). Count such rows with `SELECT count(value_error) FROM …`. Tombstones are rows with null fields and no error.
 
     Args:
         spark: a session with Delta.
         topic: the topic.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        format: `avro`, `protobuf` or `json`: records begin with the id of a schema of this type. Does not go with
+        format: `avro`, `protobuf` or `json`: records start with the id of a schema of this type. Excludes
             `value_format` and `options`.
-        name: of the view; None for the topic's name, as `register_sql` writes it, and `__values`, such as
-            `orders__values`. A view that kafkalike has made before under the name is replaced.
+        name: name of the view. None for the topic's name, as `register_sql` writes it, and `__values`, such as
+            `orders__values`. An earlier view by kafkalike under the name is replaced.
         value_format: `json` or `csv`, by `schema`; `string` or `binary`: one column `value`.
-        schema: fields of a JSON object or CSV line, as DDL or type. With `format`: a `kafkalike.schemas.Schema`, or its
-            text, to bring the values to in place of the newest of their subject, `<topic>-value`.
+        schema: fields of a JSON object or CSV line, as DDL or type. With `format`: reader schema, a
+            `kafkalike.schemas.Schema` or its text, instead of the newest schema of the subject `<topic>-value`.
         options: of Spark's `from_json` or `from_csv`, such as `timestampFormat`.
-        key_format: `string` or `binary`; with `format` also one of its words, for keys with schemas.
-        value_column: None makes each field a column; a name makes one struct column of it.
-        as_of: the topic as of a version of its table (`DESCRIBE HISTORY`), a time or a snapshot; see
-            `kafkalike.spark.read`.
+        key_format: `string` or `binary`; with `format` also a format with schemas.
+        value_column: name of one struct column for the value; None makes each field a column.
+        as_of: a version of the topic's table (`DESCRIBE HISTORY`), a time or a snapshot; see `kafkalike.spark.read`.
         schema_options: with `format`: registry, Protobuf message and depth.
-        storage_options: who asks an object store; see `kafkalike.spark.read`.
+        storage_options: credentials and endpoint of an object store; see `kafkalike.spark.read`.
 
     Returns:
         The view's name. Its columns: `key`, the fields (or `value_column`), `topic, partition, offset, timestamp,
         timestampType, headers, value_raw BINARY, value_error STRING`; with `format` the last two are `_raw` and
-        `_error`, and `_raw_key BINARY` is before `_error` where keys have schemas.
+        `_error`, with `_raw_key BINARY` before `_error` if keys have schemas.
 
     Raises:
-        IllegalArgumentError: bad arguments, a field that is called like one of the other columns, or a table or view
-            of the name that kafkalike has not made.
-        SchemaRegistryError: with `format`: the topic has no schema, or one that cannot be understood.
-        ParseException: a bad schema.
-        AnalysisException: no such version or time.
-        UnknownTopicOrPartitionError: no such topic.
+        IllegalArgumentError: bad arguments, a field with the name of another column, or a table or view of the name
+            that kafkalike has not made.
+        SchemaRegistryError: with `format`: the topic has no schema, or the schema cannot be parsed.
+        ParseException: the schema is not valid DDL.
+        AnalysisException: the version or time does not exist.
+        UnknownTopicOrPartitionError: the topic does not exist.
     """
     frame = partial(
         read,
@@ -123,7 +122,7 @@ def create_view(
 
 
 def _typed(topic: str, kind: str, key_kind: str, schema: object, *, plain: bool) -> Callable[..., Typed]:
-    """What the arguments of a view with a format say, less what is only known of opened things."""
+    """Check the arguments for a view with a format, and return a partial `Typed`."""
     if kind not in TYPED:
         raise IllegalArgumentError(f"format must be one of {', '.join(TYPED)}, not {kind!r}")
     if key_kind not in {*KEY_FORMATS, *TYPED}:
@@ -143,7 +142,22 @@ def decoded_values(
     key_format: str = "string",
     value_column: str | None = None,
 ) -> DataFrame:
-    """The columns of `create_view`, for any frame with the columns of `kafkalike.spark.read`, streams included."""
+    """Decode values into the columns of `create_view`.
+
+    Args:
+        frame: columns of `kafkalike.spark.read`; streams too.
+        value_format: see `create_view`, as for the other arguments.
+        schema: fields of a JSON object or CSV line, as DDL or type.
+        options: of Spark's `from_json` or `from_csv`.
+        key_format: `string` or `binary`.
+        value_column: name of one struct column for the value.
+
+    Returns:
+        The columns of `create_view`.
+
+    Raises:
+        IllegalArgumentError: bad arguments, or a field with the name of another column.
+    """
     if value_format not in FORMATS:
         raise IllegalArgumentError(f"value_format must be one of {', '.join(FORMATS)}, not {value_format!r}")
     if key_format not in KEY_FORMATS:
@@ -193,7 +207,7 @@ def _parsed(ddl: str) -> StructType:
 
 
 def _from_text(text: Column, value_format: str, fields: StructType, options: dict[str, str]) -> Column:
-    """The fields, and the whole text where it is not what the fields say."""
+    """Parse the fields, and keep the whole text if it does not match them."""
     refused = sorted({name.lower() for name in options} & {"mode", "columnnameofcorruptrecord"})
     if refused:
         raise IllegalArgumentError(f"option {refused[0]} is taken: bad rows are kept, with a null in each field")
@@ -201,7 +215,7 @@ def _from_text(text: Column, value_format: str, fields: StructType, options: dic
     with_corrupt = StructType([*fields.fields]).add(_CORRUPT, "string")
     if value_format == "json":
         return F.from_json(text, with_corrupt, given)
-    # As JSON: in a text of SQL a session may take TIMESTAMP for one without a zone.
+    # As JSON, because in a text of SQL a session's settings may make TIMESTAMP a type without a zone.
     return F.from_csv(text, with_corrupt.json(), given)
 
 

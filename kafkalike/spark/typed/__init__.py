@@ -1,1 +1,1 @@
-"""Typed: records with schemas as columns of Spark, and columns as records."""
+"""Records with schemas as columns of Spark, and columns as records with schemas."""
