@@ -36,15 +36,15 @@ ON_ERROR: Final = ("null", "fail")
 
 
 class Decode:
-    """Decodes arrays of values: what a task does.
+    """Decodes arrays of values in a task.
 
-    It is pickled with the schemas that are known, not with what is made of them.
+    It is pickled with the known schemas, but without the decoder built from them.
 
     Args:
         reading: schemas.
-        depth: how often a type may stand in itself.
+        depth: how often a type may contain itself.
         message: a Protobuf message's name.
-        fail: whether a value that cannot be decoded ends the job.
+        fail: whether a value that cannot be decoded fails the job.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Decode:
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns of a value, as Arrow has them.
+        """The Arrow columns of a value.
 
         Raises:
             SchemaRegistryError, IllegalArgumentError: see `reader_of`.
@@ -70,19 +70,19 @@ class Decode:
 
     @property
     def spark_columns(self) -> StructType:
-        """The same as Spark has them."""
+        """The Spark columns of a value."""
         return StructType([StructField(field.name, spark_type(field.type)) for field in self.columns])
 
     @property
     def is_record(self) -> bool:
-        """Whether values have fields; else they are one thing, whose column is called `value`."""
+        """True if values have fields; other values have one column, called `value`."""
         return self._decoder.is_record
 
     def __call__(self, values: pa.Array) -> pa.StructArray:
-        """Structs of what was found, null where nothing was, and what was wrong.
+        """Decode values to structs of the value, null if it cannot be decoded, and its error.
 
         Raises:
-            SerializationError: something was, and this is to fail.
+            SerializationError: a value cannot be decoded, and `fail` is set.
         """
         found, errors = self.found(values)
         if self._fail and errors.null_count < len(errors):
@@ -91,7 +91,7 @@ class Decode:
         return pa.StructArray.from_arrays([to_storable(found), errors], names=[FOUND, WRONG])
 
     def found(self, values: pa.Array) -> tuple[pa.StructArray, pa.StringArray]:
-        """See `BatchDecoder.decode`."""
+        """Decode values to structs and errors; see `BatchDecoder.decode`."""
         return self._decoder.decode(values)
 
     @property
@@ -104,7 +104,7 @@ class Decode:
 
 
 def decode_column(values: Column, decode: Decode) -> Column:
-    """A struct of `found` and `wrong` for each of a column's values."""
+    """Build a column of structs of `found` and `wrong`."""
     kind = StructType([StructField(FOUND, decode.spark_columns), StructField(WRONG, StringType())])
 
     return over_arrays(decode, kind, "from_topic")(values)
@@ -123,30 +123,29 @@ def from_topic(
     schema_options: ReaderSchemaOptions | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> Column:
-    """The values of a column of bytes, decoded by the schemas that their ids name.
+    """Decode a column of bytes by the schemas that the values' ids name.
 
-    Records that were written with different schemas come to one type: that of the reader's schema, which is the newest
-    version of the subject at the time of this call. Tasks know the schemas of then, and ask the registry once for each
-    other id that they meet.
+    Records with different schemas are converted to the reader schema, which is the newest version of the subject at the
+    time of this call. Tasks know the schemas of that time, and ask the registry once for each other id.
 
     Args:
-        column: BINARY, as `kafkalike.spark.read` and the formats have `key` and `value`.
-        topic: whose records they are.
+        column: BINARY, such as `key` and `value` of `kafkalike.spark.read` and the format.
+        topic: topic of the records.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         part: `key` or `value`.
         format: `avro`, `protobuf` or `json`, to refuse schemas of other types; None takes any.
-        subject: where the schemas are; None for `<topic>-<part>`.
-        schema: the reader's, a `kafkalike.schemas.Schema`; None for the subject's newest.
-        on_error: what a value that cannot be decoded does: become `null`, or `fail` the query. A tombstone is null.
+        subject: subject of the schemas; None for `<topic>-<part>`.
+        schema: reader schema, a `kafkalike.schemas.Schema`; None for the subject's newest.
+        on_error: a value that cannot be decoded becomes `null`, or lets the query `fail`. A tombstone is null.
         schema_options: registry, Protobuf message and depth.
-        storage_options: who asks an object store; see `kafkalike.spark.read`.
+        storage_options: credentials and endpoint of an object store; see `kafkalike.spark.read`.
 
     Returns:
-        A struct of the fields; of a schema that is no record, what it is.
+        A struct of the fields; or a single value if the schema is not a record.
 
     Raises:
         IllegalArgumentError: bad arguments.
-        SchemaRegistryError: the subject has no schema, or one that cannot be understood.
+        SchemaRegistryError: the subject has no schema, or the schema cannot be parsed.
     """
     if on_error not in ON_ERROR:
         raise IllegalArgumentError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}")
@@ -162,36 +161,36 @@ def from_topic(
 
 
 def as_one_column(found: Column, decode: Decode) -> Column:
-    """A value as one column: a record is a struct, anything else is itself."""
+    """Return a decoded value as one column: a struct for a record, otherwise the value itself."""
     return found if decode.is_record else found.getField(decode.columns.names[0])
 
 
 def over_arrays(work: Callable[[pa.Array], pa.Array], kind: DataType, name: str) -> Callable[[Column], Column]:
-    """A function of a column, which Spark runs on batches in its Python workers.
+    """Turn a function of Arrow arrays into a function of columns, which Spark runs in its Python workers.
 
     Args:
-        work: gets an array and gives one of the same length. It is pickled.
-        kind: the type of what it gives.
-        name: what plans show.
+        work: takes an array and returns an array of the same length. It is pickled.
+        kind: the result type.
+        name: name in plans.
     """
 
     def function(batch: pa.Array) -> pa.Array:
         return work(batch)
 
     function.__name__ = name
-    # Its stub wants the kind of function, and it itself the annotations instead.
+    # The stub requires the kind of function; at runtime, `arrow_udf` requires annotations instead.
     untyped: Any = arrow_udf
     made: Callable[[Column], Column] = untyped(function, kind)
     return made
 
 
 def spark_type(kind: pa.DataType) -> DataType:
-    """The Spark type of an Arrow type. Times of day and durations are microseconds as BIGINT: Delta has no type."""
+    """Return the Spark type of an Arrow type; times of day and durations become microseconds as BIGINT."""
     return from_arrow_type(storable_type(kind))
 
 
 def storable_type(kind: pa.DataType) -> pa.DataType:
-    """An Arrow type without those that Delta cannot store."""
+    """Replace the Arrow types that Delta cannot store."""
     if pa.types.is_time(kind) or pa.types.is_duration(kind):
         return pa.int64()
     if pa.types.is_struct(kind):
@@ -204,7 +203,7 @@ def storable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def to_storable(values: pa.Array) -> pa.Array:
-    """An array of a type of which Delta can store all; the same one where it is that already."""
+    """Convert an array to types that Delta can store; returns the array itself if it has such types."""
     kind = storable_type(values.type)
     return values if kind == values.type else _cast(values, kind)
 
@@ -229,20 +228,20 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 Part = Literal["key", "value"]
 
 FORMATS: Final[Mapping[str, SchemaType]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
-"""Formats of records with schemas, and the types of these."""
+"""Formats of records with schemas, and their schema types."""
 
 NO_SUBJECT: Final = 40401
 
 
 def registry_place(cluster: Cluster, registry: RegistryAddress | None) -> Where:
-    """The registry of a cluster, or another one.
+    """Return the registry of a cluster, or another one.
 
     Args:
         cluster: opened.
-        registry: None for the cluster's own; a URL, or the settings that `open_registry` takes.
+        registry: None for the cluster's own; a URL, or settings for `open_registry`.
 
     Raises:
-        KafkaConfigurationError: it names no registry.
+        KafkaConfigurationError: the settings do not name a registry.
     """
     own = OWN + cluster.root
     settings = {"url": own} if registry is None else {"url": registry} if isinstance(registry, str) else dict(registry)
@@ -255,15 +254,15 @@ def registry_place(cluster: Cluster, registry: RegistryAddress | None) -> Where:
 
 
 def subject_of(topic: str, part: Part) -> str:
-    """The subject of a topic's keys or values, by Confluent's default."""
+    """Return the subject of a topic's keys or values, by Confluent's default."""
     return f"{topic}-{part}"
 
 
 def schema_of(given: object, kind: str | None = None) -> Schema:
-    """A schema that a user gave: `kafkalike.schemas.Schema`, Confluent's, or with a format its text.
+    """Return a user's schema: `kafkalike.schemas.Schema`, Confluent's, or with a format its text.
 
     Raises:
-        IllegalArgumentError: it is none.
+        IllegalArgumentError: the argument is not a schema.
     """
     if isinstance(given, Schema):
         return given
@@ -277,23 +276,23 @@ def schema_of(given: object, kind: str | None = None) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class ReaderSchema:
-    """How the keys or values of a topic are read."""
+    """Schemas to read the keys or values of a topic."""
 
     schema: Schema
-    """The reader's."""
+    """The reader schema."""
     id: int | None
-    """Its id, where it is the subject's latest."""
+    """Its id, if it is the subject's latest schema."""
     source: SentSchemas
 
 
 def reading_of(where: Where, subject: str, kind: str | None = None, schema: Schema | None = None) -> ReaderSchema:
-    """What reads the records of a subject.
+    """Return the schemas to read the records of a subject.
 
     Args:
         where: the registry.
         subject: the subject.
-        kind: one of `FORMATS` that the schema must be of; None for any.
-        schema: the reader's schema; None for the newest version of the subject.
+        kind: required format of the schema, from `FORMATS`; None for any.
+        schema: the reader schema; None for the newest version of the subject.
 
     Raises:
         SchemaRegistryError: 40401, the subject has no schema.
@@ -315,6 +314,6 @@ def open_with_registry(
     storage_options: StorageOptionsLike | None,
     registry: RegistryAddress | None,
 ) -> tuple[Cluster, Where]:
-    """The cluster and the registry that a user named."""
+    """Open a cluster and a registry."""
     cluster = connect(bootstrap_servers, storage_options, access="spark")
     return cluster, registry_place(cluster, registry)

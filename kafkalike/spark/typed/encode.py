@@ -36,12 +36,12 @@ from kafkalike.spark.typed.decode import (
 _RAISED: Final = re.compile(rf"^{re.escape(SerializationError.__module__)}\.SerializationError: (.*)$", re.MULTILINE)
 LATEST: Final = "latest"
 RECORD_COLUMNS: Final = frozenset({"key", "topic", "partition", "timestamp", "headers"})
-"""Columns of a record that are no part of its value."""
+"""Columns of a record besides its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How keys or values are written."""
+    """Schema and id to write keys or values."""
 
     schema: Schema
     id: int
@@ -49,16 +49,16 @@ class Writing:
     message: str | None = None
 
     def encoder(self, kind: pa.DataType) -> BatchEncoder:
-        """What writes values of a type.
+        """Return an encoder for values of an Arrow type.
 
         Raises:
-            SerializationError: they do not fit the schema.
+            SerializationError: the type does not fit the schema.
         """
         return BatchEncoder(self.schema, self.id, self.source, kind, depth=DEPTH, message=self.message)
 
 
 class Encode:
-    """Encodes arrays of values: what a task does. It is pickled without what is made of the schemas.
+    """Encodes arrays of values in a task. It is pickled without the encoder.
 
     Args:
         writing: schemas.
@@ -72,10 +72,10 @@ class Encode:
         return {**self.__dict__, "_made": None}
 
     def __call__(self, values: pa.Array) -> pa.Array:
-        """The bytes of each value; null is a tombstone.
+        """Encode each value to bytes; null is a tombstone.
 
         Raises:
-            SerializationError: one is not of the schema.
+            SerializationError: a value does not fit the schema.
         """
         if self._made is None or self._made[0] != values.type:
             self._made = values.type, self._writing.encoder(values.type)
@@ -84,7 +84,7 @@ class Encode:
 
 @contextmanager
 def named_errors() -> Iterator[None]:
-    """Raise the error of a row that is not of its schema as what it is: Spark gives it as the text of another one."""
+    """Raise the `SerializationError` of a row, which Spark reports as the text of another exception."""
     try:
         yield
     except PySparkException as cause:
@@ -95,7 +95,7 @@ def named_errors() -> Iterator[None]:
 
 
 def encode_column(values: Column, writing: Writing) -> Column:
-    """A column of BINARY."""
+    """Build a BINARY column."""
     return over_arrays(Encode(writing), BinaryType(), "to_topic")(values)
 
 
@@ -112,27 +112,27 @@ def to_topic(
     registry: str | Mapping[str, str] | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> Column:
-    """A column as the keys or values of records: the id of a schema, and the value as the schema writes it.
+    """Encode a column as the keys or values of records: a schema id, then the value in the schema's format.
 
     Args:
-        column: a struct whose fields are those of the schema, by name; of a schema that is no record, what it is. Null
+        column: a struct with the fields of the schema, by name; or a single value if the schema is not a record. Null
             is a tombstone.
-        topic: whose records they are to be.
+        topic: topic of the records.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         part: `key` or `value`.
-        subject: where the schema is; None for `<topic>-<part>`.
+        subject: subject of the schema; None for `<topic>-<part>`.
         schema: `latest` for the newest version of the subject, or a `kafkalike.schemas.Schema`.
-        register: whether a schema that the subject does not have becomes its next version, at the time of this call.
-        message: full name of a Protobuf message; None for the first one of the schema.
-        registry: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
-        storage_options: who asks an object store; see `kafkalike.spark.read`.
+        register: whether this call registers a schema that the subject lacks as its next version.
+        message: full name of a Protobuf message. None takes the first message of the schema.
+        registry: None for the cluster's own; otherwise an argument of `kafkalike.schemas.open_registry`.
+        storage_options: credentials and endpoint of an object store; see `kafkalike.spark.read`.
 
     Returns:
-        BINARY. A value that is not of the schema ends the query (`SerializationError`).
+        BINARY. A value that does not fit the schema fails the query (`SerializationError`).
 
     Raises:
         IllegalArgumentError: bad arguments.
-        SchemaRegistryError: there is no such schema, or it must not be registered.
+        SchemaRegistryError: the schema does not exist, or must not be registered.
     """
     if (topic is None) == (subject is None):
         raise IllegalArgumentError("one of topic and subject is needed, to find the schemas")
@@ -144,19 +144,19 @@ def to_topic(
 
 
 def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: RecordSchemas) -> DataFrame:
-    """A DataFrame of columns as the columns of records.
+    """Turn a DataFrame of columns into the columns of records.
 
     Args:
-        frame: with a schema of values, the value is the column `value`, or where there is none a struct of all columns
-            that are no others of a record; with a schema of keys, the key is the column `key`.
+        frame: with a schema of values, the value is the column `value`, or without one a struct of all columns except
+            `RECORD_COLUMNS`; with a schema of keys, the key is the column `key`.
         topic: the topic.
         where: the registry.
-        schemas: how.
+        schemas: schemas of values and keys.
 
     Raises:
-        IllegalArgumentError: no topic, no such columns, or bad schemas.
+        IllegalArgumentError: no topic, a missing column, or bad schemas.
         SerializationError: the columns do not fit the schema; nothing was registered.
-        SchemaRegistryError: there is no such schema, or it must not be registered.
+        SchemaRegistryError: the schema does not exist, or must not be registered.
     """
     if topic is None:
         raise IllegalArgumentError("records with schemas need the argument topic, whose schemas they have")
@@ -182,14 +182,14 @@ def _part(frame: DataFrame, topic: str, part: Part, where: Where, schemas: Recor
 
 
 def writing_of(kind: pa.DataType, topic: str, part: Part, where: Where, schemas: RecordSchemas) -> Writing:
-    """How the values or keys of a DataFrame are written; their schema is registered now, if it is to be.
+    """Resolve the schema for the values or keys of a DataFrame, and register it if necessary.
 
     Args:
         kind: the type of their column.
         topic: the topic.
         part: `key` or `value`.
         where: the registry.
-        schemas: how.
+        schemas: schemas of values and keys.
 
     Raises: see `record_columns`.
     """
@@ -210,9 +210,9 @@ def writing_of(kind: pa.DataType, topic: str, part: Part, where: Where, schemas:
 def _of_columns(
     kind: pa.DataType, name: str, schema_type: SchemaType, where: Where, subject: str, *, register: bool
 ) -> Schema | None:
-    """The schema that is made of columns; None for the newest one of the subject."""
+    """Derive a schema from columns; None for the newest schema of the subject."""
     if schema_type == "PROTOBUF":
-        # Fields have numbers, which a schema made anew would give to others: what there is must do.
+        # A newly derived schema could number its fields differently, so the existing schema is used.
         source = where.open()
         latest = source.latest(subject)
         if latest is None and register:
@@ -224,7 +224,7 @@ def _of_columns(
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """The type of a column as tasks get it."""
+    """Return the Arrow type in which tasks receive a column."""
     return to_arrow_type(kind, timezone="UTC")
 
 
@@ -237,7 +237,7 @@ def _settled(
     message: str | None,
     kind: pa.DataType | None = None,
 ) -> Writing:
-    """The schema that is written with, and its id; what does not fit is refused before anything is registered."""
+    """Return the schema to write with, and its id. A schema that does not fit is refused before it is registered."""
     source = where.open()
     if schema is None:
         latest = source.latest(subject)

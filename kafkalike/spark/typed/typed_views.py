@@ -1,7 +1,7 @@
-"""Views of topics whose records have schemas, with their fields as columns; made anew when the schemas change.
+"""Views of topics with schemas, whose fields are columns, and their refresh after a schema change.
 
-Each column is one function of Spark. Spark leaves out functions whose columns nobody asks for. What is left runs in one
-Python worker, batch by batch: the first function of a batch decodes it for all of them.
+Each column is one function of Spark, which leaves out functions of unused columns. The remaining functions run in one
+Python worker, batch by batch, and the first function of a batch decodes it for all of them.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ PLAIN_KEYS: Final = ("string", "binary")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Typed:
-    """How the records of a topic become columns."""
+    """Options to turn the records of a topic into columns."""
 
     topic: str
     where: Where
     value_format: str
     key_format: str = "string"
-    """One of `PLAIN_KEYS` or of the formats with schemas."""
+    """A name in `PLAIN_KEYS`, or a format with schemas."""
     schema: Schema | None = None
-    """The values' reader's schema; None for the newest of their subject."""
+    """Reader schema of the values. None takes the newest schema of their subject."""
     value_column: str | None = None
     message: str | None = None
     depth: int = DEPTH
@@ -63,17 +63,18 @@ _lock = threading.Lock()
 
 
 def typed_columns(frame: DataFrame, how: Typed) -> tuple[DataFrame, Sequence[int | None]]:
-    """The columns of a view, and the ids of the schemas that they have.
+    """Build the columns of a view, and return the ids of their schemas.
 
     Args:
         frame: columns of `kafkalike.spark.read`; streams too.
-        how: how.
+        how: options of the columns.
 
     Returns:
-        `key`, the fields or the one column of all, those of the record, `_raw BINARY`, `_error STRING`.
+        `key`, the fields or a single column for all of them, the record's other columns, `_raw BINARY`, `_error
+        STRING`.
 
     Raises:
-        IllegalArgumentError: a field is called like one of the other columns.
+        IllegalArgumentError: a field has the name of another column.
         SchemaRegistryError: the topic has no schema.
     """
     value, value_id = _columns(how, "value")
@@ -97,11 +98,11 @@ def typed_columns(frame: DataFrame, how: Typed) -> tuple[DataFrame, Sequence[int
 
 
 def _costly(values: Column) -> Column:
-    """The same values, which Spark takes for expensive to make, and with them all that is made of them.
+    """Return the same values, marked as expensive for Spark's optimizer.
 
-    Spark puts conditions below a projection, and what is made there is made a second time for the condition. It keeps
-    those above that need something expensive, and takes expressions with RLIKE in them for that, but not functions in
-    Python. The RLIKE here is asked for nulls alone, and gives null.
+    Spark pushes conditions below a projection, and then computes the projected columns a second time for the condition.
+    It does not push conditions on expensive expressions. Spark treats expressions with RLIKE as expensive, but not
+    functions in Python. This RLIKE is evaluated only for nulls, and returns null.
     """
     return F.coalesce(values, F.when(values.cast("string").rlike("."), values))
 
@@ -123,13 +124,13 @@ def _refuse_clashes(names: Sequence[str]) -> None:
 
 
 def make_view(spark: SparkSession, name: str, how: Typed, frame: Callable[[], DataFrame]) -> None:
-    """Make a temporary view, and remember how, for `refresh_views`.
+    """Create a temporary view, and remember its options for `refresh_views`.
 
     Args:
         spark: the session.
-        name: the view's.
-        how: how records become columns.
-        frame: gives the records.
+        name: the view's name.
+        how: options of the columns.
+        frame: returns the records.
     """
     made, ids = typed_columns(frame(), how)
     with _lock:
@@ -138,25 +139,25 @@ def make_view(spark: SparkSession, name: str, how: Typed, frame: Callable[[], Da
 
 
 def forget_view(spark: SparkSession, name: str) -> None:
-    """Another view has taken the name."""
+    """Forget a view, because another view has taken its name."""
     with _lock:
         _views.get(spark, {}).pop(name, None)
 
 
 def refresh_views(spark: SparkSession) -> list[str]:
-    """Make the typed views of a session anew whose topics have got a newer schema, or lost one, since they were made.
+    """Recreate the typed views of a session after their topics got a newer schema, or lost a schema.
 
-    A view has the columns that its topic's newest schema had then. Records of schemas that are newer can be read
-    through it, without what is new in them. Queries that run go on as they began.
+    A view has the columns of its topic's newest schema at that time. Through the view, records of newer schemas can be
+    read, without their new fields. Running queries are not affected.
 
     Args:
         spark: the session in which `create_view` made them.
 
     Returns:
-        The names of the views that were made anew; a view that was dropped is forgotten.
+        The names of the recreated views. A dropped view is forgotten.
 
     Raises:
-        SchemaRegistryError: a topic has no schema any more; its view stays as it was.
+        SchemaRegistryError: a topic no longer has a schema; its view is unchanged.
     """
     with _lock:
         known = dict(_views.get(spark, {}))
@@ -182,25 +183,25 @@ def _ids_now(how: Typed) -> list[int | None]:
 
 
 Place = int | str
-"""Of a column: its number among the fields, `FOUND` for all of them as a struct, `WRONG` for what is wrong."""
+"""Place of a column: its number among the fields, `FOUND` for a struct of all fields, `WRONG` for the error."""
 
 
 class ValueColumns:
     """The columns of decoded values.
 
     Args:
-        decode: what decodes them.
+        decode: decodes the values.
     """
 
     def __init__(self, decode: Decode) -> None:
         self.decode = decode
         self.names = list(decode.columns.names)
         self._token = uuid.uuid4().hex
-        # Each function carries all schemas of a subject, which are alike: compressed they are small.
+        # Each function carries all schemas of a subject, which resemble each other, so they compress well.
         self._packed = zlib.compress(pickle.dumps(decode))
 
     def fields(self, values: Column) -> list[Column]:
-        """A column for each field."""
+        """Return a column for each field."""
         kinds = [field.dataType for field in self.decode.spark_columns]
         return [
             self._made(values, place, kind, name)
@@ -208,16 +209,16 @@ class ValueColumns:
         ]
 
     def whole(self, values: Column) -> Column:
-        """A value as one column: a record is a struct, anything else is itself."""
+        """Return the value as one column: a struct for a record, otherwise the value itself."""
         kinds = self.decode.spark_columns
         return self._made(values, FOUND, kinds, "value") if self.decode.is_record else self.fields(values)[0]
 
     def wrong(self, values: Column) -> Column:
-        """What is wrong, null where nothing is."""
+        """Return the error column, null for valid values."""
         return self._made(values, WRONG, StringType(), WRONG)
 
     def function(self, place: Place) -> OneColumn:
-        """What gives one column of an array of values; see `Place`."""
+        """Return the function that computes one column of an array of values; see `Place`."""
         return OneColumn(self._token, self._packed, place)
 
     def _made(self, values: Column, place: Place, kind: DataType, name: str) -> Column:
@@ -225,7 +226,7 @@ class ValueColumns:
 
 
 class OneColumn:
-    """Gives one column of an array of values: what a task does."""
+    """Computes one column of an array of values in a task."""
 
     def __init__(self, token: str, packed: bytes, place: Place) -> None:
         self._state = (token, packed, place)
@@ -237,21 +238,21 @@ class OneColumn:
         return OneColumn, self._state
 
     def __call__(self, values: pa.Array) -> pa.Array:
-        """The column; see `BatchDecoder.decode`."""
+        """Return the column of an array; see `BatchDecoder.decode`."""
         return self._shared.column(values, self._place)
 
     @property
     def decoded(self) -> int:
-        """How many batches were decoded for this function and those that it shares the work with."""
+        """Number of batches decoded for this function and the functions that share its work."""
         return self._shared.decoded
 
 
 class _Shared:
-    """What the functions of a task share: the decoder, and of the batch at hand the columns that are not taken yet."""
+    """State shared by the functions of a task: the decoder, and the current batch's columns that are not taken yet."""
 
     def __init__(self, packed: bytes) -> None:
         self.asked: set[Place] = set()
-        """Places of the columns that the task needs: its functions are unpickled before the first batch."""
+        """Places of the columns that the task needs, complete because functions are unpickled before the first batch."""
         self.decoded = 0
         self._packed = packed
         self._decode: Decode | None = None
@@ -264,7 +265,7 @@ class _Shared:
             if self._batch is None or not _same(values, self._batch) or place not in self._left:
                 self._batch = None
                 self._left = self._decoded(values)
-                # It is kept, so nothing else can come to lie at its address.
+                # It is kept, so its address cannot be reused.
                 self._batch = values
             found = self._left.pop(place)
             if not self._left:
@@ -290,7 +291,7 @@ _known: Final[WeakValueDictionary[str, _Shared]] = WeakValueDictionary()
 
 
 def _shared(token: str, packed: bytes) -> _Shared:
-    """What functions of one token share in this process, for as long as one of them is there."""
+    """Return the state that functions of one token share in this process, as long as one of them exists."""
     with _LOCK:
         found = _known.get(token)
         if found is None:
@@ -299,7 +300,7 @@ def _shared(token: str, packed: bytes) -> _Shared:
 
 
 def _same(one: pa.Array, other: pa.Array) -> bool:
-    """Whether two arrays are the same bytes at the same place; both are alive."""
+    """Return whether two live arrays have the same bytes at the same addresses."""
     return (len(one), one.offset, _addresses(one)) == (len(other), other.offset, _addresses(other))
 
 

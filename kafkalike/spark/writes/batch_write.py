@@ -65,7 +65,7 @@ class Written(dict[TopicPartition, range]):
     """Offsets written, by topic and partition: half-open ranges.
 
     Attributes:
-        duplicate: True when a `txn_id` showed that the records had been written before; nothing was added.
+        duplicate: True if a `txn_id` showed that the records had been written before; nothing was added.
     """
 
     duplicate: bool = False
@@ -84,50 +84,51 @@ def write(
 ) -> Written:
     """Produce a DataFrame: every row becomes a record.
 
-    All of the records are written or none. In one topic they are one table commit. Several topics are one transaction:
-    it is decided by one commit, and comes into the topics then, each in one table commit, whatever becomes of this
-    process; `kafkalike.snapshot` shows all of it or nothing. Offsets are dense. The records of a partition stand in the
-    order of the DataFrame's Spark partitions and of the rows in each. The DataFrame is computed once, and other
-    producers do not wait for that.
+    Either all records are written or none. Records of one topic are one table commit. Several topics are one
+    transaction, which is decided by one commit. Each topic then gets its part in one table commit, even if this process
+    dies; `kafkalike.snapshot` shows all of it or nothing. Offsets are dense. The records of a partition are in the
+    order of the DataFrame's Spark partitions and their rows. The DataFrame is computed once, and other producers do not
+    wait for that.
 
     Args:
         frame: columns of Spark's Kafka sink: `value` STRING or BINARY (null is a tombstone), and optionally `key`,
             `headers ARRAY<STRUCT<key STRING, value BINARY>>`, `topic` STRING, `partition` INT, and `timestamp`
-            TIMESTAMP, or STRING such as `2026-01-02T09:30:00Z` (null or missing: the time of the write).
-            Other columns are left out.
-        topic: the topic; wins over the column. One that is missing is created, with as many partitions as the column
-            `partition` asks for; so are those of the column `topic`. With a partitioner, which is told how many there
-            are, the DataFrame is computed once more to find that out, and topics of the column get the default.
+            TIMESTAMP, or STRING such as `2026-01-02T09:30:00Z` (null or missing: the time of the write). Other columns
+            are left out.
+        topic: the topic; wins over the column `topic`. Missing topics are created, with as many partitions as the
+            column `partition` names. With a partitioner, which needs their number, the DataFrame is computed a second
+            time to find it out, and topics of the column get the default number.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        schemas: the schema of the values: `latest` for the newest version of the subject `<topic>-value`, `avro`,
-            `json` or `protobuf` for one made of the columns, or a `kafkalike.schemas.Schema`; or `RecordSchemas`, for
-            keys and more. The value is the column `value`, or where there is none a struct of all columns that are no
-            others of a record. None: keys and values are bytes or text. It needs the argument `topic`.
-        txn_id: names the application whose write this is; with `txn_version`, a rerun adds nothing.
-        txn_version: number of the write; it must rise with each one of the application.
-        producer_options: partitioner, compression and how long to wait.
-        storage_options: who asks an object store; see `kafkalike.connect.connect`. They go to the tasks as part of
-            a function, and stand in no plan, log or setting of Spark's.
+        schemas: the schema of the values: `latest` for the newest version of the subject `<topic>-value`; `avro`,
+            `json` or `protobuf` for a schema derived from the columns; or a `kafkalike.schemas.Schema`. `RecordSchemas`
+            has more choices, such as keys. The value is the column `value`, or without one a struct of the columns that
+            are not `key`, `topic`, `partition`, `timestamp` or `headers`. Needs the argument `topic`. None: keys and
+            values are bytes or text.
+        txn_id: names the application that writes; with `txn_version`, a rerun adds nothing.
+        txn_version: number of the write; it must rise with each write of the application.
+        producer_options: partitioner, compression and timeout.
+        storage_options: credentials and endpoint of an object store; see `kafkalike.connect.connect`. They go to the
+            tasks as part of a function, and do not appear in plans, logs or settings of Spark.
 
     Returns:
         The offsets written.
 
     Raises:
         AnalysisException: a column is missing or has a wrong type.
-        SchemaRegistryError: there is no such schema, or it must not be registered; nothing was written.
+        SchemaRegistryError: the schema does not exist, or must not be registered; nothing was written.
         SerializationError: the columns, or a row, do not fit the schema; nothing was written.
-        UnsafeStorageError: the root can only be read, or its storage does not keep several writers apart.
+        UnsafeStorageError: the root is read-only, or its storage cannot coordinate several writers.
         IllegalArgumentError: bad arguments, or a null topic in the data.
-        MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError, UnknownTopicOrPartitionError: a record
-            that its topic does not take; nothing was written.
+        MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError, UnknownTopicOrPartitionError: a topic
+            rejects a record; nothing was written.
         OutOfOrderSequenceNumberError: `txn_version` is below the latest one and was never written; nothing was written.
         TopicAlreadyExistsError: a topic of the column was missing, and was created meanwhile with other settings than
             the cluster's defaults; nothing was written.
-        ProducerFencedError: another process has begun to write under this `txn_id`; nothing was written.
-        KafkaTimeoutError: other writers were faster; nothing was written.
-        KafkaStorageError: the storage refused; nothing was written. A note of it or of `KafkaTimeoutError` says so
-            where a write to several topics is decided all the same.
-        UnknownOutcomeError: the outcome could not be found out.
+        ProducerFencedError: another process has started to write under this `txn_id`; nothing was written.
+        KafkaTimeoutError: other writers won every attempt until the timeout; nothing was written.
+        KafkaStorageError: the storage failed; nothing was written. A note on this error or `KafkaTimeoutError` tells if
+            a transaction of several topics was decided nevertheless.
+        UnknownOutcomeError: the outcome could not be determined.
     """
     txn = _txn(txn_id, txn_version)
     wanted = RecordSchemas.of(schemas)
@@ -158,10 +159,12 @@ def produce(
     has_state: bool = False,
     sources: Mapping[str, int] | None = None,
 ) -> Written:
-    """See `write` and `StagedCommit`; `naming` is asked before anything is computed and again before it is written.
+    """Write a DataFrame; see `write` and `StagedCommit`.
 
-    With `has_state` the frame is computed even if its records were written before: a batch of a streaming query makes
-    the state that the next batch needs, and Spark ends a query some of whose state was not made.
+    `naming` is checked before the computation and before the commit.
+
+    With `has_state` the frame is computed even if its records were written before, because a batch of a streaming query
+    creates the state that the next batch needs, and Spark fails a query with missing state.
     """
     partitioner, codec = producer_options.partitioner, producer_options.codec
     cluster = connect(bootstrap_servers, storage_options, access="spark_write")
@@ -171,7 +174,7 @@ def produce(
         _ensure_topic(cluster, check_topic_name(topic), records, sources)
     written = False
     if naming is not None:
-        # A rerun costs no job.
+        # A rerun does not start a job.
         before = written_before(cluster, naming, topic)
         if before is not None:
             if has_state:
@@ -197,7 +200,7 @@ def produce(
 
 
 def _ensure_topic(cluster: Cluster, topic: str, records: DataFrame, sources: Mapping[str, int] | None) -> None:
-    """Create a topic that is missing with the partitions that the records name: a partitioner is told how many."""
+    """Create a missing topic with the partitions that the records name, because a partitioner needs their number."""
     if "partition" in records.columns and topic not in cluster.topics() and cluster.server.auto_create_topics:
         highest = records.agg(F.max("partition")).collect()[0][0]
         needed = max(0 if highest is None else highest + 1, *(sources or {}).values(), 0)
@@ -218,23 +221,23 @@ def with_schemas(
     storage_options: StorageOptionsLike | None,
     schemas: RecordSchemas,
 ) -> tuple[DataFrame, Cluster]:
-    """A DataFrame of columns as one of records, and the cluster; see `write`."""
+    """Turn a DataFrame of columns into records, and open the cluster; see `write`."""
     cluster = connect(bootstrap_servers, storage_options, access="spark_write")
     return record_columns(frame, topic, registry_place(cluster, schemas.registry), schemas), cluster
 
 
 def with_partitioner(records: DataFrame, partitioner: Partitioner | None, target: StagingTarget) -> DataFrame:
-    """Records with the partitions that a partitioner chooses for them."""
+    """Add the partitions that a partitioner chooses."""
     return records if partitioner is None else _chosen(records, _by_topic(records, partitioner, target))
 
 
 def _compute(frame: DataFrame) -> None:
-    """Compute all rows and write none: the topic may have got rules since that it would refuse them by."""
+    """Compute all rows without writing them; the topic may have new rules that would reject them."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def ranges_of(done: Mapping[str, Appended]) -> Written:
-    """The offsets of all topics."""
+    """Collect the offsets of all topics."""
     return Written(
         {
             TopicPartition(topic, p): run
@@ -245,7 +248,7 @@ def ranges_of(done: Mapping[str, Appended]) -> Written:
 
 
 def _written(done: Mapping[str, Appended], naming: Naming | None) -> Written:
-    """The same, and whether they were there before."""
+    """Collect the offsets of all topics, and log which of them were written before."""
     written = ranges_of(done)
     for topic, appended in done.items():
         if appended.duplicate and naming is not None:
@@ -255,16 +258,16 @@ def _written(done: Mapping[str, Appended], naming: Naming | None) -> Written:
 
 
 def _chosen(records: DataFrame, by_key: Column) -> DataFrame:
-    """Let a partitioner's choice count for the records whose partition is null."""
+    """Use a partitioner's choice for records whose partition is null."""
     chosen = by_key.cast(IntegerType())
     given = F.coalesce(F.col("partition"), chosen) if "partition" in records.columns else chosen
     return records.withColumn("partition", given)
 
 
 def _by_topic(records: DataFrame, partitioner: Partitioner, target: StagingTarget) -> Column:
-    """What a partitioner chooses for each record.
+    """Call a partitioner for the keys of all records.
 
-    Topics are many, numbers of partitions few: it is asked once for each number that occurs.
+    It is called once for each number of partitions, because there are many topics with few different numbers.
     """
     key = _key(records)
     if target.topic is not None:
@@ -299,23 +302,23 @@ def _txn(txn_id: str | None, txn_version: int | None) -> TxnId | None:
 
 SPREAD_BYTES: Final = 1024 * 1024 * 1024
 FAR_SPREAD_BYTES: Final = 64 * 1024 * 1024
-"""From how many bytes on the segments are written by Spark's tasks, where these run on other machines: on a disk, and
-in an object store, where all bytes would else go to this machine and back."""
+"""Bytes from which tasks on other machines write the segments: on a disk, and in an object store, where otherwise all
+bytes would go to this machine and back."""
 
 
 def append_staged(
     cluster: Cluster, frame: DataFrame, target: StagingTarget, how: StagedCommit
 ) -> Mapping[str, Appended]:
-    """Append a DataFrame: one table commit where it has one topic, else one transaction.
+    """Append a DataFrame: one table commit for one topic, otherwise one transaction.
 
     Args:
-        cluster: where the topics are.
-        frame: columns as `record_columns.sink_columns` gives them.
-        target: where the rows go; of a rerun that it knows, nothing is computed.
-        how: see `StagedCommit`; its time counts from when the DataFrame has been computed.
+        cluster: cluster of the topics.
+        frame: columns from `record_columns.sink_columns`.
+        target: topics of the rows; nothing is computed for a rerun that it knows.
+        how: see `StagedCommit`; its timeout starts when the DataFrame has been computed.
 
     Returns:
-        What was written, by topic.
+        The offsets written, by topic.
 
     Raises:
         KafkaError: see `kafkalike.spark.write`.
@@ -324,7 +327,7 @@ def append_staged(
     with _place(cluster, frame.sparkSession, target, how) as folder:
         results = [left_out(target)] if target.written else run_job(frame, target, folder)
         spark = frame.sparkSession
-        # Other writers are waited for from here on: however long the source took, there is time for them.
+        # The timeout for other writers starts here, so that a slow source does not use it up.
         return commit_results(
             cluster, target.topic, results, folder.files, how, partial(write_all, spark), task_writing(spark)
         )
@@ -333,7 +336,10 @@ def append_staged(
 def _place(
     cluster: Cluster, spark: SparkSession, target: StagingTarget, how: StagedCommit
 ) -> AbstractContextManager[StagingFolder]:
-    """Where a write stages its records. What is decided for several topics others must find, who may be elsewhere."""
+    """Choose the folder for staged records.
+
+    A transaction of several topics may be completed by a process on another machine, which must find the staged files.
+    """
     if cluster.store.coordination.reach == "everywhere" and target.topic is not None and not how.offsets:
         near = tasks_here(spark)
         if near is not None:
@@ -342,7 +348,7 @@ def _place(
 
 
 def task_writing(spark: SparkSession) -> Writing:
-    """What writes the segments of a decided transaction, in tasks where they are many."""
+    """Return the function that writes the segments of a decided transaction, in tasks if there are many bytes."""
     return partial(write_all, spark, keep=True)
 
 
@@ -360,23 +366,23 @@ def run_job(frame: DataFrame, target: StagingTarget, folder: StagingFolder) -> l
 def _stage(
     _: PromptAnswer, target: StagingTarget, folder: StagingFolder, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """One task of the job; Spark takes results only as rows."""
+    """Run one task of the job; Spark accepts results only as rows."""
     yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(stage_topics(target, folder, batches, task_number()))]})
 
 
 def write_all(
     spark: SparkSession, staged: Storage, files: Storage, jobs: list[Job], *, keep: bool = False
 ) -> list[WrittenSegment]:
-    """Write segments, in tasks where they are many.
+    """Write segments, in tasks if there are many bytes.
 
     Args:
-        spark: whose tasks.
-        staged: where the records are.
+        spark: the session of the tasks.
+        staged: the job's folder.
         files: the topic's table.
         jobs: the segments.
-        keep: whether others may need the staged files still, as they are.
+        keep: whether to keep the staged files, because other processes may need them.
     """
-    # A large run only gets its offsets, and that must have one writer: of two attempts at a task one may be late.
+    # A large run only gets its offsets, by a single writer, because of two attempts at a task one may be late.
     large = [job for job in jobs if isinstance(job[0], LargeRun)]
     small = [(runs, where) for runs, where in jobs if not isinstance(runs, LargeRun)]
     return [*in_threads(staged, files, large, keep=keep), *_write_small(spark, staged, files, small)]
@@ -386,18 +392,18 @@ def _write_small(
     spark: SparkSession, staged: Storage, files: Storage, jobs: list[tuple[list[StagedRun], Numbering]]
 ) -> list[WrittenSegment]:
     if is_remote(spark):
-        # A client of Spark Connect cannot tell where the tasks are.
+        # A client of Spark Connect does not know where the tasks run.
         return in_threads(staged, files, jobs)
     context, size = spark.sparkContext, sum(run.bytes for runs, _ in jobs for run in runs)
     most = SPREAD_BYTES if files.coordination.reach == "machine" else FAR_SPREAD_BYTES
-    # Replicas are written by this process, which knows who they are.
+    # This process writes the replicas, because it knows them.
     alone = not files.tasks.has_replicas
     if alone and size > most and not (context.master or "local").startswith("local"):
-        # The stores go with the function: what is parallelized is written to a file first.
+        # The stores go with the function, because Spark first writes parallelized data to a file.
         write = partial(write_anew, staged.tasks.sendable(staged), files.tasks.sendable(files))
         try:
             return context.parallelize(jobs, len(jobs)).map(write).collect()
         except SPARK_FAILURES as cause:
-            # What tasks have written has names that only they know; maintenance finds it.
+            # Only the tasks know the names of their files; maintenance finds those files.
             raise OSError(f"Spark could not write the segments: {innermost(cause)}") from cause
     return in_threads(staged, files, jobs)

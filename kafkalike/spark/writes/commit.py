@@ -1,8 +1,7 @@
 """Commit the records that the tasks of a Spark job have staged: one table commit, or one transaction.
 
-For every job that writes: that of `kafkalike.spark.write`, whose commit is made by the process that
-called it, and those that write through the format, for which Spark calls in a Python process of its own on the driver's
-machine. Nothing here needs a Spark session.
+`kafkalike.spark.write` commits in the calling process. For writes through the format, Spark commits in a Python process
+of its own on the driver's machine. Nothing here needs a Spark session.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from kafkalike.model.transactions.transactional_id import CommittedTransaction
 
 SETTLING_MS: Final = 120_000
-"""How long to wait, ms, until a decision of an earlier process is in all of its topics."""
+"""Longest wait, ms, until all topics have the transaction of an earlier process."""
 
 
 def begin(
@@ -46,12 +45,12 @@ def begin(
     timestamps: bool = True,
     names_partitions: bool = False,
 ) -> StagingTarget:
-    """`target_of` for a job that writes through the format; removes what jobs that were killed have left.
+    """Resolve the target of a job that writes through the format, and remove the staged files of killed jobs.
 
     Args:
-        cluster: where the records go.
+        cluster: cluster of the topics.
         topic: the topic of all records; None: each record names its own.
-        txn: names the write; with a topic of its own, the target says whether it is a rerun.
+        txn: names the write; with `topic`, the target tells whether it is a rerun.
         codec: compression, used when a topic says `producer`.
         timestamps: whether a column `timestamp` is the time of the records.
         names_partitions: see `target_of`.
@@ -62,7 +61,7 @@ def begin(
     """
     target = target_of(cluster, topic, codec=codec, timestamps=timestamps, names_partitions=names_partitions)
     if cluster.store.coordination.reach == "machine":
-        # In an object store that would be a request for each micro-batch, and only maintenance makes it.
+        # In an object store this would cost a request per micro-batch, so only maintenance does it.
         clear_staging(cluster.store, Deadline(SYSTEM_CLOCK, None))
     if txn is None:
         return target
@@ -74,20 +73,20 @@ def begin(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedCommit:
-    """How the results of a job are to be committed."""
+    """Options to commit the results of a job."""
 
     codec: str
     """Compression, used when a topic says `producer`."""
     timeout_ms: float
-    """How long to wait for other writers, ms."""
+    """Longest wait for other writers, ms."""
     naming: Naming | None = None
-    """Names the write; all topics are asked before the first one is written."""
+    """Names the write. All topics are checked for it before the first one is written."""
     offsets: GroupOffsets = field(default_factory=dict)
-    """Offsets of groups that are committed with the records."""
+    """Offsets of groups to commit with the records."""
     together: Together | None = None
-    """Decides the writes of the application to several topics, if it lives on from write to write."""
+    """Transactions of the application's writes to several topics, if the session is reused from write to write."""
     sources: Mapping[str, int] | None = None
-    """How many partitions the topics have that a streaming query reads; see `open_logs`."""
+    """Numbers of partitions of the topics that a streaming query reads; see `open_logs`."""
 
 
 def commit_results(  # noqa: PLR0917
@@ -99,29 +98,28 @@ def commit_results(  # noqa: PLR0917
     write_all: Writing = in_threads,
     write_kept: Writing | None = None,
 ) -> Mapping[str, Appended]:
-    """Number and commit what the tasks of a job have staged: all of it or nothing.
+    """Number and commit the staged records of a job: all of them or none.
 
-    Records of one topic, without offsets, are one commit of its table. Else one transaction is decided, which comes
-    into the topics then.
+    Records of one topic, without offsets, are one commit of its table. Otherwise a transaction is decided, and then
+    each topic gets its part.
 
     Args:
-        cluster: where the topics are.
-        target_topic: the topic of all records; None: what the tasks say.
-        results: one of each task.
+        cluster: cluster of the topics.
+        target_topic: the topic of all records; None: as in the tasks' results.
+        results: the results of all tasks.
         staged: the job's folder.
         how: see `StagedCommit`.
-        write_all: writes the segments, and may use the staged files up.
-        write_kept: writes the segments, and changes no staged file; None: threads of this process.
+        write_all: writes the segments, and may consume the staged files.
+        write_kept: writes the segments, and keeps the staged files; None: threads of this process.
 
     Returns:
-        What was written, by topic.
+        The offsets written, by topic.
 
     Raises:
         KafkaError: see `kafkalike.spark.write`.
-        OutOfOrderSequenceNumberError: tasks left out rows that the topic had, and has them no more; nothing was
-            written.
-        TopicAlreadyExistsError: a topic that was missing was created by somebody else with other settings; nothing
+        OutOfOrderSequenceNumberError: tasks skipped rows that the topic had, and the topic has lost them since; nothing
             was written.
+        TopicAlreadyExistsError: a missing topic was created meanwhile with other settings; nothing was written.
     """
     _check_results(results)
     naming = how.naming
@@ -154,12 +152,12 @@ def open_targets(
     staged: Storage,
     sources: Mapping[str, int] | None = None,
 ) -> list[tuple[TopicLog, list[StagedRun | LargeRun]]]:
-    """The topics of a job's records, and what was staged for each; creates those that were missing.
+    """Open the topics of a job's records, and create the missing ones; returns each log with its staged runs.
 
     Args:
-        cluster: where the topics are.
-        target_topic: the topic of all records; None: what the tasks say.
-        results: one of each task.
+        cluster: cluster of the topics.
+        target_topic: the topic of all records; None: as in the tasks' results.
+        results: the results of all tasks.
         staged: the job's folder.
         sources: see `StagedCommit`.
 
@@ -179,7 +177,7 @@ def open_targets(
 def _placed(
     log: TopicLog, runs: Sequence[StagedRun | LargeRun], results: Sequence[TaskResult], staged: Storage
 ) -> list[StagedRun | LargeRun]:
-    """The runs of a topic, in which each record has its partition."""
+    """Return a topic's runs, after giving each record its partition."""
     name = log.info.name
     rules = next((r.topics[name].assumed for r in results if name in r.topics), None)
     if rules is None or all(run.partition != WAITING for run in runs):
@@ -191,7 +189,7 @@ def _placed(
 
 
 def _check_results(results: Sequence[TaskResult]) -> None:
-    """Raise what a task has met."""
+    """Raise the error of a task."""
     for result in results:
         if result.error is not None:
             raise_told(result.refused_by or "the write", result.refusal, result.error)
@@ -207,17 +205,17 @@ def _commit_together(  # noqa: PLR0917
     deadline: Deadline,
     write_kept: Writing | None,
 ) -> Mapping[str, Appended]:
-    """Commit records of several topics, or offsets with them, by one decision."""
+    """Commit records of several topics, or records with offsets, in one transaction."""
     naming = how.naming
     own = None if naming is None else naming.transactional_id
     together = Together(cluster, own, "spark") if how.together is None else how.together
     together.begin(deadline)
     with OnError(together.abort):
-        # Another process may have decided since the rows were computed; from here on nobody does.
+        # Another process may have decided since the rows were computed; from here on it is fenced.
         before = None if naming is None else _decided_before(naming, together.last, logs)
         if before is not None:
             return before
-        # Of earlier writes to one topic each, which no decision knows.
+        # Earlier writes to one topic each, of which transactions have no record.
         written: dict[str, Appended] = {}
         for name, log in logs.items():
             log.refresh()
@@ -234,18 +232,18 @@ def _commit_together(  # noqa: PLR0917
 
 
 def written_before(cluster: Cluster, naming: Naming, topic: str | None) -> Mapping[str, Appended] | None:
-    """The places of a write that was decided before, for several topics or with offsets; None when it was not.
+    """Return the offsets of a write that was decided before, for several topics or with offsets; None if it was not.
 
-    What is decided and not yet in all topics comes there first. Nothing is looked up about writes to one topic alone;
+    A decided transaction that some topics still lack is applied first. Writes to a single topic are not looked up here;
     see `found_again`.
 
     Args:
-        cluster: where the topics are.
+        cluster: cluster of the topics.
         naming: the write's.
         topic: the topic of all records; None: each record names its own.
 
     Raises:
-        KafkaError: what `naming` raises, where the application has written something else; or the storage failed.
+        KafkaError: from `naming`, if the application has written something else; or the storage failed.
     """
     standing = cluster.groups.refresh().transactions.get(naming.transactional_id)
     if standing is None or standing.committed is None:
@@ -254,10 +252,10 @@ def written_before(cluster: Cluster, naming: Naming, topic: str | None) -> Mappi
     names = {part.topic.name for part in committed.parts} or ({topic} if topic is not None else set())
     known = cluster.topics()
     if standing.unsettled is not None:
-        # What is decided, all topics get first; so does a write to one topic alone that comes after it.
+        # All topics get the decided transaction first, before a later write to a single topic.
         cluster.transactions.cut([name for name in names if name in known], Deadline(SYSTEM_CLOCK, SETTLING_MS))
     if committed.name != naming.name:
-        # Before anything is computed: the application may be an older copy.
+        # Before the computation, because the application may be an older copy.
         _check_decided(naming, committed)
         return None
     logs = {name: cluster.log(name) for name in sorted(names or known) if name in known}
@@ -267,7 +265,7 @@ def written_before(cluster: Cluster, naming: Naming, topic: str | None) -> Mappi
 def _decided_before(
     naming: Naming, committed: CommittedTransaction | None, logs: Mapping[str, TopicLog]
 ) -> dict[str, Appended] | None:
-    """The places in some topics of a write that an application's last decision is; None when that is another one."""
+    """Return the offsets in some topics of a write, if it is the application's last decision; None otherwise."""
     if committed is None or committed.name is None:
         return None
     if committed.name != naming.name:
@@ -290,7 +288,7 @@ def _check_decided(naming: Naming, committed: CommittedTransaction) -> None:
 
 
 def found_again(log: TopicLog, txn: TxnId) -> Appended | None:
-    """The earlier write of the same `TxnId`, if the topic has it now.
+    """Return the earlier write of the same `TxnId`, if the topic still has it.
 
     Raises:
         OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never written.
@@ -300,7 +298,7 @@ def found_again(log: TopicLog, txn: TxnId) -> Appended | None:
 
 
 def _still_there(log: TopicLog, txn: TxnId | None) -> Appended:
-    """The write that made tasks leave their rows out."""
+    """Return the earlier write that made tasks skip their rows."""
     found = None if txn is None else found_again(log, txn)
     if found is None:
         raise OutOfOrderSequenceNumberError(

@@ -1,4 +1,4 @@
-"""`forget`: take the records of a DataFrame's keys out of a topic, by Spark's tasks."""
+"""`forget`: delete the records of a DataFrame's keys from a topic, by Spark's tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkalike.maintenance.correction_report import ForgetReport
 
 MOST_KEYS: Final = 1_000_000
-"""Keys that a run takes at most: the driver holds them, and each task has them all at worst."""
+"""Most keys of a run, because the driver holds them all, and each task may."""
 
 
 def forget(
@@ -34,27 +34,27 @@ def forget(
     timeout_ms: float | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> ForgetReport:
-    """Take all records of the keys of a DataFrame out of a topic; see `kafkalike.forget`. A dry run by default.
+    """Delete all records of the keys of a DataFrame from a topic; see `kafkalike.forget`. A dry run by default.
 
-    Data files are read and written in tasks of the frame's session; this process makes the table versions. A session
-    of Spark Connect has no tasks to give: there this process does all of it.
+    Tasks of the frame's session read and write the data files; this process commits the table versions. With a session
+    of Spark Connect, this process does everything.
 
     Args:
-        keys: a row for each key; those without one, and repeated ones, do not count.
-        topic: its topic.
+        keys: a row for each key; null and repeated keys are ignored.
+        topic: the topic.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        column: column of the keys, BINARY or STRING, whose UTF-8 is taken.
-        dry_run: only say what would go.
-        options: see `kafkalike.forget`, as for all that follow.
-        reason: why, for the table's history.
-        timeout_ms: begin nothing new after so long, ms.
-        storage_options: who asks an object store.
+        column: column of the keys, BINARY or STRING, which is encoded as UTF-8.
+        dry_run: only report the records that would be deleted.
+        options: see `kafkalike.forget`.
+        reason: reason for the table's history.
+        timeout_ms: time limit for starting steps, ms.
+        storage_options: credentials and endpoint of an object store.
 
     Returns:
-        What was done, or would be.
+        A report of the deleted records, or of those that would be deleted.
 
     Raises:
-        IllegalArgumentError: no such column, one of another type, no key, or more than a million.
+        IllegalArgumentError: the column is missing or has another type, or there are no keys, or more than a million.
         KafkaError: see `kafkalike.forget`.
     """
     kinds = {field.name: field.dataType for field in keys.schema}

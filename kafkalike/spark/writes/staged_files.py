@@ -1,7 +1,7 @@
 """Stage the rows of a Spark task in files, for each of their topics.
 
-This runs in Spark's Python workers, which import nothing but this module and what it needs. A task that meets a record
-which its topic does not take says so in its result: it must not fail, since Spark would try it again.
+This code runs in Spark's Python workers, which import only this module and its dependencies. If a topic rejects a
+record, the task returns the error in its result. It must not fail, because Spark would retry it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kafkalike.model.names import check_topic_name
 from kafkalike.storage.port import Storage
 
 MAX_TOPICS: Final = 1_000
-"""Most topics one DataFrame may name in its column: each one is a table commit."""
+"""Most topics in the column of one DataFrame, because each one is a table commit."""
 
 NULL_TOPIC: Final = (
     "null topic present in the data (KAFKA_NULL_TOPIC_IN_DATA); use the topic option for setting a topic, or give "
@@ -37,39 +37,39 @@ _BYTES: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 @dataclass(frozen=True, slots=True)
 class KnownTopic:
-    """A topic when the job began."""
+    """A topic at the start of the job."""
 
     topic_id: str
     rules: Rules
     codec: str | None
-    """Compression of the segments that tasks write; None where only the commit can write them."""
+    """Compression of the segments that tasks write. None if only the commit can write them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingTarget:
-    """Where the rows of a job go; travels to its tasks."""
+    """The topics of a job's rows, with their rules. It is sent to the tasks."""
 
     topic: str | None
-    """The topic of all rows; None: the column `topic` names it."""
+    """The topic of all rows. None takes the column `topic`."""
     known: Mapping[str, KnownTopic]
-    """That topic, or all of the cluster."""
+    """That topic, or all topics of the cluster."""
     missing: Rules | None
-    """Rules of a topic that does not exist: the commit will create it. None: every topic must exist."""
+    """Rules of missing topics, which the commit creates. None if every topic must exist."""
     named: Mapping[str, Rules] = field(default_factory=dict)
-    """Rules of such topics that have schemas already, where topics check these by default."""
+    """Rules of missing topics that already have schemas, if topics check schemas by default."""
     missing_codec: str | None = None
-    """See `KnownTopic.codec`; of a topic that does not exist, and is not among those `named`."""
+    """Compression of missing topics that are not in `named`; see `KnownTopic.codec`."""
     written: bool = False
-    """The topic had the job's records before it began: a rerun, whose rows nobody needs."""
+    """True for a rerun: the topic had the job's records before, so the rows are skipped."""
     timestamps: bool = True
-    """Whether a column `timestamp` is the time of the records."""
+    """Takes the column `timestamp` as the time of the records."""
 
     def rules(self, topic: str) -> Rules:
-        """The rules of a topic.
+        """Return the rules of a topic.
 
         Raises:
-            InvalidTopicError: the name is not one of a topic.
-            UnknownTopicOrPartitionError: it does not exist and must not be created.
+            InvalidTopicError: the name is not valid for a topic.
+            UnknownTopicOrPartitionError: the topic does not exist, and topics are not created automatically.
         """
         known = self.known.get(check_topic_name(topic))
         if known is not None:
@@ -79,7 +79,7 @@ class StagingTarget:
         return self.named.get(topic, self.missing)
 
     def codec(self, topic: str) -> str | None:
-        """See `KnownTopic`."""
+        """Return a topic's compression; see `KnownTopic`."""
         known = self.known.get(topic)
         if known is not None:
             return known.codec
@@ -88,34 +88,34 @@ class StagingTarget:
 
 @dataclass(frozen=True, slots=True)
 class TopicRuns:
-    """What a task has staged for a topic."""
+    """The staged runs of a task for one topic."""
 
     topic_id: str | None
-    """None: the topic did not exist when the job began."""
+    """None if the topic did not exist when the job started."""
     runs: Sequence[StagedRun | LargeRun]
     left_out: bool = False
-    """The rows were not looked at, as the topic had the job's records before; see `StagingTarget.written`."""
+    """True if the rows were skipped, because the topic had the job's records before; see `StagingTarget.written`."""
     assumed: Rules | None = None
-    """The rules that a topic which did not exist must have for these records."""
+    """Rules that a missing topic must have when it is created."""
     highest: int = WAITING
-    """The highest partition that a record names, where the topic grows."""
+    """Highest partition that a record names, if the number of partitions follows the records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What a task has staged, or why it has not."""
+    """The staged rows of a task, or its error."""
 
     topics: Mapping[str, TopicRuns] = field(default_factory=dict)
     refusal: str | None = None
-    """Class of the error of a record that its topic does not take."""
+    """Class name of the error, if a topic rejected a record."""
     error: str | None = None
-    """What happened; with `refusal` None it was the storage that refused."""
+    """The error message. With `refusal` None, the storage failed."""
     refused_by: str = ""
-    """The topic it is about, where there is one."""
+    """The topic of the error, if there is one."""
 
 
 def left_out(target: StagingTarget) -> TaskResult:
-    """The result of a task of a rerun: its rows are not looked at."""
+    """Return the result of a task of a rerun, whose rows are skipped."""
     return TaskResult(
         topics={name: TopicRuns(known.topic_id, [], left_out=True) for name, known in target.known.items()}
     )
@@ -127,15 +127,14 @@ def stage_topics(
     """Stage the rows of one Spark task, sorted by topic and partition.
 
     Args:
-        target: where they go.
-        folder: the job's.
-        batches: the DataFrame's columns, checked by `record_columns`; others than those of a record are left out.
-            Headers that are null may also be empty ones with a column `has_headers`, see
-            `record_columns.arrow_columns`.
-        task: number of the Spark partition that they come from.
+        target: topics of the rows.
+        folder: the job's folder.
+        batches: the DataFrame's columns, checked by `record_columns`. Other columns than a record's are left out. Null
+            headers may also be empty ones with a column `has_headers`, see `record_columns.arrow_columns`.
+        task: number of the Spark partition of the rows.
 
     Returns:
-        What was staged. A file that no result names is removed with the folder at the latest.
+        The staged runs. A file that no result names is removed with the folder at the latest.
     """
     if target.written:
         return left_out(target)
@@ -171,20 +170,20 @@ def stage_topics(
 def place_waiting(
     staged: Storage, topic: str, runs: Sequence[StagedRun | LargeRun], rules: Rules
 ) -> list[StagedRun | LargeRun]:
-    """Give the records that waited for it their partitions; see `ColumnRouter`.
+    """Give waiting records their partitions; see `ColumnRouter`.
 
     Args:
-        staged: the job's folder, which gets files of them.
-        topic: theirs.
-        runs: what the tasks have staged for it.
-        rules: the topic's, now that it exists.
+        staged: the job's folder, to which files are added.
+        topic: the topic.
+        runs: staged runs of the topic.
+        rules: the rules of the topic, after its creation.
 
     Returns:
-        The runs, in which no record waits.
+        The runs, without waiting records.
 
     Raises:
-        KafkaError: the topic does not take a record.
-        OSError, pa.ArrowException: the storage refused.
+        KafkaError: the topic rejects a record.
+        OSError, pa.ArrowException: the storage failed.
     """
     found = [run for run in runs if run.partition != WAITING]
     waiting: dict[int, list[StagedRun]] = {}
@@ -197,13 +196,13 @@ def place_waiting(
             names = ["partition" if name == "given" else name for name in batch.schema.names]
             file.add(topic, router.routed(pa.Table.from_batches([batch]).rename_columns(names)))
         file.finish()
-        # Behind the records of the task that named their partitions before the first one did not.
+        # After records of the same task that named their partitions before the first waiting record.
         found += file.runs[topic]
     return found
 
 
 def _router(target: StagingTarget, topic: str, others: int, task: int) -> ColumnRouter:
-    """What gives the records of a topic their partitions."""
+    """Return the router that gives a topic's records their partitions."""
     if others == MAX_TOPICS:
         raise IllegalArgumentError(TOO_MANY_TOPICS)
     return ColumnRouter(target.rules(topic), task)
@@ -217,7 +216,7 @@ def _runs_of(target: StagingTarget, topic: str, runs: Sequence[StagedRun | Large
 
 
 def _by_topic(topic: str | None, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each topic, in their order."""
+    """Split a batch by topic, in the order of its rows."""
     if not batch.num_rows:
         return
     if topic is not None:
@@ -235,7 +234,7 @@ def _by_topic(topic: str | None, batch: pa.RecordBatch) -> Iterator[tuple[str, p
 
 
 def _records(rows: pa.RecordBatch, *, timestamps: bool) -> pa.Table:
-    """The columns that `ColumnRouter.routed` takes."""
+    """Select the columns for `ColumnRouter.routed`."""
     names = [name for name in _COLUMNS if name in rows.schema.names and (timestamps or name != "timestamp")]
     columns = {name: rows.column(name) for name in names}
     for name in columns.keys() & {"key", "value"}:

@@ -1,7 +1,7 @@
 """`write_stream`: append each record of a streaming DataFrame to topics exactly once.
 
-A query's batches go through `foreachBatch`. Each batch is one table commit, or one transaction where it has several
-topics or moves the offsets of a group. It carries the query and the batch, so a batch that Spark runs again after a
+A query's batches go through `foreachBatch`. Each batch is one table commit, or one transaction if it has several topics
+or commits the offsets of a group. It carries the ids of the query and the batch, so a batch that Spark repeats after a
 crash adds nothing; see `kafkalike.spark.writes.transactional_write`.
 """
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from kafkalike.model.transactions.group_claims import GroupOffsets
 
 OBSERVATION: Final = "kafkalike_sink"
-"""Name in `observedMetrics` of a query's progress, with the field `numOutputRows`: Spark knows no such number for a
-`foreachBatch` sink and says -1 in `sink`."""
+"""Name in `observedMetrics` of a query's progress, with the field `numOutputRows`. For a `foreachBatch` sink, Spark
+itself reports -1."""
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _RUN_ID: Final = "spark.jobGroup.id"
 
 _writers: WeakValueDictionary[tuple[str, ...], StreamWriter] = WeakValueDictionary()
-"""Who writes under an id in a run of a query; see `StreamWriter._claim`."""
+"""The writer of an id in a run of a query; see `StreamWriter._claim`."""
 
 
 class StreamWriter:
@@ -59,8 +59,8 @@ class StreamWriter:
     frame.writeStream.foreachBatch(writer).option("checkpointLocation", "/checkpoints/orders").start()
     ```
 
-    A function of one's own may call it among other things: `writer.write(frame, batch_id)`. Two writers of one query
-    that write to the same topic need a `txn_id` each.
+    Your own `foreachBatch` function may call it among other things: `writer.write(frame, batch_id)`. Two writers of one
+    query that write to the same topic need a `txn_id` each.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class StreamWriter:
         storage_options: StorageOptionsLike | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """See `write_stream` for the arguments and errors."""
+        """Open the cluster; see `write_stream` for the arguments and errors."""
         self._given = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
         if not checkpoint:
             raise IllegalArgumentError("checkpoint must name the folder of the query's checkpointLocation")
@@ -101,12 +101,12 @@ class StreamWriter:
             self._progress = GroupProgress(group_id, root, storage_options=storage_options, clock=clock)
         self._producer_options = producer_options or ProducerOptions()
         self._together: tuple[str, Together] | None = None
-        """Decides batches that go to several topics; the run of the query that it belongs to."""
+        """Run id of the query, and the transactions of its batches with several topics."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What goes to a server of Spark Connect, which calls `foreachBatch` functions itself: one made anew there."""
+        """Pickle the arguments for a server of Spark Connect, which calls `foreachBatch` functions itself."""
         given = dict(self._given)
-        # Paths as they are here; and who asks for an opened cluster goes along, as with Spark's tasks.
+        # Absolute paths, and the credentials of an opened cluster, as for Spark's tasks.
         store = self._cluster.store.tasks.sent_options()
         given |= {
             "bootstrap_servers": self._cluster.root,
@@ -120,12 +120,12 @@ class StreamWriter:
         return _writer, (given, group)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """The same as `write`, as `foreachBatch` wants it."""
+        """Write a batch; `foreachBatch` expects no result."""
         self.write(frame, batch_id)
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster that is written to."""
+        """The cluster of the topics."""
         return self._cluster
 
     def ensure_topic(self) -> None:
@@ -134,26 +134,27 @@ class StreamWriter:
             self._cluster.ensure_topic(self._topic)
 
     def write(self, frame: DataFrame, batch_id: int) -> Written:
-        """Write a batch and commit its progress, by one decision. Caller: a `foreachBatch` function.
+        """Write a batch and commit its progress in one transaction. To be called from a `foreachBatch` function.
 
         Args:
-            frame: the batch; columns as for `kafkalike.spark.write`. Computed again after a crash it must be the same.
+            frame: the batch; columns as for `kafkalike.spark.write`. After a crash, it must be computed to the same
+                rows.
             batch_id: its number.
 
         Returns:
-            The offsets written, or those of the first time if the batch was written before (`duplicate`).
+            The offsets written, or the earlier offsets if the batch was written before (`duplicate`).
 
         Raises:
             CheckpointMismatchError: another checkpoint has used the id; nothing was written.
             IllegalArgumentError: the checkpoint is another query's, or the group's topics are not read by the query;
                 nothing was written.
-            OutOfOrderSequenceNumberError: the same, and it did so while this batch was computed.
-            IllegalStateError: two writers of the query use one id for one topic; this one has written nothing.
-            ProducerFencedError: another process runs the query, or one with its id; this one has written nothing.
-            CommitFailedError: the group has members, who alone may commit; nothing was written. Where it is a group of
+            OutOfOrderSequenceNumberError: another checkpoint has used the id while this batch was computed.
+            IllegalStateError: two writers of the query use one id for one topic; this one has not written anything.
+            ProducerFencedError: another process runs the query, or one with its id; this one has not written anything.
+            CommitFailedError: the group has members, and only they may commit; nothing was written. For a group of
                 another cluster, the batch is written.
             UnknownTopicOrPartitionError: a topic that the query reads was deleted during the batch, and nothing was
-                written; run again, the batch goes without its offsets.
+                written; the repeated batch leaves out its offsets.
         """
         query_id, run_id, version, offsets = self._batch(frame.sparkSession, batch_id)
         app = app_id(self._txn_id, query_id)
@@ -169,19 +170,19 @@ class StreamWriter:
         written = self._write(frame, app, version, run_id, claims, offsets.partitions)
         faults.point("stream.after_write")
         if self._progress is not None and progress is not None and not claims:
-            # A group of another cluster, which no transaction of this one can change.
+            # The group belongs to another cluster, which this cluster's transactions cannot change.
             self._progress.commit(progress, **about)
             faults.point("stream.after_progress")
         return written
 
     def records(self, frame: DataFrame, *, connector: str = "", task: str = "") -> DataFrame:
-        """The records of a batch, dead letters among them; see `with_letters`."""
+        """Return the records of a batch, dead letters among them; see `with_letters`."""
         if not self._letters.tolerant:
             return frame
         return with_letters(frame, self._topic, self._letters, connector=connector, task=task)
 
     def _batch(self, spark: SparkSession, batch_id: int) -> tuple[str, str, StreamVersion, BatchOffsets]:
-        """Whose batch it is, and what it reads: the ids of the query and of its run, version, and offsets."""
+        """Return the ids of the query and of its run, and the batch's version and offsets."""
         remote = is_remote(spark)
         files: CheckpointFiles
         running: str | None
@@ -192,7 +193,7 @@ class StreamWriter:
         )
         owner = files.query_id()
         if remote:
-            # No local properties there: the query is one of those that run in the session.
+            # Spark Connect has no local properties, so the query must be active in the session.
             runs = {str(query.id): str(query.runId) for query in spark.streams.active}
             running, run_id = (owner if owner in runs else ", ".join(sorted(runs)) or "none"), runs.get(owner or "", "")
         else:
@@ -216,13 +217,13 @@ class StreamWriter:
         sources: Mapping[str, int],
     ) -> Written:
         def check(topic: str, known: int | None) -> TxnId:
-            """Refuse a batch that the topic cannot have been waiting for."""
+            """Raise if the topic's last batch comes from another checkpoint, or is a later one."""
             self._claim(topic, app, run_id)
             return next_txn(topic, app, known, version)
 
         naming = Naming(app, version.encode(), check)
         if self._together is None or self._together[0] != run_id:
-            # A run of the query fences the one before it.
+            # A run of the query fences its earlier run.
             self._together = run_id, Together(self._cluster, naming.transactional_id, app)
         return produce(
             frame,
@@ -237,7 +238,7 @@ class StreamWriter:
         )
 
     def _claim(self, topic: str, app: str, run_id: str) -> None:
-        """Refuse a second writer of the run under the same id: its records would count as written before."""
+        """Refuse a second writer of the run under the same id, because its records would count as written before."""
         if run_id and _writers.setdefault((run_id, self._cluster.root, topic, app), self) is not self:
             raise IllegalStateError(
                 f"{topic}: two writers of one query write under the id {app!r}; give each a txn_id of its own"
@@ -245,7 +246,7 @@ class StreamWriter:
 
 
 def _writer(given: dict[str, Any], group: tuple[str, Mapping[str, Any] | None] | None) -> StreamWriter:
-    """A writer made anew in another process; `group`: root and storage options of an opened cluster of the group."""
+    """Open a writer in another process; `group` has root and storage options of an opened cluster of the group."""
     if group is not None:
         given["group_bootstrap_servers"] = connect(*group)
     return StreamWriter(given.pop("topic"), given.pop("bootstrap_servers"), **given)
@@ -269,42 +270,44 @@ def write_stream(
 ) -> StreamingQuery:
     """Produce a streaming DataFrame: start a query whose rows become records, each exactly once.
 
-    Exactly once rests on three things: the source gives a batch that is run again the same rows (Kafka, Delta, files
-    and kafkalike do), so does the query (no `rand()` or `current_timestamp()` outside Spark's own batch time), and the
-    checkpoint is kept. Then `kill -9` at any moment and a restart leave every record once. A batch for several topics
-    is one transaction: once it is decided, it comes into all of them, also when nobody starts the query again. A reader
-    may see it in one of them a moment before the other; in a `kafkalike.snapshot` it is in all or in none.
+    Exactly once needs three things: the source returns the same rows for a repeated batch (Kafka, Delta, files and
+    kafkalike do), the query is deterministic (without `rand()` or `current_timestamp()` outside Spark's own batch
+    time), and the checkpoint is kept. Then after `kill -9` at any moment and a restart, every record exists once. A
+    batch for several topics is one transaction: once it is decided, all topics get it, even if the query is never
+    restarted. A reader may see it in one topic shortly before the others; a `kafkalike.snapshot` shows all of it or
+    nothing.
 
     Args:
-        frame: a streaming DataFrame with the columns that `kafkalike.spark.write` takes.
-        topic: the topic; wins over the column `topic`. When it is missing, it is created with the server's defaults,
-            and with the column `partition` by the first batch that has rows: with as many partitions as the topics have
-            that the query reads, or those rows name. A later row cannot name one beyond them.
+        frame: a streaming DataFrame with the columns of `kafkalike.spark.write`.
+        topic: the topic; wins over the column `topic`. A missing topic is created with the server's defaults. With the
+            column `partition`, the first batch with rows creates it, with the partitions that these rows name, but at
+            least as many as the topic of that name that the query reads, or else the largest one. Later rows must stay
+            within them.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         checkpoint: folder or URI of the query's checkpoint; one per query.
-        available_now: take what is there, in as many batches as the source's limits ask for, and stop.
-        schemas: see `kafkalike.spark.write`; schemas are settled when the query starts.
-        txn_id: names the stream in the topic's table; None: the id of the query, which is the checkpoint's. With a
-            name of one's own, a new checkpoint under a used name is an error instead of a second copy of the data.
-        group_id: commits how far the query has read to this consumer group, in one decision with the records of the
-            batch. The query must read format `kafkalike`, and the group must have no members.
-        group_bootstrap_servers: root of the cluster that the query reads; None: the one it writes to. Offsets of
+        available_now: process the available records, in batches by the source's limits, and stop.
+        schemas: see `kafkalike.spark.write`; resolved when the query starts.
+        txn_id: names the stream in the topic's table; None: the id of the query, which is the checkpoint's. With your
+            own name, a new checkpoint under a used name is an error instead of a second copy of the data.
+        group_id: consumer group for which to commit the query's progress, in one transaction with the batch's records.
+            The query must read format `kafkalike`, and the group must not have members.
+        group_bootstrap_servers: root of the cluster that the query reads; None: the cluster it writes to. Offsets of
             another cluster are committed after the batch is written.
         query_options: output mode, processing time and name.
-        producer_options: see `kafkalike.spark.write`; the timeout is that of each batch.
-        dead_letters: what becomes of rows with an error.
-        storage_options: who asks object stores; see `kafkalike.spark.write`. Options of one root alone stand in it
-            under its URI.
+        producer_options: see `kafkalike.spark.write`; the timeout applies to each batch.
+        dead_letters: handling of rows with an error.
+        storage_options: credentials and endpoint of object stores; see `kafkalike.spark.write`. Options of a single
+            root are given under its URI.
 
     Returns:
-        The query. Its progress has the rows written as `observedMetrics["kafkalike_sink"]`.
+        The query. Its progress has the number of written rows as `observedMetrics["kafkalike_sink"]`.
 
     Raises:
         IllegalArgumentError: the DataFrame is not a streaming one, or bad arguments.
         AnalysisException: a column is missing or has a wrong type.
-        InvalidTopicError, UnknownTopicOrPartitionError, InvalidGroupIdError, UnsupportedCodecError: bad names, or a
-            topic that is missing and must not be created.
-        StreamingQueryException: raised by the query later on; its text holds the errors of `StreamWriter` and
+        InvalidTopicError, UnknownTopicOrPartitionError, InvalidGroupIdError, UnsupportedCodecError: bad names, or the
+            topic is missing and topics are not created automatically.
+        StreamingQueryException: raised by the query later; its text holds the errors of `StreamWriter` and
             `kafkalike.spark.write`.
     """
     if not frame.isStreaming:
@@ -333,7 +336,7 @@ def write_stream(
     writer.records(frame)
     check_same_root(frame.sparkSession, writer.cluster)
     if "partition" not in frame.columns or not writer.cluster.server.auto_create_topics:
-        # Else the first batch knows how many partitions it needs.
+        # The first batch knows the number of partitions.
         writer.ensure_topic()
     counted = frame.observe(OBSERVATION, F.count(F.lit(1)).alias("numOutputRows"))
     query = (

@@ -1,4 +1,4 @@
-"""The topics that a Spark job writes to: what its tasks must know of them, and their logs after the job."""
+"""The topics that a Spark job writes to: the rules that its tasks need, and the logs after the job."""
 
 from __future__ import annotations
 
@@ -32,19 +32,22 @@ def target_of(
     timestamps: bool = True,
     names_partitions: bool = False,
 ) -> StagingTarget:
-    """Where the records of a job go; creates the topic of all of them unless they say how many partitions it needs.
+    """Resolve the topics of a job's records.
+
+    The topic of all records is created if it is missing, unless the records name their partitions.
 
     Args:
-        cluster: where the records go.
+        cluster: cluster of the topics.
         topic: the topic of all records; None: each record names its own.
         codec: compression, used when a topic says `producer`.
-        written: whether that topic has the records already; see `found_again`.
+        written: whether that topic already has the records; see `found_again`.
         timestamps: whether a column `timestamp` is the time of the records.
-        names_partitions: whether records may name their partitions: then a topic that is missing gets as many as they
-            name, when the tasks have seen all of them.
+        names_partitions: whether records may name their partitions. A missing topic then gets as many as they name,
+            after the tasks have seen all of them.
 
     Raises:
-        InvalidTopicError, UnknownTopicOrPartitionError: a bad name, or a topic that is missing and must not be created.
+        InvalidTopicError, UnknownTopicOrPartitionError: the name is invalid, or the topic is missing and topics are not
+            created automatically.
     """
     creates = cluster.server.auto_create_topics
     infos = cluster.topics() if topic is None or names_partitions else {}
@@ -81,16 +84,16 @@ def _known(cluster: Cluster, info: TopicInfo, codec: str) -> KnownTopic:
 
 
 def _segment_codec(cluster: Cluster, config: TopicConfig, codec: str) -> str | None:
-    """See `KnownTopic.codec`."""
-    # Elsewhere than on a disk no file is changed once it is there; and LogAppendTime is only known at the commit.
+    """Return a topic's compression; see `KnownTopic.codec`."""
+    # Only on a disk are files changed after they were written; and LogAppendTime is only known at the commit.
     ready = cluster.store.coordination.reach == "machine" and not config.log_append_time
     return PARQUET_CODECS[codec_for(config, codec)] if ready else None
 
 
 def _rules(cluster: Cluster, topic: str | None, num_partitions: int, config: TopicConfig) -> Rules:
-    """A topic's rules now; records without key begin at a partition drawn anew.
+    """Return a topic's current rules, with a random first partition for records without a key.
 
-    A topic without a name is one that is missing and has no subject.
+    A topic without a name is missing and has no subject.
     """
     turn = random.randrange(num_partitions)  # noqa: S311 - spreads small writes, guards nothing
     ids = _schema_ids(cluster, topic, config) if config.schemas is not NO_CHECKS else ()
@@ -100,7 +103,7 @@ def _rules(cluster: Cluster, topic: str | None, num_partitions: int, config: Top
 def _with_schemas(
     cluster: Cluster, missing: Rules, config: TopicConfig, known: Mapping[str, KnownTopic]
 ) -> dict[str, Rules]:
-    """Rules of topics that do not exist, and have schemas already: registered before the first record, as usual."""
+    """Return the rules of missing topics that already have schemas, because schemas are usually registered first."""
     if config.schemas is NO_CHECKS:
         return {}
     from kafkalike.model.schemas.admission import admitted, topics_with_subjects
@@ -116,14 +119,14 @@ def _with_schemas(
 
 
 def _of_letters(cluster: Cluster, infos: Mapping[str, TopicInfo], *, grows: bool) -> dict[str, Rules]:
-    """Rules of dead-letter topics that do not exist: letters are longer than their records, and of any age."""
+    """Return the rules of missing dead-letter topics, because letters are longer than their records, and of any age."""
     made: dict[frozenset[tuple[str, str]], Rules] = {}
     found: dict[str, Rules] = {}
     for source, info in infos.items():
         name = default_topic(source)
         if name in infos:
             continue
-        # No schemas are checked there, so topics of the same settings have the same rules.
+        # These topics do not check schemas, so topics with the same settings share their rules.
         settings = frozenset(info.configs.items())
         rules = made.get(settings)
         if rules is None:
@@ -139,7 +142,7 @@ def _letters_configs(cluster: Cluster, source: TopicInfo) -> dict[str, str]:
 
 
 def _schema_ids(cluster: Cluster, topic: str | None, config: TopicConfig) -> tuple[tuple[str, frozenset[int]], ...]:
-    """Ids of the schemas that keys and values may have, fresh."""
+    """Return the current ids of the schemas that keys and values may have."""
     from kafkalike.model.schemas.admission import admitted
     from kafkalike.model.schemas.schema import RECORD_NAME
 
@@ -159,20 +162,20 @@ def open_logs(
     results: Sequence[TaskResult],
     sources: Mapping[str, int] | None = None,
 ) -> list[TopicLog]:
-    """The logs of a job's topics, each of which is created if it was missing when the job began.
+    """Open the logs of a job's topics, and create the topics that were missing.
 
     Args:
-        cluster: where the topics are.
-        topic: the topic of all records; None: those that the tasks name. It is created without any record too.
-        results: what the tasks say.
-        sources: how many partitions the topics have that a streaming query reads: a missing topic of one's name gets
-            as many, and each other one as many as the largest; and none is created without a record. None: only the
+        cluster: cluster of the topics.
+        topic: the topic of all records, which is created even without records; None: the topics in the tasks' results.
+        results: the tasks' results.
+        sources: numbers of partitions of the topics that a streaming query reads. A missing topic gets at least the
+            number of the topic of its name, or else the largest one; without records, it is not created. None: only the
             records count.
 
     Raises:
-        TopicDeletedError: records were given their partitions for another life of the topic.
-        TopicAlreadyExistsError: it was missing, and has other settings now than it would have been created with.
-        UnknownTopicOrPartitionError: it was missing, and has fewer partitions now than the records name.
+        TopicDeletedError: records got their partitions for an earlier topic of that name.
+        TopicAlreadyExistsError: the topic was missing, and was created meanwhile with other settings.
+        UnknownTopicOrPartitionError: the topic was missing, and was created meanwhile with too few partitions.
     """
     staged: dict[str, list[TopicRuns]] = {}
     for result in results:
@@ -180,13 +183,13 @@ def open_logs(
             staged.setdefault(name, []).append(put)
     missing = {name: puts[0].assumed for name, puts in staged.items() if puts[0].assumed is not None}
     is_empty = topic is not None and topic not in staged
-    # A batch whose topics were all there asks for nothing more: their logs look for themselves.
+    # If all topics existed, nothing is looked up here, because their logs refresh themselves.
     infos = cluster.topics() if missing or is_empty else {}
     if topic is not None and is_empty:
         if topic not in infos and sources is not None:
             return []
         cluster.ensure_topic(topic)
-    # All that exist first: where one of them refuses the records, none of the others is created.
+    # Existing topics first: if one of them rejects the records, the missing ones are not created.
     for name in sorted(missing, key=lambda name: name not in infos):
         wanted, needed = missing[name], 1 + max(put.highest for put in staged[name])
         if wanted.grows:
@@ -197,9 +200,9 @@ def open_logs(
 
 
 def _check_assumed(cluster: Cluster, info: TopicInfo, assumed: Rules, needed: int) -> None:
-    """Check that a topic which was missing takes records that were checked by assumed rules.
+    """Check that a newly created topic accepts records that were checked by assumed rules.
 
-    Where it grows, any number of partitions will do that the records can go to.
+    If the number of partitions follows the records, any number that covers them will do.
     """
     now = _rules(cluster, info.name, info.num_partitions, _config(cluster, info.configs))
     if assumed.grows:
@@ -225,7 +228,7 @@ def _open_log(cluster: Cluster, name: str, staged: Sequence[TopicRuns]) -> Topic
 
 
 def _ensured(cluster: Cluster, name: str, assumed: Rules, infos: Mapping[str, TopicInfo]) -> TopicInfo:
-    """A topic that was missing; one that is to take dead letters gets the settings for it."""
+    """Create a missing topic, or open it; a dead-letter topic gets its special settings."""
     if name in infos or not cluster.server.auto_create_topics:
         return cluster.ensure_topic(name)
     source, total = infos.get(name.removesuffix(SUFFIX)), assumed.num_partitions
@@ -241,9 +244,9 @@ def _ensured(cluster: Cluster, name: str, assumed: Rules, infos: Mapping[str, To
 
 
 def _lasting(rules: Rules) -> Rules:
-    """Rules without what differs from one moment to the next.
+    """Remove the parts of rules that change over time.
 
-    The limits of time become what they are counted with, and of the schemas only stays which parts are checked.
+    Time limits become durations, and schema ids are reduced to the checked parts.
     """
     before = 0 if rules.min_time_ms == 0 else rules.now_ms - rules.min_time_ms
     after = 0 if rules.max_time_ms == MAX_TIMESTAMP_MS else rules.max_time_ms - rules.now_ms

@@ -1,4 +1,4 @@
-"""`transaction`: DataFrames for several topics, and offsets of groups, all committed by one decision, or none.
+"""`transaction`: DataFrames for several topics, and offsets of groups, committed all together or not at all.
 
 ```python
 with kafkalike.spark.transaction("nightly", "./data") as t:
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 APP_PREFIX: Final = "transaction:"
-"""Keeps the names of transactions apart from those of streams and batch writes."""
+"""Separates the names of transactions from streams and batch writes."""
 
 
 class Transaction:
-    """Writes that are committed together: what `transaction` gives. One thread uses it.
+    """Writes that are committed together, from `transaction`. To be used by one thread.
 
-    Entered with `with`, it begins; left without an error, it commits; left by an error, it aborts, and nothing of it
-    was ever visible. It may be entered again: each time is a transaction of its own.
+    `with` begins it. It commits at the end of the block, or aborts after an error, and readers never see any of it
+    then. It can be entered repeatedly; each time is a transaction of its own.
 
     Attributes:
-        written: the offsets of the last transaction that was committed, as `kafkalike.spark.write` returns them.
+        written: the offsets of the last committed transaction, as `kafkalike.spark.write` returns them.
         duplicate: whether the open transaction, or the last one, was committed by an earlier run under its version;
             then its writes compute nothing.
     """
@@ -63,7 +63,7 @@ class Transaction:
         storage_options: StorageOptionsLike | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """See `transaction` for the arguments and errors."""
+        """Open the cluster; see `transaction` for the arguments and errors."""
         named: object = transactional_id
         if not isinstance(named, str) or not named:
             raise IllegalArgumentError(f"a transactional id must be a text that is not empty, not {named!r}")
@@ -77,17 +77,17 @@ class Transaction:
         self._together = Together(self._cluster, transactional_id, f"spark {transactional_id}")
         self._open = False
         self._half = False
-        """Whether a DataFrame may be staged for some of its topics only."""
+        """True while a DataFrame may be staged for only some of its topics."""
         self._topics: set[str] = set()
         self._offsets: dict[GroupClaim, dict[TopicPartition, OffsetAndMetadata]] = {}
         self._lives: dict[str, str] = {}
-        """Ids by name, of the topics that these offsets belong to."""
+        """Ids by name of the topics to which these offsets belong."""
 
     def at(self, version: int) -> Self:
-        """Give the next transaction of this object its version; see `transaction`.
+        """Set the version of this object's next transaction; see `transaction`.
 
         Raises:
-            IllegalArgumentError: it is no whole number from 0.
+            IllegalArgumentError: the version is not a whole number from 0.
             IllegalStateError: a transaction is open.
         """
         if self._open:
@@ -96,12 +96,12 @@ class Transaction:
         return self
 
     def __enter__(self) -> Self:
-        """Begin. The first time, fence every other producer of the id, and finish what it has decided.
+        """Begin a transaction. The first time, fence other producers of the id, and complete their decided ones.
 
         Raises:
-            IllegalStateError: the transaction is open already.
+            IllegalStateError: the transaction is already open.
             OutOfOrderSequenceNumberError: a higher version was committed, and this one is not known.
-            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not begun; enter it again.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not begun; enter it once more.
         """
         if self._open:
             raise IllegalStateError(f"the transaction of {self._id!r} is open already")
@@ -119,8 +119,8 @@ class Transaction:
         """Commit, or abort after an error.
 
         Raises:
-            TransactionAbortableError: a `write` ended in the middle of staging, by an error of the storage or Ctrl-C,
-                and the block went on: nothing is committed.
+            TransactionAbortableError: an error of the storage or Ctrl-C interrupted the staging of a `write`, and the
+                block continued; nothing is committed.
             KafkaError: see `TransactionSession.commit`.
         """
         self._check_open()
@@ -148,19 +148,18 @@ class Transaction:
         frame: DataFrame,
         topic: str | None = None,
     ) -> None:
-        """Add the rows of a DataFrame. They are computed now, and stored where nobody reads them.
+        """Add the rows of a DataFrame. They are computed now, and stored where readers do not see them.
 
-        A record that its topic does not take is an error of this call; the transaction may go on without the
-        DataFrame.
+        If a topic rejects a record, this call raises; the transaction may continue without the DataFrame.
 
         Args:
             frame: columns as for `kafkalike.spark.write`.
-            topic: the topic; wins over the column `topic`. Several writes to one topic stand there in their order.
+            topic: the topic; wins over the column `topic`. Several writes to one topic keep their order.
 
         Raises:
             IllegalStateError: the transaction is not open.
             KafkaError: see `kafkalike.spark.write`; nothing was written. After an error of the storage the transaction
-                cannot be committed any more: a part of the rows may be staged.
+                cannot be committed, because some of the rows may be staged.
         """
         self._check_open()
         records = sink_columns(frame, needs_topic=topic is None)
@@ -191,18 +190,18 @@ class Transaction:
         group: str | ConsumerGroupMetadata,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
     ) -> None:
-        """Add offsets of a group; they are committed with the records.
+        """Add offsets of a group, to be committed with the records.
 
         Args:
-            group: a group's id; or `KafkaConsumer.group_metadata()`, then the commit is refused if the group has moved
-                on since.
+            group: a group's id; or `KafkaConsumer.group_metadata()`, with which the commit is refused if the group has
+                had a rebalance since.
             offsets: by partition, the next offset to read.
 
         Raises:
             IllegalStateError: the transaction is not open.
             InvalidGroupIdError, IllegalArgumentError, OffsetMetadataTooLargeError: bad arguments.
-            UnknownTopicOrPartitionError: a topic was deleted and created again since earlier offsets were added.
-            KafkaStorageError: the topics cannot be looked at.
+            UnknownTopicOrPartitionError: a topic was recreated since earlier offsets were added.
+            KafkaStorageError: the topics cannot be read.
         """
         self._check_open()
         try:
@@ -228,7 +227,7 @@ class Transaction:
         return Naming(made.app_id, made.version, made.check, self._id)
 
     def _committed_before(self, naming: Naming) -> bool:
-        """Whether an earlier run has committed this version."""
+        """Return whether an earlier run has committed this version."""
         last = self._together.last
         if last is None or last.name is None or last.name.app_id != naming.app_id:
             return False
@@ -237,7 +236,7 @@ class Transaction:
         return last.name == naming.name
 
     def _found(self, naming: Naming) -> Mapping[str, Appended]:
-        """Where the records of an earlier run are."""
+        """Return the offsets of an earlier run's records."""
         found = dict(written_before(self._cluster, naming, None) or {})
         known = self._cluster.topics()
         for name in self._topics - found.keys():
@@ -264,27 +263,27 @@ def transaction(
 ) -> Transaction:
     """Write several DataFrames, and commit offsets of groups, all together or not at all.
 
-    To be used in a `with` statement. What is written is computed at once, and stored where no reader sees it. At the
-    end one decision commits it: from then on it comes into all of the topics, also if this process is killed. Each
-    topic gets its part in one table commit; a `kafkalike.snapshot` shows all of it or nothing. No reader waits for a
-    transaction that is open, however long.
+    To be used in a `with` statement. Each write is computed at once, and stored where readers do not see it. At the end
+    one decision commits everything: from then on all topics get their parts, even if this process is killed. Each topic
+    gets its part in one table commit; a `kafkalike.snapshot` shows all of it or nothing. Readers never wait for an open
+    transaction, however long it takes.
 
     Args:
-        transactional_id: names the job: the same in each run of it, and no other program's. Whoever enters a
-            transaction of it fences all others that use it, producers with this `transactional_id` included.
+        transactional_id: names the job: the same in each run of it, and not used by other programs. Entering a
+            transaction fences all other users of the id, including producers with this `transactional_id`.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        version: number of the transaction, which must rise with each one of the id. A run that comes again under a
-            version that was committed adds nothing. Without it, a run that comes again writes again, unless what it had
-            written was not decided.
-        producer_options: see `kafkalike.spark.write`; the timeout is that of each step.
-        storage_options: who asks an object store; see `kafkalike.spark.write`.
+        version: number of the transaction, which must rise with each transaction of the id. A rerun under a committed
+            version adds nothing. Without it, a rerun writes its records once more, unless the earlier run was not
+            decided.
+        producer_options: see `kafkalike.spark.write`; the timeout applies to each step.
+        storage_options: credentials and endpoint of an object store; see `kafkalike.spark.write`.
 
     Returns:
         The transaction; see `Transaction`.
 
     Raises:
         IllegalArgumentError, UnsupportedCodecError: bad arguments.
-        UnsafeStorageError: the root can only be read, or its storage does not keep several writers apart.
+        UnsafeStorageError: the root is read-only, or its storage cannot coordinate several writers.
     """
     return Transaction(
         transactional_id,

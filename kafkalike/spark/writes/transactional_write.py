@@ -4,13 +4,10 @@ Before a transaction is decided, its manifest (`run_manifest`) takes over the fi
 is decided, this or any other process commits the records to all topics without the jobs.
 
 A write is named by an application id and a version. A stream's table transactions carry one application id, and this
-version (63 bits, from the top):
+version of 63 bits. From the top, 31 bits hold the number of the batch, 16 bits a hash of the query's id, which Spark
+keeps in the checkpoint, and 16 bits a hash of the batch's offsets in the checkpoint.
 
-    31 bits  number of the batch
-    16 bits  of a hash of the query's id, which Spark keeps in the checkpoint
-    16 bits  of a hash of the batch's offsets, as the checkpoint has them
-
-So the table alone can tell a batch that is run again after a crash (all three are equal) from a new checkpoint under a
+So the table alone can tell a batch that is repeated after a crash (all three are equal) from a new checkpoint under a
 used id, or a checkpoint restored from a copy (decision 012).
 """
 
@@ -54,21 +51,21 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 7 * 24 * 60 * 60 * 1000
-"""After what time maintenance may abort a transaction of Spark's, ms. A job may take days, and nobody waits for it: the
-limit of producers protects the readers of a broker, which stop at the first open transaction."""
+"""Time, ms, after which maintenance may abort a transaction of Spark. A job may take days, and readers do not wait for
+it: the limit of producers protects a broker's readers, which stop at the first open transaction."""
 
 _ABORT_MS: Final = 10_000
 
 FATAL: Final = (ProducerFencedError, InvalidProducerEpochError)
-"""Somebody else has the transactional id, or an administrator has aborted the transaction: it is over."""
+"""Another process has the transactional id, or an administrator has aborted the transaction: it has ended."""
 
 
 class Together:
-    """Transactions of one transactional id, one after the other. One thread uses it.
+    """Successive transactions of one transactional id. To be used by one thread.
 
     Args:
-        cluster: where the topics are.
-        transactional_id: who else uses it is fenced; None for one of this object's own.
+        cluster: cluster of the topics.
+        transactional_id: other users of the id are fenced; None for an id of this object's own.
         client_id: for people.
     """
 
@@ -79,13 +76,13 @@ class Together:
         self._session: TransactionSession | None = None
         self._number = 0
         self._staged: dict[str, list[tuple[RunManifest, Writing | None]]] = {}
-        """What the open transaction has, by topic."""
+        """Staged manifests of the open transaction, by topic."""
         self._moved: set[str] = set()
-        """Names of the files that it has."""
+        """Names of its files."""
         self._place: Storage | None = None
 
     def begin(self, deadline: Deadline) -> None:
-        """Begin a transaction; the first time also fence everybody else, and finish what they have decided.
+        """Begin a transaction; the first time, fence all other users of the id and complete their decided transactions.
 
         Raises:
             KafkaError: see `Transactions.begin_session`.
@@ -100,7 +97,7 @@ class Together:
 
     @property
     def last(self) -> CommittedTransaction | None:
-        """The last decision of the id that is known. Caller: has begun a transaction, so nobody else decides."""
+        """The last known decision of the id. It stays the last one while a transaction of this object is open."""
         standing = self._cluster.groups.state.transactions.get(self.transactional_id)
         return None if standing is None else standing.committed
 
@@ -113,15 +110,15 @@ class Together:
         deadline: Deadline,
         write_all: Writing | None = None,
     ) -> None:
-        """Give staged records of a topic to the transaction; the job's folder may go afterwards.
+        """Move staged records of a topic into the transaction; the job's folder may be removed afterwards.
 
         Args:
             log: the topic.
             staged: the job's folder.
-            runs: what is in it; at least one.
+            runs: its runs of the topic; at least one.
             codec: compression, used when the topic says `producer`.
-            deadline: until when to try.
-            write_all: writes the segments, and changes no staged file; see `DecidedRuns`.
+            deadline: when to stop trying.
+            write_all: writes the segments, and keeps the staged files; see `DecidedRuns`.
 
         Raises:
             KafkaError: see `TransactionSession.stage_files`.
@@ -144,18 +141,18 @@ class Together:
     def commit(
         self, offsets: GroupOffsets, deadline: Deadline, name: WriteName | None = None
     ) -> Mapping[str, Appended]:
-        """Decide the transaction and bring it into its topics; what stays open after an error is aborted.
+        """Decide the transaction and apply it to its topics; after an error, abort it if it is still open.
 
         Args:
             offsets: of groups, decided with it.
-            deadline: until when to try.
-            name: what its application calls it.
+            deadline: when to stop trying.
+            name: the application's name of the write.
 
         Returns:
-            The places of the records by topic.
+            The offsets of the records by topic.
 
         Raises:
-            KafkaError: see `TransactionSession.commit`. It says so where the transaction is decided all the same.
+            KafkaError: see `TransactionSession.commit`. A note tells if the transaction was decided nevertheless.
         """
         session, number = self._open, self._number
         place = self._place
@@ -165,8 +162,8 @@ class Together:
             if place is not None
         }
         ask = partial(session.commit, number, offsets, name=name, payloads=payloads)
-        # Who is interrupted from here on lets go of the session: the next transaction begins with a new epoch, which
-        # settles this one.
+        # An interrupt from here on drops the session. The next transaction then starts with a new epoch, which
+        # completes or aborts this one.
         self._session = None
         while True:
             try:
@@ -189,20 +186,20 @@ class Together:
             self._cluster.clock.sleep(RETRY_BACKOFF_SECONDS)
 
     def forget(self) -> None:
-        """Forget the transactional id, which nobody uses again; what cannot be done now, maintenance does later."""
+        """Forget the transactional id, which will not be used again; if this fails, maintenance does it later."""
         try:
             self._open.forget(Deadline(self._cluster.clock, _ABORT_MS))
         except KafkaError as cause:
             _log.debug("%s was not forgotten: %s", self.transactional_id, cause)
 
     def abort(self) -> None:
-        """End the open transaction without effect; what cannot be done now is done by whoever comes next."""
+        """Abort the open transaction; if this fails, the next session or maintenance does it."""
         session, self._session = self._session, None
         if session is not None and self._number:
             self._aborted(session)
 
     def _aborted(self, session: TransactionSession) -> bool:
-        """Abort; False when the transaction turned out to be committed. The session is kept where it can be used."""
+        """Abort, and return False if the transaction turned out to be committed. A usable session is kept."""
         try:
             session.abort(self._number, Deadline(self._cluster.clock, _ABORT_MS))
         except InvalidTxnStateError:
@@ -223,7 +220,7 @@ class Together:
 
 
 WHOLE: Final = "the cluster"
-"""Stands for a topic's name where the latest version is that of a decision about several topics."""
+"""Replaces a topic's name if the latest version comes from a transaction of several topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,30 +228,30 @@ class Naming:
     """The name of one write of an application."""
 
     app_id: str
-    """The application."""
+    """The application id."""
     version: int
-    """Number of the write; rises with each one."""
+    """Number of the write; rises with each write."""
     check: Callable[[str, int | None], TxnId]
     """Takes a topic, or `WHOLE`, and the latest version of the application there, None for none.
 
-    Returns the name of the write to that topic; raises if the topic cannot have been waiting for it."""
+    Returns the name of the write to that topic; raises if the write must not follow that version."""
 
     decided_as: str | None = None
-    """Transactional id of the application's writes to several topics; None: one that is made of the application."""
+    """Transactional id of the application's writes to several topics; None derives it from the application id."""
 
     @classmethod
     def of(cls, txn: TxnId) -> Naming:
-        """The same name everywhere, whatever was written before."""
+        """Name a write identically for all topics, whatever was written before."""
         return cls(txn.app_id, txn.version, lambda topic, known: txn)  # noqa: ARG005
 
     @property
     def name(self) -> WriteName:
-        """The name as a decision has it."""
+        """The name in a transaction's decision."""
         return WriteName(self.app_id, self.version)
 
     @property
     def transactional_id(self) -> str:
-        """The id under which the application's writes to several topics are decided."""
+        """The transactional id of the application's writes to several topics."""
         return f"spark {self.app_id}" if self.decided_as is None else self.decided_as
 
 
@@ -265,7 +262,7 @@ MAX_BATCH: Final = (1 << 31) - 1
 """Highest number of a batch: at ten batches a second, 6.8 years."""
 
 APP_PREFIX: Final = "stream:"
-"""Keeps the ids of streams apart from those of batch writes."""
+"""Separates the ids of streams from batch writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,13 +272,13 @@ class StreamVersion:
     batch_id: int
     """Number of the batch."""
     query: int
-    """16 bits that stand for the query's id."""
+    """16 bits of a hash of the query's id."""
     offsets: int
-    """16 bits that stand for the batch's offsets."""
+    """16 bits of a hash of the batch's offsets."""
 
     @classmethod
     def of(cls, batch_id: int, query_id: str, fingerprint: bytes) -> StreamVersion:
-        """The version of a batch.
+        """Build the version of a batch.
 
         Raises:
             IllegalArgumentError: the batch's number does not fit.
@@ -292,25 +289,25 @@ class StreamVersion:
 
     @classmethod
     def decode(cls, version: int) -> StreamVersion:
-        """What a transaction's version says."""
+        """Decode a table transaction's version."""
         return cls(batch_id=version >> 2 * _BITS, query=version >> _BITS & _MASK, offsets=version & _MASK)
 
     def encode(self) -> int:
-        """The transaction's version; rises with the batch."""
+        """Return the transaction's version, which rises with the batch."""
         return self.batch_id << 2 * _BITS | self.query << _BITS | self.offsets
 
 
 def app_id(txn_id: str | None, query_id: str) -> str:
-    """Application id of a stream's table transactions: the user's own, else the query's."""
+    """Return the application id of a stream's table transactions: the user's own, otherwise the query's."""
     return APP_PREFIX + (query_id if txn_id is None else txn_id)
 
 
 def mismatch(known: StreamVersion | None, wanted: StreamVersion) -> str | None:
-    """Why a batch must not be written after what the table knows of the same application; None when it may be.
+    """Return why a batch must not follow the table's latest one of the same application; None if it may.
 
     Args:
         known: the latest batch that the table has, if any.
-        wanted: the batch that is to be written.
+        wanted: the batch to write.
     """
     if known is None or known == wanted:
         return None
@@ -324,16 +321,16 @@ def mismatch(known: StreamVersion | None, wanted: StreamVersion) -> str | None:
 
 
 def next_txn(topic: str, app: str, known: int | None, version: StreamVersion) -> TxnId:
-    """The name of the write of a batch, which is refused if another query writes under the id from now on.
+    """Return the name of a batch's write, which fails if another query writes under the id from now on.
 
     Args:
-        topic: where the batch goes.
+        topic: the batch's topic.
         app: see `app_id`.
-        known: the latest version that the topic's table has of it, None for none.
+        known: the application's latest version in the topic's table, None for none.
         version: the batch's.
 
     Raises:
-        CheckpointMismatchError: the topic cannot have been waiting for this batch.
+        CheckpointMismatchError: the topic's last batch comes from another checkpoint, or is a later one.
     """
     problem = mismatch(None if known is None else StreamVersion.decode(known), version)
     if problem is not None:
