@@ -121,7 +121,7 @@ class GroupProgress:
             metadata: stored with each offset.
 
         Returns:
-            A claim that holds if the group has no members and the topics are still those of the plan; and the offsets.
+            A claim that holds if the group has no members and the topics are unchanged since the plan; and the offsets.
         """
         lives = tuple(sorted((topic, self._ids[topic]) for topic in {tp.topic for tp in ends}))
         claim = GroupClaim(group_id=self.group_id, client_id=client_id, alone=True, lives=lives)
@@ -171,7 +171,7 @@ def _not_its(topic: TopicInfo | None, batch: BatchOffsets) -> str | None:
 
 
 class CheckpointProgress:
-    """Commits a query's progress for a group, read from the checkpoint, for queries with one of Spark's own sinks.
+    """Commits a query's progress for a group, read from the checkpoint, for queries with Spark's own sinks.
 
     A batch counts once Spark has marked it as done, which happens after its output. So the group never points past the
     written output, and `catch_up` after a crash commits the offsets that the crash prevented.

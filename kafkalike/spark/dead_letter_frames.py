@@ -83,7 +83,7 @@ def with_letters(
     """Build the records of decoded rows: good rows as they are, the others as dead letters, each with its topic.
 
     Args:
-        rows: the columns for `dead_letters`, and for good rows those of `write`, with `value`.
+        rows: the columns for `dead_letters`, and for good rows the columns for `write`, with `value`.
         topic: the topic of good rows; None takes the column.
         settings: settings of the dead letters.
         connector: name of the job that could not decode the rows.
@@ -198,6 +198,6 @@ def _found(rows: DataFrame, names: tuple[str, ...]) -> str:
         if name in rows.columns:
             return name
     raise IllegalArgumentError(
-        f"the rows have no column `{names[0]}`: they must come from create_view or decoded_values, which have "
-        "what is wrong with a value and its bytes"
+        f"the rows have no column `{names[0]}`: they must come from create_view or decoded_values, which add "
+        "a value's error and its bytes"
     )

@@ -1,6 +1,6 @@
-"""The columns of records: those of Spark's Kafka sink plus `timestamp`, checked and typed, or made of any DataFrame.
+"""The columns of records (as in Spark's Kafka sink, plus `timestamp`), checked and typed, or made of any DataFrame.
 
-Column names and error messages are those of Spark's Kafka sink.
+Column names and error messages are taken from Spark's Kafka sink.
 
 A record's partition is computed like Kafka's murmur2 by expressions without a Python UDF, so nothing leaves the JVM. If
 the bytes are valid UTF-8 (nearly every key), `java_method` calls commons-codec's own MurmurHash2, whose default seed is
@@ -78,8 +78,8 @@ def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
         needs_topic: whether the topic comes from the column.
 
     Returns:
-        Columns `topic` (only when needed), `value` BINARY, and those of `partition` INT, `timestamp` TIMESTAMP, `key`
-        BINARY and `headers` that the DataFrame has.
+        Columns `topic` (only when needed), `value` BINARY, and `partition` INT, `timestamp` TIMESTAMP, `key` BINARY
+        and `headers` if the DataFrame has them.
 
     Raises:
         AnalysisException: a required column is missing or a column has another type.
@@ -109,7 +109,7 @@ def no_headers() -> Column:
 
 
 def arrow_columns(frame: DataFrame) -> DataFrame:
-    """Select the columns that go to Spark's Python workers: those of a record, and `topic` if the DataFrame has it.
+    """Select the columns that go to Spark's Python workers, with `topic` if the DataFrame has it.
 
     Null headers become empty arrays, and the column `has_headers` marks which they were. Spark takes 6 µs to hand over
     a null array, thirty times as long as for an empty one. So headers are left out if the DataFrame has none, and

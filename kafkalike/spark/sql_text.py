@@ -1,8 +1,8 @@
 """SQL text: literals, identifiers, the mark of kafkalike's views, and table functions over a part of one topic.
 
 `kafkalike_range('orders', '2026-01-01', '2026-01-02')` returns the records of a time range,
-`kafkalike_offsets('orders', 0, 40, 97)` those of an offset range of a partition. Ranges are half-open, and NULL leaves
-an end open.
+`kafkalike_offsets('orders', 0, 40, 97)` the records of an offset range of a partition. Ranges are half-open, and NULL
+leaves an end open.
 `kafkalike_key('orders', CAST('k' AS BINARY))` returns the records of a key. The functions are SQL, so Spark inlines
 them into the query: literal arguments prune partitions and files as a WHERE over the view does, and the branches of
 other topics are removed before the query runs.
@@ -89,7 +89,7 @@ _WITHIN: Final[Mapping[str, str]] = {
 def range_functions(views: Mapping[str, str], *, replace: bool = True, database: str = "") -> list[str]:
     """Return statements that create the functions over some topics' views.
 
-    Any other topic fails the query, even one that only counts, because the check is a filter.
+    Any other topic fails the query, even a query that only counts, because the check is a filter.
 
     Args:
         views: by topic, as SQL.

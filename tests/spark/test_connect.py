@@ -36,7 +36,7 @@ EXPECTED = {
     "streamed": [["a", "b"], ["a", "b"], 0],
     "refused": [
         "UnsupportedVersionError",
-        "reading a checkpoint through Hadoop needs a session with a JVM, and one of Spark Connect has none",
+        "reading a checkpoint through Hadoop needs a session with a JVM, which Spark Connect does not have",
     ],
 }
 """What each step of the client gives."""

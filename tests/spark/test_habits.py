@@ -120,7 +120,7 @@ def test_write_to_a_catalog_table_says_what_writes_to_a_topic(
 ) -> None:
     frame = spark.createDataFrame([("v",)], "value STRING")
 
-    with pytest.raises(AnalysisException, match="a topic is no table of a catalog"):
+    with pytest.raises(AnalysisException, match="a topic is not a table of a catalog"):
         write(frame)
 
     assert not spark.catalog.tableExists("a_table")

@@ -84,7 +84,7 @@ def test_database_with_a_table_of_the_name_is_refused(
     spark.sql("CREATE DATABASE log")
     spark.sql(make.format("log.web_clicks"))
 
-    with pytest.raises(IllegalArgumentError, match=r"log\.web_clicks exists and is no view that kafkalike has made"):
+    with pytest.raises(IllegalArgumentError, match=r"log\.web_clicks exists, but kafkalike has not made it"):
         register_sql(spark, root, database="log")
 
     assert in_log(spark) == {"web_clicks"}

@@ -254,7 +254,7 @@ def test_a_table_of_somebody_else_is_not_replaced_by_a_view(spark: SparkSession,
     spark.sql("CREATE DATABASE IF NOT EXISTS shared")
     spark.sql("CREATE TABLE shared.mine AS SELECT 1 AS one")
     try:
-        with pytest.raises(IllegalArgumentError, match=r"shared.mine exists and is no view that kafkalike has made"):
+        with pytest.raises(IllegalArgumentError, match=r"shared.mine exists, but kafkalike has not made it"):
             register_sql(spark, root, database="shared")
 
         assert spark.sql("SELECT * FROM shared.mine").collect() == [(1,)]

@@ -39,7 +39,7 @@ class Consumed:
     """The result of a batch read."""
 
     ranges: Mapping[TopicPartition, range]
-    """Offsets, half-open."""
+    """Offsets read, as half-open ranges."""
     records: int
     """Records written out; in a compacted topic fewer than offsets."""
     committed: bool
@@ -220,7 +220,7 @@ def _copy(  # noqa: PLR0917
 
 def _check_found(log: TopicLog, records: int, wanted: int) -> None:
     if records != wanted and not log.config.compacted:
-        raise DataLossError(f"{log.info.name}: {wanted} offsets were to be read, but {records} records were found")
+        raise DataLossError(f"{log.info.name}: {wanted} records were expected by the offsets, but {records} were found")
 
 
 SOURCES: Final = ("json", "csv", "parquet", "text", "delta", "table")

@@ -184,7 +184,7 @@ def export_topic(
     records = save(frame, FileTarget(format=file_format, path=path, mode=mode, options=options))
     wanted = sum(map(len, ranges.values()))
     if records != wanted and not log.config.compacted:
-        raise DataLossError(f"{topic}: {wanted} offsets were to be read, but {records} records were found")
+        raise DataLossError(f"{topic}: {wanted} records were expected by the offsets, but {records} were found")
     _note_partitions(
         spark, path, max(log.info.num_partitions, _noted_partitions(spark, path) if mode == "append" else 0)
     )

@@ -92,7 +92,7 @@ def decode_rows_and_letters(  # noqa: PLR0917 - see `decode_rows`
     settings: DeadLetterSettings,
     connector: str,
 ) -> tuple[DataFrame, DataFrame | None]:
-    """Split records into rows of those that can be decoded, and dead letters of the others.
+    """Split records into decoded rows, and dead letters of records that cannot be decoded.
 
     Args:
         frame: columns of `kafkalike.spark.read`.

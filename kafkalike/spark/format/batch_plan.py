@@ -1,6 +1,6 @@
 """Rules to plan a batch: the end of each partition, and the split of its ranges over tasks. Pure.
 
-The rules are those of Spark's Kafka source (`KafkaMicroBatchStream.rateLimit` and `delayBatch`,
+The rules follow Spark's Kafka source (`KafkaMicroBatchStream.rateLimit` and `delayBatch`,
 `KafkaOffsetRangeCalculator`), in exact whole numbers instead of doubles.
 """
 

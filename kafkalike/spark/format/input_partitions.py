@@ -348,10 +348,10 @@ class RangeReader:
         """Raise, or log a warning and let the caller skip the records."""
         message = (
             f"KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE: {self._name}: offsets [{lost.start}, {lost.stop}) are "
-            f"gone: {reason}"
+            f"lost: {reason}"
         )
         if self._fail:
-            raise DataLossError(f"{message}. Set failOnDataLoss to false to skip what is gone") from cause
+            raise DataLossError(f"{message}. Set failOnDataLoss to false to skip lost records") from cause
         _log.warning("%s; they are skipped, as failOnDataLoss is false", message)
 
 

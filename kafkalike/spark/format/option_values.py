@@ -101,7 +101,7 @@ def warn_of_names(given: Iterable[str], known: Iterable[str], no_meaning: Mappin
         if low in reasons:
             _log.warning("option %s has no effect: %s", *reasons[low])
         elif low.startswith("kafka.") and low not in meant:
-            _log.warning("option %s has no effect: there is no broker and no Kafka client", option)
+            _log.warning("option %s has no effect: kafkalike has neither a broker nor a Kafka client", option)
         elif f"kafka.{low}" in meant:
             _log.warning("option %s has no effect without kafka. in front: kafka.%s", option, low)
         elif low not in meant:

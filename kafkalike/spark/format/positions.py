@@ -1,6 +1,6 @@
 """Starting and ending positions in a query's options, and their resolution to offsets by partition.
 
-The JSON forms, the words and the precedence of options are those of Spark's Kafka source (`JsonUtils`,
+The JSON forms, the words and the precedence of options follow Spark's Kafka source (`JsonUtils`,
 `KafkaSourceProvider.getKafkaOffsetRangeLimit`, `KafkaOffsetReaderAdmin`).
 """
 
@@ -23,7 +23,7 @@ NAMES: Final = {mark: word for word, mark in WORDS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Everywhere:
-    """The same mark, `EARLIEST` or `LATEST`, in every partition."""
+    """A mark, `EARLIEST` or `LATEST`, for every partition."""
 
     mark: int
 
@@ -148,7 +148,7 @@ def offsets_of(given: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, i
         return {TopicPartition(t, int(p)): int(offset) for t, by in given.items() for p, offset in by.items()}
     except (AttributeError, TypeError, ValueError) as cause:
         raise IllegalArgumentError(
-            f'the checkpoint holds {given!r}, which are no offsets such as {{"topicA":{{"0":23}}}}'
+            f'the checkpoint holds {given!r} instead of offsets such as {{"topicA":{{"0":23}}}}'
         ) from cause
 
 

@@ -36,9 +36,9 @@ class PartitionEnds:
     """A partition at the last refresh."""
 
     start: int
-    """The log start."""
+    """The partition's log start."""
     stop: int
-    """The log end."""
+    """The partition's log end."""
     why_gone: Callable[[int], str | None] = lambda _: None
     """Returns why an offset is below the log start, if that is known."""
 
@@ -102,7 +102,7 @@ class StreamState:
         return replace(self, ids={**self.ids, **ids})
 
     def replaced(self, topic: str, look: TopicsLook) -> str | None:
-        """Describe how a topic was replaced by another one of its name; None if it is still the same."""
+        """Describe how a topic was recreated under its name; None if it is still the same."""
         known, now = self.ids.get(topic), look.ids.get(topic)
         return None if known is None or now is None or known == now else f"topic id {known} is now {now}"
 
@@ -206,7 +206,7 @@ def _checked(
     gone = [tp for tp in gone if tp.topic not in look.unread]
     if gone:
         offsets = ", ".join(f"{names([tp])} at offset {begun[tp]}" for tp in gone)
-        losses.append(RecordLoss("PARTITIONS_DELETED", f"partitions of the query are gone: {offsets}"))
+        losses.append(RecordLoss("PARTITIONS_DELETED", f"partitions of the query were deleted: {offsets}"))
     for tp in sorted(begun.keys() & ends.keys()):
         at, end = begun[tp], ends[tp]
         if began_again.get(tp) == at:
@@ -297,12 +297,12 @@ def _readable(
         losses.append(RecordLoss("PARTITION_OFFSET_CHANGED", message))
         begin_at = live.start
     if end > live.stop:
-        message = f"{names([tp])}: offsets [{max(begin_at, live.stop)}, {end}) are gone: the log ends at {live.stop}"
+        message = f"{names([tp])}: offsets [{max(begin_at, live.stop)}, {end}) are lost: the log ends at {live.stop}"
         losses.append(RecordLoss("COULD_NOT_READ_OFFSET_RANGE", message))
         end = live.stop
     if begin_at < live.start and begin_at < end:
         why = live.why_gone(begin_at) or "the log starts there"
-        message = f"{names([tp])}: offsets [{begin_at}, {min(live.start, end)}) are gone: {why}"
+        message = f"{names([tp])}: offsets [{begin_at}, {min(live.start, end)}) are lost: {why}"
         losses.append(RecordLoss("START_OFFSET_RESET", message))
         begin_at = live.start
     return range(begin_at, max(begin_at, end)), losses

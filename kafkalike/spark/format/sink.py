@@ -136,8 +136,8 @@ def parse_stream(given: Mapping[str, str], storage: SentOptions | None = None) -
     instead = "; kafkalike.spark.write_stream takes it from anywhere"
     if not options.get(CHECKPOINT):
         raise IllegalArgumentError(
-            f"option {CHECKPOINT} must be given to the writer, also where the session has a default: the checkpoint "
-            f"tells which batches were written{instead}"
+            f"option {CHECKPOINT} must be given to the writer, even if the session has a default, because the "
+            f"checkpoint tells which batches were written{instead}"
         )
     try:
         check_location(options[CHECKPOINT])

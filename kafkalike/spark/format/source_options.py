@@ -97,7 +97,7 @@ REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """The partitions to read, by one of three strategies; all are empty if `assign` is empty."""
+    """The partitions to read, by a strategy of three; all are empty if `assign` is empty."""
 
     assign: frozenset[TopicPartition] = frozenset()
     topics: tuple[str, ...] = ()
@@ -276,8 +276,8 @@ def _group(options: Mapping[str, str], *positions: Position | None) -> str | Non
         raise IllegalArgumentError(f"startingOffsets and endingOffsets {COMMITTED!r} need {GROUP}: whose offsets?")
     if RESET in options and not place:
         raise IllegalArgumentError(
-            f"option {RESET} is not supported: where to begin is said by startingOffsets; it goes with the word "
-            f"{COMMITTED!r} there"
+            f"option {RESET} is not supported without startingOffsets or endingOffsets {COMMITTED!r}; startingOffsets "
+            "sets where to start"
         )
     return check_group_id(named.pop()) if named else None
 
@@ -293,7 +293,7 @@ def _pattern(given: str) -> str:
     try:
         re.compile(text)
     except re.error as cause:
-        raise IllegalArgumentError(f"option subscribePattern: {text!r} is no regular expression: {cause}") from cause
+        raise IllegalArgumentError(f"option subscribePattern: {text!r} is not a regular expression: {cause}") from cause
     return text
 
 

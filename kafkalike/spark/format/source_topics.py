@@ -184,7 +184,7 @@ def commit_progress(
 
 GONE: Final = (
     "Some records may have been lost because they are not available any more; either they were aged out, or the topic "
-    "was deleted. Set failOnDataLoss to false to go on without them"
+    "was deleted. Set failOnDataLoss to false to continue without them"
 )
 
 _log = logging.getLogger(__name__)
@@ -205,4 +205,4 @@ def report_loss(kind: str, message: str, *, fail: bool, hint: str | None = None)
     text = f"KAFKA_DATA_LOSS.{kind}: {message}"
     if fail:
         raise DataLossError(f"{text}. {hint or GONE}")
-    _log.warning("%s; the query goes on, as failOnDataLoss is false", text)
+    _log.warning("%s; the query continues, because failOnDataLoss is false", text)

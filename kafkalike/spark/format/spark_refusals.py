@@ -78,7 +78,7 @@ def _no_table(method: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's meth
         # Delta's catalog would fail with a NullPointerException.
         if source in {getattr(self, _NAMED, None), kwargs.get("format"), *args[1:2]}:
             raise AnalysisException(
-                f"{method.__name__}: a topic is no table of a catalog. Write with .format({source!r}), the options "
+                f"{method.__name__}: a topic is not a table of a catalog. Write with .format({source!r}), the options "
                 "kafka.bootstrap.servers and topic, and .mode('append').save(), or in a stream .start(); or INSERT "
                 f"INTO a view that was made by CREATE TEMPORARY VIEW … USING {source} OPTIONS (…)"
             )
@@ -199,8 +199,8 @@ def _explained_statement(sql: Any, source: str) -> Any:  # noqa: ANN401 - PySpar
         change = change_of(sqlQuery)
         if change is not None and below_root(change[1]):
             raise AnalysisException(
-                f"{change[1]} is a table of kafkalike, and nothing was changed: {INSTEAD[change[0]]}. Who must change "
-                "the table itself has DeltaTable.forPath, and then `kafkalike verify`"
+                f"{change[1]} is a table of kafkalike, and nothing was changed: {INSTEAD[change[0]]}. To change "
+                "the table itself, use DeltaTable.forPath, then run `kafkalike verify`"
             )
         try:
             return sql(self, sqlQuery, *args, **kwargs)

@@ -351,10 +351,10 @@ def unmarked(given: Mapping[str, Mapping[str, int]]) -> Json:
     if mark is None:
         text = json.dumps(offsets, separators=(",", ":"))
         raise CheckpointMismatchError(
-            f'the checkpoint of the query is not one of format("kafkalike"): its offsets {text} have no mark {MARK!r}, '
-            "as those of Spark's Kafka source have none. The same offsets name other records here, so nothing was "
-            "read. Start the query with a new checkpointLocation and say with startingOffsets where to begin; only "
-            f"if all records were imported at the offsets that they had in Kafka, this goes on: startingOffsets={text}"
+            f'the checkpoint of the query does not belong to format("kafkalike"): its offsets {text} lack the mark '
+            f"{MARK!r}, like offsets of Spark's Kafka source. The same offsets name other records here, so nothing was "
+            "read. Start the query with a new checkpointLocation, and set startingOffsets. Only if all records were "
+            f"imported at their offsets in Kafka, this continues the query: startingOffsets={text}"
         )
     if mark.get("version") not in {PLAIN, VERSION}:
         raise CheckpointMismatchError(

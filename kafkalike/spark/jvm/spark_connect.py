@@ -48,7 +48,7 @@ def need_jvm(spark: SparkSession, what: str) -> None:
         UnsupportedVersionError: the session belongs to Spark Connect.
     """
     if is_remote(spark):
-        raise UnsupportedVersionError(f"{what} needs a session with a JVM, and one of Spark Connect has none")
+        raise UnsupportedVersionError(f"{what} needs a session with a JVM, which Spark Connect does not have")
 
 
 def check_same_root(spark: SparkSession, cluster: Cluster) -> None:

@@ -1,6 +1,6 @@
 """Errors of Spark jobs: exceptions of PySpark, and the text that Spark shows of an error in its Python process.
 
-Spark shows an error in one of its Python processes as a traceback of about twenty lines, with the helpful sentence at
+Spark shows an error of its Python processes as a traceback of about twenty lines, with the helpful sentence at
 the end. For errors of kafkalike, whose message says everything, the frames are left out. They stay for all other
 errors.
 """
@@ -77,7 +77,7 @@ def hide_frames_of_rows(function: Callable[P, Iterator[R]]) -> Callable[P, Itera
 
 
 def _hide() -> None:
-    """Hide the frames of the next error, which is also the last one of a Python process of Spark."""
+    """Hide the frames of the next error, after which a Python process of Spark ends anyway."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     if main is not None and (main.name or "").startswith("pyspark."):
         os.environ[HIDE] = "1"

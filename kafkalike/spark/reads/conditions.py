@@ -182,7 +182,7 @@ def parse_offsets(text: str, topic: str) -> Offsets:
 
 def _offset(given: object) -> int:
     if type(given) is not int or given < min(MARKS.values()):
-        raise ValueError(f"{given!r} is no offset")
+        raise ValueError(f"{given!r} is not an offset")
     return given
 
 

@@ -98,7 +98,7 @@ def read(
         timestampType INT`, and `headers ARRAY<STRUCT<key STRING, value BINARY>>`, as in Spark's Kafka source.
 
     Raises:
-        KafkaConnectionError: there is no cluster at the root.
+        KafkaConnectionError: the root has no cluster.
         InvalidTopicError, UnknownTopicOrPartitionError: the topic does not exist.
         IllegalArgumentError: no topic; a version or time with several topics; a snapshot of another cluster or without
             one of the topics; or offsets that do not fit the topics.
@@ -173,7 +173,7 @@ def log_of(cluster: Cluster, name: str) -> TopicLog:
     """Open the log of a topic for reading.
 
     Raises:
-        KafkaConnectionError: there is no cluster at the root.
+        KafkaConnectionError: the root has no cluster.
         UnknownTopicOrPartitionError: the cluster does not have the topic.
     """
     try:
@@ -221,7 +221,7 @@ def check_root(at: object, root: str) -> None:
     if not isinstance(at, Snapshot):
         raise IllegalArgumentError(f"as_of must be a snapshot, see kafkalike.snapshot, not {at!r}")
     if at.root != root:
-        raise IllegalArgumentError(f"the snapshot is one of {at.root}, and the topics are those of {root}")
+        raise IllegalArgumentError(f"the snapshot belongs to {at.root}, but the topics to {root}")
 
 
 def _travel(names: list[str], as_of: int | str | datetime | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Views of topics in Spark's catalog: temporary ones of a session, or permanent ones of a database.
+"""Views of topics in Spark's catalog: temporary views of a session, or permanent views of a database.
 
 Temporary views made by kafkalike are recorded in the session and marked. In a database, properties of each view name
 its topic and cluster. Views and tables without these are never replaced or dropped. Topics become views because Spark
@@ -81,7 +81,7 @@ class SessionViews:
         return {topic: identifier(view) for topic, view in self._names.items()}
 
     def _is_ours(self, view: str) -> bool:
-        # A view that a user has derived from one of ours may have the mark, too.
+        # A user's view that is derived from ours may have the mark, too.
         if view not in self._recorded:
             return False
         table = next((table for table in SCHEMAS if table_view(table) == view), None)
@@ -248,7 +248,7 @@ class DatabaseViews:
         for topic in sorted(chosen):
             if self._names[topic] in others:
                 raise IllegalArgumentError(
-                    f"{self._database}.{self._names[topic]} exists and is no view that kafkalike has made, so topic "
+                    f"{self._database}.{self._names[topic]} exists, but kafkalike has not made it, so topic "
                     f"{topic} cannot have that name; nothing was made. Rename it, or register in another database"
                 )
         return {topic: f"{identifier(self._database)}.{identifier(self._names[topic])}" for topic in chosen}

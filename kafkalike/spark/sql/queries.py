@@ -137,7 +137,9 @@ class Queries:
     def _failure(self, cause: Exception, query: SqlQuery, deadline: Deadline) -> KafkaError:
         """Convert the error of a statement; errors of the JVM have no class of their own here."""
         if not answers(self._spark):
-            return KafkaConnectionError("Spark's process has ended, most likely for want of memory: begin it anew")
+            return KafkaConnectionError(
+                "Spark's process has ended, most likely because it was out of memory; restart it"
+            )
         if query.cancelled.is_set():
             return self._why(deadline)
         if isinstance(cause, PySparkException):

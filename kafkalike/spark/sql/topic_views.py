@@ -68,7 +68,7 @@ def register_sql(
     """Create views of topics, in a database or in this session.
 
     A view has the name of its topic in lower case, with `_` for dots and hyphens: `web.clicks` is `web_clicks`. If two
-    topics would share a name, one of them is spelled out; a view never changes to another topic.
+    topics would share a name, one name is spelled out; a view never changes to another topic.
 
     If a later statement of this session does not find a view, and topics have been created since, they are registered
     and the statement is retried. Other sessions see new topics in the database after the next call. A further call
@@ -99,10 +99,10 @@ def register_sql(
 
     Raises:
         KafkaConnectionError: the root has no cluster.
-        UnknownTopicOrPartitionError: one of `topics` does not exist.
+        UnknownTopicOrPartitionError: a topic of `topics` does not exist.
         IllegalArgumentError: neither `database` nor `temporary`; a name is taken by a table or view that kafkalike has
-            not made; the database has views of another cluster; a snapshot of another cluster, without one of the
-            topics, or with a topic that was deleted later; or a snapshot and a database. Nothing was created.
+            not made; the database has views of another cluster; a snapshot of another cluster, without a
+            given topic, or with a topic that was deleted later; or a snapshot and a database. Nothing was created.
         KafkaConfigurationError: see `kafkalike.spark.read`.
     """
     if database is None and not temporary:

@@ -49,7 +49,7 @@ def create_view(
 ) -> str:
     """Create a temporary view over a topic whose values become columns.
 
-    With `format`, the columns are those of the topic's newest schema in the registry, whatever schemas its records were
+    With `format`, the columns follow the topic's newest schema in the registry, whatever schemas its records were
     written with. The view keeps them: call `refresh_views`, or this function, after a schema was registered.
 
     A row whose value cannot be decoded never fails a query and is never left out. Its fields are null, so that it does

@@ -150,7 +150,7 @@ def from_topic(
     if on_error not in ON_ERROR:
         raise IllegalArgumentError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}")
     if (topic is None) == (subject is None):
-        raise IllegalArgumentError("one of topic and subject is needed, to find the schemas")
+        raise IllegalArgumentError("name either topic or subject, to find the schemas")
     options = schema_options or ReaderSchemaOptions()
     _, where = open_with_registry(bootstrap_servers, storage_options, options.registry)
     reader = None if schema is None else schema_of(schema, format)
@@ -279,7 +279,7 @@ class ReaderSchema:
     """Schemas to read the keys or values of a topic."""
 
     schema: Schema
-    """The reader schema."""
+    """Schema of the reader, to which values are converted."""
     id: int | None
     """Its id, if it is the subject's latest schema."""
     source: SentSchemas

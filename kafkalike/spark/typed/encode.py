@@ -135,7 +135,7 @@ def to_topic(
         SchemaRegistryError: the schema does not exist, or must not be registered.
     """
     if (topic is None) == (subject is None):
-        raise IllegalArgumentError("one of topic and subject is needed, to find the schemas")
+        raise IllegalArgumentError("name either topic or subject, to find the schemas")
     _, where = open_with_registry(bootstrap_servers, storage_options, registry)
     where_to = subject or subject_of(topic or "", part)
     wanted = None if schema == LATEST else schema_of(schema)
@@ -165,13 +165,13 @@ def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: R
         if "value" not in frame.columns:
             names = [name for name in frame.columns if name not in RECORD_COLUMNS]
             if not names:
-                raise IllegalArgumentError("there is no column for the value")
+                raise IllegalArgumentError("the DataFrame has no column for the value")
             others = [F.col(_quoted(name)) for name in frame.columns if name in RECORD_COLUMNS]
             made = frame.select(*others, F.struct(*(F.col(_quoted(name)) for name in names)).alias("value"))
         made = _part(made, topic, "value", where, schemas)
     if schemas.key is not None:
         if "key" not in frame.columns:
-            raise IllegalArgumentError("there is no column key")
+            raise IllegalArgumentError("the DataFrame has no column key")
         made = _part(made, topic, "key", where, schemas)
     return made
 

@@ -252,7 +252,7 @@ class _Shared:
 
     def __init__(self, packed: bytes) -> None:
         self.asked: set[Place] = set()
-        """Places of the columns that the task needs, complete because functions are unpickled before the first batch."""
+        """Places of the task's columns, complete before the first batch, because functions are unpickled before it."""
         self.decoded = 0
         self._packed = packed
         self._decode: Decode | None = None
@@ -291,7 +291,7 @@ _known: Final[WeakValueDictionary[str, _Shared]] = WeakValueDictionary()
 
 
 def _shared(token: str, packed: bytes) -> _Shared:
-    """Return the state that functions of one token share in this process, as long as one of them exists."""
+    """Return the state that functions with this token share in this process, as long as any of them exists."""
     with _LOCK:
         found = _known.get(token)
         if found is None:

@@ -51,10 +51,10 @@ def forget(
         storage_options: credentials and endpoint of an object store.
 
     Returns:
-        A report of the deleted records, or of those that would be deleted.
+        A report of the deleted records, or in a dry run of the records to delete.
 
     Raises:
-        IllegalArgumentError: the column is missing or has another type, or there are no keys, or more than a million.
+        IllegalArgumentError: the column is missing or has another type, or the frame has no keys or over a million.
         KafkaError: see `kafkalike.forget`.
     """
     kinds = {field.name: field.dataType for field in keys.schema}

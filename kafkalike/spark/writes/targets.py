@@ -189,7 +189,7 @@ def open_logs(
         if topic not in infos and sources is not None:
             return []
         cluster.ensure_topic(topic)
-    # Existing topics first: if one of them rejects the records, the missing ones are not created.
+    # Existing topics first: if an existing topic rejects its records, the missing ones are not created.
     for name in sorted(missing, key=lambda name: name not in infos):
         wanted, needed = missing[name], 1 + max(put.highest for put in staged[name])
         if wanted.grows:

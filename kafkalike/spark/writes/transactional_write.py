@@ -174,8 +174,8 @@ class Together:
             except KafkaError as cause:
                 if session.decided(number):
                     cause.add_note(
-                        f"the transaction of {self.transactional_id!r} is committed: its records come into all of its "
-                        "topics as soon as the storage lets anybody bring them there; do not write them again"
+                        f"the transaction of {self.transactional_id!r} is committed: its records reach all of its "
+                        "topics as soon as the storage allows it; do not write them again"
                     )
                     raise
                 if self._aborted(session):
@@ -228,7 +228,7 @@ class Naming:
     """The name of one write of an application."""
 
     app_id: str
-    """The application id."""
+    """Id of the writing application."""
     version: int
     """Number of the write; rises with each write."""
     check: Callable[[str, int | None], TxnId]
@@ -303,7 +303,7 @@ def app_id(txn_id: str | None, query_id: str) -> str:
 
 
 def mismatch(known: StreamVersion | None, wanted: StreamVersion) -> str | None:
-    """Return why a batch must not follow the table's latest one of the same application; None if it may.
+    """Return why a batch must not follow the application's latest batch in the table; None if it may.
 
     Args:
         known: the latest batch that the table has, if any.

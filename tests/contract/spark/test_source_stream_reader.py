@@ -566,7 +566,7 @@ def test_behaviour_38_records_that_aged_out_fail_or_are_skipped(
         lose()
 
     strict = queries["true"]
-    with pytest.raises(DataLossError, match=r"t-0: offsets \[0, 2\) are gone: log start moved to 2 by retention, run"):
+    with pytest.raises(DataLossError, match=r"t-0: offsets \[0, 2\) are lost: log start moved to 2 by retention, run"):
         [
             records(strict.reader, p)
             for p in parts.get("true") or strict.reader.partitions(strict.start, strict.logged[0])
@@ -588,7 +588,7 @@ def test_behaviour_38_a_topic_deleted_while_tasks_run_does_not_kill_a_lenient_qu
     (strict,), (lenient,) = [q.reader.partitions(q.start, q.logged[0]) for q in queries]
 
     cluster.delete_topic("t")
-    with pytest.raises(DataLossError, match=r"t-0: offsets \[0, 1\) are gone: topic 't' does not exist"):
+    with pytest.raises(DataLossError, match=r"t-0: offsets \[0, 1\) are lost: topic 't' does not exist"):
         records(queries[0].reader, strict)
     assert records(queries[1].reader, lenient) == []
 
@@ -645,7 +645,7 @@ def test_a_file_that_is_missing_without_a_reason_is_data_loss(root: str, cluster
     (segment,) = cluster.log("t").segments_within(0, range(1, 2))
     Path(root, "t", segment.path).unlink()
 
-    with pytest.raises(DataLossError, match=rf"t-0: offsets \[1, 2\) are gone: .*{segment.path} is missing"):
+    with pytest.raises(DataLossError, match=rf"t-0: offsets \[1, 2\) are lost: .*{segment.path} is missing"):
         Query(root, startingOffsets="earliest").batch()
     assert values(Query(root, startingOffsets="earliest", failOnDataLoss="false").batch()) == ["a", "c"]
 

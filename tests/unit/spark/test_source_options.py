@@ -55,7 +55,7 @@ def test_behaviour_06_exactly_one_way_of_choosing_topics_is_needed() -> None:
         ("subscribe", "", "no topics to subscribe to"),
         ("subscribe", " , ", "no topics to subscribe to"),
         ("subscribePattern", "", "pattern to subscribe to is empty"),
-        ("subscribePattern", "a(", "no regular expression"),
+        ("subscribePattern", "a(", "not a regular expression"),
         ("subscribePattern", "a" * 1_025, "1025 bytes"),
         ("assign", '{"t":0}', "is needed, not"),
         ("assign", '{"t":[-1]}', "is needed, not"),
