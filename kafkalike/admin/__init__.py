@@ -1,6 +1,6 @@
-"""Admin: topics, partitions, settings, groups and transactions, through kafka-python's `KafkaAdminClient`.
+"""Admin client for topics, partitions, settings, groups and transactions: kafka-python's `KafkaAdminClient`.
 
-The names are those of `kafka.admin`.
+Names are those of `kafka.admin`.
 """
 
 from kafkalike.admin.admin_client import KafkaAdminClient

@@ -1,4 +1,4 @@
-"""Admin base: the cluster of an admin client, and how errors become entries of a result."""
+"""Base of the admin client: its cluster, and the entries of results."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 BROKER_ID: Final = 1
-"""Id of the one broker there seems to be: the storage root."""
+"""Id of the only broker that clients see: the storage root."""
 
 
 class AdminBase:
-    """State of an admin client. Not thread-safe."""
+    """State shared by all operations of an admin client. Not thread-safe."""
 
     _clock: Clock
     _client_id: str
@@ -26,18 +26,18 @@ class AdminBase:
 
     @property
     def _cluster(self) -> Cluster:
-        """The cluster, unless the client is closed.
+        """The client's cluster.
 
         Raises:
-            IllegalStateError: after `close`.
+            IllegalStateError: the client is closed.
         """
         if self._closed:
-            raise IllegalStateError("the admin client is closed")
+            raise IllegalStateError("the admin client is closed: create another one")
         return self._connected
 
 
 def outcome(name: str, error: BrokerResponseError | None) -> dict[str, Any]:
-    """The entry of a result that says how the work on `name` went; `error_code` 0 is success."""
+    """Return the result entry for an operation on `name`; `error_code` 0 means success."""
     return {
         "name": name,
         "error_code": 0 if error is None else error.errno,
@@ -46,17 +46,17 @@ def outcome(name: str, error: BrokerResponseError | None) -> dict[str, Any]:
 
 
 def raise_first(errors: Iterable[BrokerResponseError | None]) -> None:
-    """Raise the first error there is."""
+    """Raise the first error, if any."""
     for error in errors:
         if error is not None:
             raise error
 
 
 def as_names(names: object, what: str) -> list[Any]:
-    """A list of names out of what a user gave; a bare str is refused, as each of its letters would be a name.
+    """Return a user's collection of names as a list; reject a bare str, because each of its letters would be a name.
 
     Raises:
-        IllegalArgumentError: for anything that is no collection of names.
+        IllegalArgumentError: the argument is not a collection of names.
     """
     if isinstance(names, (str, bytes)) or not isinstance(names, (Sequence, set, frozenset, dict)):
         raise IllegalArgumentError(f"{what} must be a list, not {names!r}")

@@ -1,4 +1,7 @@
-"""Admin client: kafka-python's `KafkaAdminClient` over a storage root; methods that it cannot have say why."""
+"""Admin client: kafka-python's `KafkaAdminClient` over a storage root.
+
+Unsupported methods raise an error that gives the reason.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +28,30 @@ if TYPE_CHECKING:
 
 
 METADATA_TOPIC: Final = "__cluster_metadata"
-"""Kafka's name of the log that a quorum decides; the table here has it, too."""
+"""Kafka's name of the metadata log, which is also the name of the table here."""
 
 UNKNOWN: Final = -1
 
 
 class QuorumOperations(AdminBase):
-    """The voters."""
+    """Operations on the metadata quorum."""
 
     def describe_metadata_quorum(self) -> dict[str, Any]:
-        """Describe who decides about topics, leaders and brokers: the voters, and the roots that get a copy.
+        """Describe the quorum that decides on topics, leaders and brokers: its voters and its observers.
 
-        They are roots, on which nothing runs: nobody leads, and each change is decided by a majority of them. Offsets
-        are versions of the table `__cluster_metadata`; `leader_epoch` says how many times others have taken over.
+        Voters are storage roots without a process, so they have no leader, and a majority of them decides each change.
+        Offsets are versions of the table `__cluster_metadata`; `leader_epoch` counts how often another client has taken
+        over.
 
         Returns:
             `{topics: [{topic_name, partitions: [{partition_index, leader_id: -1, leader_epoch, high_watermark,
-            current_voters, observers, error: None}]}], nodes: [{node_id, listeners: [{name, host, port}]}]}`. Each
-            voter and observer is `{replica_id, replica_directory_id, log_end_offset, last_fetch_timestamp,
-            last_caught_up_timestamp}`: its directory's id is a text, times are ms since the epoch, and of one that
-            gives no answer all is -1, as what nobody knows. A node's `host` is where the root is, its `port` -1.
+            current_voters, observers, error: None}]}], nodes: [{node_id, listeners: [{name, host, port}]}]}`. A voter
+            or observer is `{replica_id, replica_directory_id, log_end_offset, last_fetch_timestamp,
+            last_caught_up_timestamp}`: its directory id is a string, times are ms since the epoch, and all figures of
+            an unreachable root are -1. The `host` of a node is its root, its `port` is -1.
 
         Raises:
-            KafkaStorageError: no root in reach says who votes.
+            KafkaStorageError: no reachable root knows the voters.
         """
         quorum = self._cluster.replication.quorum()
         described = {
@@ -80,12 +84,12 @@ def _state(quorum: MetadataQuorum, member: QuorumMember) -> dict[str, Any]:
 
 
 _ACLS: Final = (
-    "there is no broker that could enforce an ACL; grant access on the storage root or in the catalog "
+    "no broker runs that could enforce an ACL; grant access on the storage root or in the catalog "
     "(read a topic: its table; write: its table, __cluster_metadata and __consumer_offsets)"
 )
-_ONE_ROOT: Final = "a broker is one storage root, with one log directory; alter_partition_reassignments moves replicas"
-_NO_USERS: Final = "there are no users and passwords; the storage knows who may access it"
-_NO_PROTOCOL: Final = "there is no wire protocol, and no feature level of a cluster"
+_ONE_ROOT: Final = "each broker is a storage root with one log directory; alter_partition_reassignments moves replicas"
+_NO_USERS: Final = "users and passwords are managed by the storage"
+_NO_PROTOCOL: Final = "clients access the storage without a wire protocol, and a cluster has no feature levels"
 
 
 def _refuse(method: str, reason: str) -> NoReturn:
@@ -103,7 +107,7 @@ def _refused(method: str, reason: str) -> Any:  # noqa: ANN401 - a method of any
 
 
 class UnsupportedOperations:
-    """Methods that always raise `UnsupportedVersionError`; none pretends to have done something."""
+    """Methods of kafka-python that are not supported; they always raise `UnsupportedVersionError`."""
 
     describe_acls = _refused("describe_acls", _ACLS)
     create_acls = _refused("create_acls", _ACLS)
@@ -134,19 +138,19 @@ class KafkaAdminClient(
     QuorumOperations,
     UnsupportedOperations,
 ):
-    """Looks at and changes topics, partitions, settings, groups and transactions. No JVM is started; not thread-safe.
+    """Admin client for topics, partitions, settings, groups and transactions. Starts no JVM. Not thread-safe.
 
     Args:
-        clock: where waiting gets its time from.
+        clock: source of time for timeouts and waits.
         **configs: settings, see below and docs/reference/settings.md; `bootstrap_servers` names the storage root.
 
     Raises:
-        KafkaConfigurationError: an unknown setting, one without meaning here, or a bad value.
-        UnsafeStorageError: the storage cannot keep several writers apart.
+        KafkaConfigurationError: a setting is unknown, not applicable, or invalid.
+        UnsafeStorageError: the storage cannot coordinate several writers.
     """
 
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {f.name: f.default for f in fields(AdminConfig)}
-    """The settings with their defaults, as kafka-python has them; to be read, not changed."""
+    """Settings with their defaults, as in kafka-python. Read-only."""
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Unpack[AdminSettings]) -> None:
         self.config = AdminConfig.from_configs(configs)
@@ -159,21 +163,21 @@ class KafkaAdminClient(
             logger.info("%s: settings without effect here: %s", self.config.client_id, ", ".join(unused))
 
     def close(self) -> None:
-        """Refuse further calls; closing again does nothing."""
+        """Close the client; further calls raise an error. Closing again does nothing."""
         if not self._closed:
             self._cluster.settle()
         self._closed = True
 
     def __reduce__(self) -> NoReturn:
-        """Raise `TypeError`: a client belongs to its process."""
+        """Raise `TypeError`, because a client cannot be pickled."""
         refuse_to_pickle(self)
 
     def __enter__(self) -> Self:
-        """The client itself."""
+        """Return the client itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the client; errors are not suppressed."""
         self.close()

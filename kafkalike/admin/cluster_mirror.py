@@ -1,7 +1,7 @@
-"""Cluster mirror: keeps read-only copies of topics and groups of one cluster in another one, at the same offsets.
+"""Cluster mirror: maintains read-only copies of topics and groups in another cluster, at the same offsets.
 
-A mirror is what MirrorMaker 2 is for Kafka, but for three things: offsets are the same, committed offsets need no
-translation, and what a target is promoted to is one moment of its source: of each transaction all or nothing.
+It corresponds to Kafka's MirrorMaker 2, but keeps offsets, so committed offsets need no translation, and a promoted
+target is a consistent state of its source, with each transaction complete or absent.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 __all__ = ["Mirror", "MirrorLag", "SyncResult", "TopicSync", "describe", "promote"]
 
 Names = str | Iterable[str]
-"""A regular expression that must match the whole name, or names."""
+"""A regular expression that matches whole names, or a collection of names."""
 
 
 class Mirror:
     """Copies topics, and the committed offsets of groups, from one cluster to another. Use it from one thread.
 
-    Several mirrors of the same topics may run at once, in any processes, and each may be killed at any time: whoever
-    comes goes on.
+    Several mirrors of the same topics may run at once, in any processes, and each may be killed at any time: the next
+    pass continues its work.
 
     Args:
-        source: root of the cluster that is copied; see `kafkalike.connect.connect`. Its records are only read; a
-            decided transaction that is not in all of its topics is brought there first.
-        target: root of the cluster that gets the copies, of any kind. Where it has several, all mirrors are at one of
-            them, and have one replica until they are promoted.
-        topics: which ones; all by default. A topic that exists at the target and is no mirror is left alone, and said.
-        groups: whose committed offsets, of the mirrored topics, are copied; all by default, `()` for none. A group that
-            has members at the target, or offsets of its own there, keeps what it has.
-        source_storage_options: of the source's object store.
-        target_storage_options: of the target's.
+        source: root of the source cluster; see `kafkalike.connect.connect`. Its records are only read, but a committed
+            transaction is first applied to all of its topics.
+        target: root of the target cluster, of any kind. In a cluster with several roots, all mirrors are stored at one
+            of them and have one replica until they are promoted.
+        topics: the topics; all by default. A topic of the target that is not a mirror is left unchanged and reported.
+        groups: the groups whose committed offsets of mirrored topics are copied; all by default, `()` for none. A group
+            with members or own offsets at the target keeps its offsets.
+        source_storage_options: options of the source's object store.
+        target_storage_options: options of the target's object store.
 
     Raises:
         KafkaConfigurationError, KafkaConnectionError, UnsafeStorageError: see `kafkalike.connect.connect`.
-        MirrorError: both are the same cluster.
+        MirrorError: source and target are the same cluster.
     """
 
     def __init__(
@@ -67,16 +67,17 @@ class Mirror:
         )
 
     def run(self) -> SyncResult:
-        """Make one pass: bring the target to a moment of the source.
+        """Make one pass: bring the target to a consistent state of the source.
 
-        What is at the target when this is cut off anywhere is brought to its end by the next pass, or by `promote`.
+        If a pass is interrupted anywhere, the next pass or `promote` completes it.
 
         Returns:
-            What was done for each topic; `problem` says why one did not get further. The others did.
+            The result for each topic; `problem` gives the reason if a topic could not be copied further. Other topics
+            are unaffected.
 
         Raises:
             KafkaStorageError, KafkaTimeoutError, LogCorruptError: a cluster cannot be read or written.
-            UnknownOutcomeError: the pass may be decided; the next one goes on from what is.
+            UnknownOutcomeError: the pass may have been decided; the next pass continues from the actual state.
         """
         return self._mirroring.run()
 
@@ -88,23 +89,23 @@ def promote(
     force: bool = False,
     storage_options: StorageOptionsLike | None = None,
 ) -> dict[str, int]:
-    """Make mirrors topics like any others, that can be written. Their source is not asked.
+    """Turn mirrors into writable topics. The source is not contacted.
 
-    What the mirror had decided comes first, in all topics and groups. After the call nothing of the source comes any
-    more, also by mirrors that wake up late. One that was cut off may be made again.
+    Passes that were decided are completed first, for all topics and groups. After the call the mirrors receive nothing
+    from the source, even from a mirror process that wakes up late. An interrupted call may be repeated.
 
     Args:
         bootstrap_servers: root of the cluster with the mirrors; see `kafkalike.connect.connect`.
-        topics: a regular expression, or names; they are promoted together.
-        force: also one that somebody has written to, so that it cannot be brought to a moment of its source.
-        storage_options: of an object store.
+        topics: a regular expression, or names; all are promoted together.
+        force: also promote a mirror that foreign writes have changed, so that it has no consistent state of its source.
+        storage_options: options of an object store.
 
     Returns:
-        By topic, the version of the source's table that it has.
+        By topic, the version of the source's table that the mirror has.
 
     Raises:
-        UnknownTopicOrPartitionError: there is no such mirror.
-        MirrorError: a topic is no mirror; or cannot be brought to a moment of its source, and `force` is not set.
+        UnknownTopicOrPartitionError: no such mirror exists.
+        MirrorError: a topic is not a mirror; or it has no consistent state of its source, and `force` is not set.
     """
     cluster = _writable(bootstrap_servers, storage_options)
     if isinstance(topics, str):
@@ -125,14 +126,14 @@ def describe(
     source_storage_options: StorageOptionsLike | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> list[MirrorLag]:
-    """How mirrors stand.
+    """Return the progress of mirrors.
 
     Args:
         bootstrap_servers: root of the cluster with the mirrors; see `kafkalike.connect.connect`.
-        topics: which ones.
-        source: root of their source, to be asked how far it is; None asks none: then lags are not known.
-        source_storage_options: of the source's object store.
-        storage_options: of the object store with the mirrors.
+        topics: the topics; all by default.
+        source: root of the source cluster, to compute lags; without it, lags are unknown.
+        source_storage_options: options of the source's object store.
+        storage_options: options of the object store with the mirrors.
     """
     theirs = None if source is None else connect(source, source_storage_options, access="offline")
     return mirror_lags(connect(bootstrap_servers, storage_options), theirs, _filter(topics))
@@ -150,5 +151,5 @@ def _filter(names: Names) -> Callable[[str], bool]:
     try:
         pattern = re.compile(names)
     except re.error as cause:
-        raise IllegalArgumentError(f"{names!r} is no regular expression: {cause}") from cause
+        raise IllegalArgumentError(f"{names!r} is not a regular expression: {cause}") from cause
     return lambda name: pattern.fullmatch(name) is not None

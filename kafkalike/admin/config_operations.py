@@ -1,4 +1,4 @@
-"""Config operations: show and change settings of topics and of the cluster, with where each value comes from."""
+"""Config operations: describe and change settings of topics and of the cluster, with the source of each value."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ Changes = Mapping[str, tuple[AlterConfigOp, str | None]]
 
 
 class ConfigFilterType(IntEnum):
-    """Which settings `describe_configs` returns."""
+    """Settings that `describe_configs` returns."""
 
     ALL = 0
     DYNAMIC = 1
-    """Those that `alter_configs` can change."""
+    """Settings that `alter_configs` can change."""
     MODIFIED = 2
-    """Those that were set on the topic itself, or on the cluster."""
+    """Settings that were set on the topic, or on the cluster."""
     DEFAULT = 3
-    """Those that were not."""
+    """Settings that were not set on the topic, or on the cluster."""
     STATIC = 4
-    """Those that a `server.properties` has seeded."""
+    """Settings seeded by a `server.properties` file."""
 
 
 class ConfigOperations(AdminBase):
-    """Describe, alter, reset."""
+    """Operations on settings: describe, alter and reset."""
 
     def describe_configs(
         self,
@@ -55,23 +55,23 @@ class ConfigOperations(AdminBase):
         include_synonyms: bool = False,  # noqa: FBT001, FBT002 - kafka-python's signature
         config_filter: ConfigFilterType | str = "modified",
     ) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-        """Return the settings in effect of topics, of the cluster (`BROKER`, empty name), or of a broker (its id).
+        """Return effective settings of topics, of the cluster (`BROKER` with an empty name) or of a broker (its id).
 
         Args:
-            config_resources: what to describe; `configs` of a resource names the settings wanted, None all of them.
-            include_synonyms: say for each setting every place that gives it a value, the one in effect first.
+            config_resources: the resources; `configs` of a resource lists setting names, None for all.
+            include_synonyms: list all sources of each setting, the effective one first.
             config_filter: a `ConfigFilterType` or its name.
 
         Returns:
             `{"topic": {topic: {setting: {value, config_source, is_default, is_sensitive, read_only, config_type,
-            documentation, synonyms}}}}`; `config_source` is DYNAMIC_TOPIC_CONFIG,
-            DYNAMIC_DEFAULT_BROKER_CONFIG (a default of the cluster), STATIC_BROKER_CONFIG (one that a
-            `server.properties` has seeded and nobody has changed) or DEFAULT_CONFIG.
+            documentation, synonyms}}}}`. `config_source` is DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG (a
+            default of the cluster), STATIC_BROKER_CONFIG (seeded by a `server.properties` file and unchanged since) or
+            DEFAULT_CONFIG.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such topic.
-            IllegalArgumentError: a broker's id that is no number (a ValueError).
-            UnsupportedVersionError: a kind of resource that does not exist here.
+            UnknownTopicOrPartitionError: the topic does not exist.
+            IllegalArgumentError: a broker id is not a number (a ValueError).
+            UnsupportedVersionError: the kind of resource has no settings here.
         """
         described: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
         for resource in _resources(config_resources):
@@ -106,10 +106,10 @@ class ConfigOperations(AdminBase):
     def _defaults(self) -> _Defaults:
         recorded = self._cluster.metadata.refresh().defaults
         if recorded is None or not recorded.are_set:
-            # What a file says holds, and nobody has written since it is there.
+            # The defaults were never changed, so those of the file apply.
             server = self._cluster.server
             return _Defaults(server, dict.fromkeys(server.settings, STATIC_BROKER))
-        # Not by `server`: these are shown, and changed, also while a file differs from them.
+        # Use the recorded defaults, not `server`: they can be shown and changed even if the file differs.
         seed, settings = recorded.seed, recorded.settings
         source = {name: STATIC_BROKER if seed.get(name) == text else DYNAMIC_DEFAULT for name, text in settings.items()}
         return _Defaults(ServerProperties(settings=settings), source)
@@ -123,23 +123,23 @@ class ConfigOperations(AdminBase):
         *,
         raise_errors: bool = False,
     ) -> dict[str, dict[str, str]]:
-        """Change settings of topics and of the cluster, each by itself; settings that are not named keep their values.
+        """Change settings of topics and of the cluster, one resource at a time; other settings keep their values.
 
         Args:
-            config_resources: topics, and the cluster (`BROKER`, empty name); `configs` is `{setting: value}` or
-                `{setting: (AlterConfigOp, value)}`, the operation also by name or number. APPEND and SUBTRACT work on
-                lists such as `cleanup.policy`.
-            validate_only: check, change nothing.
-            raise_on_unknown: refuse an unknown setting with an error, before anything is changed.
-            incremental: with False only SET is allowed, as with Kafka's older request.
-            raise_errors: raise the first error, instead of returning its text; not in kafka-python.
+            config_resources: topics, and the cluster (`BROKER` with an empty name); `configs` is `{setting: value}` or
+                `{setting: (AlterConfigOp, value)}`, with the operation also by name or number. APPEND and SUBTRACT
+                apply to lists such as `cleanup.policy`.
+            validate_only: check without changing anything.
+            raise_on_unknown: raise an error for an unknown setting before anything is changed.
+            incremental: False allows only SET, as in Kafka's older request.
+            raise_errors: raise the first error instead of returning its text; not in kafka-python.
 
         Returns:
-            `{"topic": {name: "OK" or the error's text}}`, and `{"broker": {"": ...}}` of the cluster.
+            `{"topic": {name: "OK" or the error's text}}`, and `{"broker": {"": ...}}` for the cluster.
 
         Raises:
-            IllegalArgumentError: an unknown setting, or `configs` of another form.
-            InvalidRequestError: settings of a single broker: these are the cluster's.
+            IllegalArgumentError: a setting is unknown, or `configs` has another form.
+            InvalidRequestError: a single broker was given, but settings apply to the whole cluster.
         """
         work = [(resource, _changes(resource.configs)) for resource in _resources(config_resources)]
         for resource, changes in work:
@@ -147,7 +147,7 @@ class ConfigOperations(AdminBase):
             if raise_on_unknown:
                 _check_known(changes, _properties_of(resource))
             if incremental is False and any(op is not AlterConfigOp.SET for op, _ in changes.values()):
-                raise IllegalArgumentError("incremental=False knows SET only")
+                raise IllegalArgumentError("incremental=False allows only SET; leave incremental out")
         return self._apply(work, validate_only=validate_only, raise_errors=raise_errors)
 
     def reset_configs(
@@ -159,18 +159,18 @@ class ConfigOperations(AdminBase):
         *,
         raise_errors: bool = False,
     ) -> dict[str, dict[str, str]]:
-        """Give settings of topics back to the cluster's defaults, or those of the cluster back to Kafka's.
+        """Reset settings of topics to the cluster's defaults, or settings of the cluster to Kafka's defaults.
 
         Args:
-            config_resources: topics, and the cluster (`BROKER`, empty name); `configs` lists the settings, None or
-                empty means all.
-            validate_only: check, change nothing.
-            raise_on_unknown: refuse an unknown setting with an error.
-            incremental: without effect: both of Kafka's requests give the same result here.
+            config_resources: topics, and the cluster (`BROKER` with an empty name); `configs` lists the settings, None
+                or empty for all.
+            validate_only: check without changing anything.
+            raise_on_unknown: raise an error for an unknown setting.
+            incremental: no effect, because both of Kafka's requests have the same result here.
             raise_errors: as in `alter_configs`.
 
         Returns:
-            As `alter_configs`.
+            The same as `alter_configs`.
         """
         del incremental
         work = []
@@ -214,7 +214,7 @@ class ConfigOperations(AdminBase):
     def list_config_resources(
         self, resource_types: Sequence[ConfigResourceType | str] | None = None
     ) -> dict[str, list[str]]:
-        """What has settings: `{"topic": [...], "broker": ["1"]}`, or only the kinds asked for."""
+        """Return the resources with settings: `{"topic": [...], "broker": ["1"]}`, or only the given kinds."""
         known = {"topic": sorted(self._cluster.topics()), "broker": [str(BROKER_ID)]}
         if not resource_types:
             return known
@@ -223,11 +223,11 @@ class ConfigOperations(AdminBase):
 
 
 class _Defaults(NamedTuple):
-    """The cluster's defaults."""
+    """The cluster's defaults, and their sources."""
 
     server: ServerProperties
     source: Mapping[str, str]
-    """Where each setting comes from, by name; of those that are set."""
+    """Source of each setting that is set, by name."""
 
 
 def _resources(given: object) -> list[ConfigResource]:
@@ -245,14 +245,16 @@ def _resources(given: object) -> list[ConfigResource]:
 def _check_broker(resource: ConfigResource) -> None:
     if resource.resource_type is not ConfigResourceType.BROKER:
         raise UnsupportedVersionError(
-            f"settings of {resource.resource_type.name} do not exist here; TOPIC and BROKER have settings"
+            f"{resource.resource_type.name} resources have no settings here; use TOPIC or BROKER"
         )
     if resource.name and not str(resource.name).isdecimal():
         raise IllegalArgumentError(
-            f"a broker's name is its id, a number, not {resource.name!r}; an empty name is the whole cluster"
+            f"a broker is named by its id, a number, not {resource.name!r}; use an empty name for the whole cluster"
         )
     if str(resource.name) not in {str(BROKER_ID), ""}:
-        raise InvalidRequestError(f"there is no broker {resource.name!r}: settings of brokers are those of the cluster")
+        raise InvalidRequestError(
+            f"broker {resource.name!r} does not exist; use an empty name for the settings of the cluster"
+        )
 
 
 def _check_alterable(resource: ConfigResource) -> None:
@@ -308,7 +310,7 @@ def _edit(changes: Changes, properties: PropertySet) -> Callable[[Mapping[str, s
 
 
 def _own_sources(resource: ConfigResource) -> Collection[str]:
-    """Sources of the settings that were set on a resource itself."""
+    """Return the sources of settings that were set on the resource itself."""
     if resource.resource_type is ConfigResourceType.TOPIC:
         return (DYNAMIC_TOPIC,)
     return () if resource.name else (DYNAMIC_DEFAULT, STATIC_BROKER)
@@ -319,7 +321,7 @@ def _filter_of(given: ConfigFilterType | str, own: Collection[str]) -> Callable[
         wanted = ConfigFilterType[given.upper()] if isinstance(given, str) else ConfigFilterType(given)
     except (KeyError, ValueError) as cause:
         raise IllegalArgumentError(
-            f"unknown config_filter {given!r}; one of {', '.join(f.name.lower() for f in ConfigFilterType)}"
+            f"unknown config_filter {given!r}; known are {', '.join(f.name.lower() for f in ConfigFilterType)}"
         ) from cause
     return {
         ConfigFilterType.ALL: bool,
@@ -340,7 +342,7 @@ def _synonyms(name: str, own: Mapping[str, str], defaults: _Defaults) -> list[di
     ]
     found.append(_synonym(TOPIC_DEFAULTS[name][0], TOPIC_PROPERTIES.properties[name].default, DEFAULT))
     if found[0]["source"] in {STATIC_BROKER, DYNAMIC_DEFAULT}:
-        # The server may say it in hours; the topic's setting is in ms.
+        # The server's setting may be in hours; the topic's is in ms.
         found[0] = {**found[0], "effective": server.topic_default(name)[0]}
     return found
 

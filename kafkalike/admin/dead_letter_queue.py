@@ -30,29 +30,29 @@ _LOOK_BYTES: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterTopic:
-    """A dead-letter topic."""
+    """Statistics of a dead-letter topic."""
 
     topic: str
     letters: int
-    """Records that it has."""
+    """Number of dead letters in the topic."""
     waiting: int
-    """Those of them that were not replayed."""
+    """Number of dead letters that were not replayed."""
     classes: Mapping[str, int] = field(default_factory=dict)
-    """Letters by the error's class, the most frequent first; under the empty name those that do not say it."""
+    """Dead letters by error class, most frequent first; the empty name counts letters without a class."""
     sources: Mapping[str, int] = field(default_factory=dict)
-    """Letters by the topic that they come from."""
+    """Dead letters by source topic."""
 
 
 class DeadLetters:
-    """The dead letters of a cluster. Thread-safe; nothing is changed but by `replay`.
+    """The dead letters of a cluster. Thread-safe; only `replay` writes.
 
     Args:
         bootstrap_servers: the cluster; see `kafkalike.connect.connect`.
-        storage_options: of an object store; see there.
-        clock: time.
+        storage_options: options of an object store; see `kafkalike.connect.connect`.
+        clock: source of time.
 
     Raises:
-        KafkaConfigurationError, UnsafeStorageError, KafkaConnectionError: see there.
+        KafkaConfigurationError, UnsafeStorageError, KafkaConnectionError: see `kafkalike.connect.connect`.
     """
 
     def __init__(
@@ -65,22 +65,24 @@ class DeadLetters:
         self._cluster = connect(bootstrap_servers, storage_options)
         self._clock = clock
         self._first_records: dict[TopicId, bool] = {}
-        """Whether the first record of a topic was a letter: there may be thousands of topics to look into."""
+        """For each topic, True if its first record is a dead letter. Cached, because there may be thousands of topics.
+        """
         self._empty: dict[TopicId, int] = {}
-        """Topics that had no record when they were looked into, or could not be read; the number of that look."""
+        """Topics that were empty or unreadable when probed, with the number of that probe."""
         self._looks = 0
         self._summaries: dict[TopicId, tuple[_Seen, DeadLetterTopic]] = {}
 
     def names(self, most: int | None = None) -> tuple[Sequence[str], int]:
-        """Names of the topics with dead letters: those that end with `.dlq`, and those whose first record is a letter.
+        """Return the names of dead-letter topics.
+
+        A name that ends with `.dlq` identifies them, or a first record that is a dead letter.
 
         Args:
-            most: topics that are looked into at most. Those that never were come first, then some empty ones, a quarter
-                at most, as they may have a record by now; what a topic's first record is stays known. None looks into
-                all.
+            most: maximum number of topics to probe; None for all. Topics that were never probed come first, then up to
+                a quarter of the empty ones, which may have records by then. The result for a first record is cached.
 
         Returns:
-            The names, sorted, and how many topics were never looked into.
+            The names, sorted, and the number of topics that were never probed.
         """
         known = self._cluster.topics()
         found: list[str] = []
@@ -97,33 +99,33 @@ class DeadLetters:
             empty.sort(key=lambda info: self._empty[info.topic_id])
             asked = [*new, *empty[: max(1, most // 4)]]
         for info in asked[:most]:
-            # What is wrong with a topic that nobody asked about is told elsewhere.
+            # Ignore errors here, because the caller did not ask about this topic.
             with contextlib.suppress(KafkaError):
                 found += [info.name] if self._holds_letters(info) else []
         return sorted(found), sum(info.topic_id not in self._empty for info in asked[most:]) if most is not None else 0
 
     def topics(self, named: Collection[str] = (), group: str = GROUP) -> Sequence[DeadLetterTopic]:
-        """Dead-letter topics with what is in them; reads all headers of those that have changed since the last call.
+        """Return statistics of dead-letter topics; reads the headers of topics that changed since the last call.
 
         Args:
-            named: only these; none means all of `names`.
-            group: by whose offsets `waiting` is counted.
+            named: the topics; empty for all of `names`.
+            group: the group whose offsets determine `waiting`.
 
         Raises:
-            UnknownTopicOrPartitionError: one of `named` does not exist.
+            UnknownTopicOrPartitionError: a topic in `named` does not exist.
         """
         names: Sequence[str] = [check_topic_name(name) for name in named] if named else self.names()[0]
         return [self._summary(name, group) for name in sorted(names)]
 
     def read(self, topic: str, which: Filter | None = None) -> Iterator[StoredLetter]:
-        """The letters of a topic, partition by partition, in their order.
+        """Yield the dead letters of a topic, by partition and offset.
 
         Args:
             topic: the dead-letter topic.
-            which: only those; None means all.
+            which: only these dead letters; None for all.
 
         Raises:
-            UnknownTopicOrPartitionError: no such topic or partition.
+            UnknownTopicOrPartitionError: the topic or partition does not exist.
         """
         log = self._log(topic)
         wanted = Filter() if which is None else which
@@ -143,34 +145,34 @@ class DeadLetters:
         change: Callable[[StoredLetter], StoredLetter | None] | None = None,
         timeout_ms: float = 120_000,
     ) -> Replay:
-        """Send letters back to the topics that they come from, each once.
+        """Send dead letters back to their source topics, each once.
 
-        A letter gets back its record's key, value, headers and time, and its partition, if the topic has that one. The
-        records and the group's progress are committed together, some thousands of letters at a time: however often
-        it is interrupted and called again, no letter is replayed twice by one group. Letters that come meanwhile are
-        left for the next call.
+        A dead letter is sent with the key, value, headers and time of its record, and to its partition if that exists.
+        Records and the group's progress are committed together, some thousands of letters at a time, so a group replays
+        no letter twice, even if calls are interrupted and repeated. Letters that arrive during the call are left for
+        the next one.
 
         Args:
             topic: the dead-letter topic.
-            which: only these; the others can be replayed later.
-            to: another topic for all of them; partitions then follow from the keys.
-            group: a consumer group, whose offsets say what was replayed. It must have no members.
-            dry_run: only say what would be done; on by default, as records that were sent cannot be taken back.
-            change: makes another letter of one, with a value that can be read, for instance; None leaves it where it
-                is, not replayed.
+            which: only these dead letters; others can be replayed later.
+            to: another target topic for all letters; partitions then follow from the keys.
+            group: the consumer group whose offsets record the progress. It must not have members.
+            dry_run: only return what would be done. This is the default, because sent records cannot be taken back.
+            change: returns a changed letter, for instance with a repaired value; None leaves the letter for a later
+                call.
             timeout_ms: how long each step waits for other writers.
 
         Returns:
-            What was done, or would be.
+            What was done, or would be done.
 
         Raises:
-            IllegalArgumentError: `to` is the topic itself; a letter does not say where it comes from, and `to` is not
-                given; or the letters that a filter leaves out are too scattered for the group to note.
+            IllegalArgumentError: `to` is the dead-letter topic; a letter has no source topic and `to` is missing; or
+                the letters excluded by the filter are too scattered to be recorded in the group's offsets.
             UnknownTopicOrPartitionError: a topic does not exist.
             CommitFailedError: the group has members.
-            ProducerFencedError: another call replays the topic for the group.
-            InvalidRecordError, InvalidTimestampError, MessageSizeTooLargeError: a topic does not take its record;
-                nothing of this transaction was written, and those before it count.
+            ProducerFencedError: another call replays the topic for this group.
+            InvalidRecordError, InvalidTimestampError, MessageSizeTooLargeError: a topic rejects a record; this
+                transaction was not written, earlier ones were.
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: call again.
         """
         replaying = Replaying(
@@ -188,7 +190,7 @@ class DeadLetters:
         return self._cluster.log(check_topic_name(topic))
 
     def _holds_letters(self, info: TopicInfo) -> bool:
-        """Whether the first record of a topic is a letter."""
+        """Return True if the first record of a topic is a dead letter."""
         self._looks += 1
         self._empty[info.topic_id] = self._looks
         log = self._cluster.log(info.name)
@@ -217,7 +219,7 @@ class DeadLetters:
 
 
 class _Seen(NamedTuple):
-    """What a summary was counted from: as long as it stays, so does the summary."""
+    """Cache key of a topic's statistics."""
 
     version: int
     starts: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Dead letter replay: sends dead letters to the topics they came from, in transactions with the progress of a group."""
+"""Dead letter replay: send dead letters to their source topics, in transactions with the progress of a group."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from kafkalike.log.transactions.session import TransactionSession
 
 GROUP: Final = "dlq-replay"
-"""The group whose offsets say what was replayed, where no other one is named."""
+"""Default group whose offsets record the progress."""
 
 MOST_LETTERS: Final = 5_000
+"""Letters after which a transaction is committed."""
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Letters of one transaction, and their bytes."""
+"""Bytes of records after which a transaction is committed."""
 
 TIMEOUT_MS: Final = 60_000
 TIDY_MS: Final = 10_000
@@ -46,23 +47,23 @@ Change = Callable[[StoredLetter], StoredLetter | None]
 
 @dataclass(slots=True)
 class Replay:
-    """What was replayed, or would be."""
+    """Result of a replay or a dry run."""
 
     executed: bool
     letters: int = 0
     skipped: int = 0
     """Letters that were replayed before."""
     left: int = 0
-    """Letters that were not meant, and wait still."""
+    """Letters excluded by the filter or the change function."""
     targets: Counter[str] = field(default_factory=Counter)
-    """Letters by the topic that they go to."""
+    """Number of letters by target topic."""
     classes: Counter[str] = field(default_factory=Counter)
-    """The same by the error's class."""
+    """Number of letters by error class."""
     ranges: dict[TopicPartition, list[range]] = field(default_factory=dict)
-    """Offsets that they got, by partition."""
+    """Offsets of the sent records, by partition."""
 
     def add(self, letter: StoredLetter, target: str) -> None:
-        """Count one."""
+        """Count a letter that is sent to a topic."""
         self.letters += 1
         self.targets[target] += 1
         self.classes[letter.context.exception if letter.context else ""] += 1
@@ -70,11 +71,11 @@ class Replay:
 
 @dataclass(slots=True)
 class _Batch:
-    """Letters of one transaction."""
+    """Letters of a transaction."""
 
     records: dict[str, RecordBatch] = field(default_factory=dict)
     runs: dict[int, list[range]] = field(default_factory=dict)
-    """Offsets of the letters, and of what lies between, by partition."""
+    """Offsets of the letters, and skipped offsets between them, by partition."""
     count: int = 0
     size: int = 0
 
@@ -83,14 +84,14 @@ class _Batch:
         return self.count >= MOST_LETTERS or self.size >= MOST_BYTES
 
     def passed(self, partition: int, run: range) -> None:
-        """These need not be looked at again."""
+        """Record offsets that need not be read again."""
         if run:
             self.runs.setdefault(partition, []).append(run)
 
 
 @dataclass(slots=True, kw_only=True)
 class Replaying:
-    """One call of `DeadLetters.replay`, which says what the fields are."""
+    """A call of `DeadLetters.replay`, which documents the fields."""
 
     cluster: Cluster
     clock: Clock
@@ -104,14 +105,14 @@ class Replaying:
     _number: int = 0
 
     def run(self, which: Filter, *, dry_run: bool) -> Replay:
-        """Replay the letters that are meant, or only count them."""
+        """Replay the letters that match the filter, or only count them."""
         check_group_id(self.group)
         name = self.source.info.name
         if self.to is not None and check_topic_name(self.to) == name:
             raise IllegalArgumentError(f"letters of {name!r} cannot be replayed to it")
         partitions = which.partitions_of(self.source.info)
         if not dry_run:
-            # First: whoever replays for the group as well is fenced, and what it has decided is done.
+            # First fence any other replay for this group, and complete its last committed transaction.
             self._begin()
         ends = {partition: self.source.log_end(partition) for partition in partitions}
         done = self._progress(ends)
@@ -120,7 +121,7 @@ class Replaying:
         for partition, end in ends.items():
             seen = done[partition].below
             for letter in self._waiting(partition, end, done, told):
-                # What compaction has taken in between counts as replayed.
+                # Offsets removed by compaction count as replayed.
                 batch.passed(partition, range(seen, letter.offset))
                 seen = letter.offset + 1
                 if letter.offset in done[partition]:
@@ -151,7 +152,7 @@ class Replaying:
         return {tp.partition: Replayed.of(committed.get(tp), self.source.log_start(tp.partition)) for tp in tps}
 
     def _waiting(self, partition: int, end: int, done: Mapping[int, Replayed], told: Replay) -> Iterator[StoredLetter]:
-        """Letters from the first one on that was not replayed."""
+        """Yield the letters after those replayed before."""
         below = min(done[partition].below, end)
         told.skipped += max(0, below - self.source.log_start(partition))
         return letters_of(self.source, partition, below, end)
@@ -160,13 +161,13 @@ class Replaying:
         return letter if self.change is None else self.change(letter)
 
     def _put(self, batch: _Batch, letter: StoredLetter, changed: StoredLetter) -> str:
-        """Make a record of a letter; returns its topic."""
+        """Add the record of a letter to the batch; return its topic."""
         origin = None if letter.context is None else letter.context.origin
         target = self.to or (None if origin is None else origin.topic)
         if target is None:
             raise IllegalArgumentError(
-                f"{letter.topic}-{letter.partition}: the letter at offset {letter.offset} does not say where it comes "
-                "from; name the topic to replay it to"
+                f"{letter.topic}-{letter.partition}: the letter at offset {letter.offset} has no source topic; pass "
+                "the topic to replay it to"
             )
         log = self._logs.get(target)
         if log is None:
@@ -241,7 +242,7 @@ class Replaying:
                 if deadline.expired():
                     raise
             except CommitFailedError as cause:
-                cause.add_note(f"the group {self.group!r} keeps what was replayed, and must have no members")
+                cause.add_note(f"the group {self.group!r} records the replay progress, so it must not have members")
                 raise
             else:
                 return {
@@ -258,12 +259,12 @@ class Replaying:
                 check_position(tp, at, most)
         except OffsetMetadataTooLargeError as cause:
             raise IllegalArgumentError(
-                f"the letters that the filter leaves out are too scattered for the group {self.group!r} to note "
-                f"({cause}); replay fewer offsets at once, or give the filter a group of its own"
+                f"the letters excluded by the filter are too scattered for the offset metadata of group "
+                f"{self.group!r} ({cause}); replay fewer offsets at once, or use a separate group for this filter"
             ) from cause
 
     def _close(self) -> None:
-        """Forget the transactional id; the next call begins with it anew."""
+        """Delete the transactional id; the next call creates it again."""
         if self._session is not None:
             with suppress(KafkaError):
                 self._session.forget(Deadline(self.clock, TIDY_MS))

@@ -1,7 +1,8 @@
-"""Group change operations: set, reset and delete offsets of groups, delete groups, remove members; never of a live one.
+"""Group change operations: set, reset and delete offsets of groups, delete groups, remove members.
 
-Members whose session is over do not count. The admin client waits for two heartbeat intervals without a heartbeat from
-them, then removes them in the same transaction. A change of a group is one table commit: whole or not at all.
+Groups with live members are never deleted and their offsets are not set. Members with an expired session do not count:
+the admin client watches for their heartbeats for two heartbeat intervals, then removes them in the same transaction.
+Each change of a group is one atomic table commit.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ if TYPE_CHECKING:
 
 
 Outcome = type[BrokerResponseError]
-"""What became of one partition or member; `NoError` is success, as in kafka-python."""
+"""Outcome for a partition or member; `NoError` means success, as in kafka-python."""
 
 REMOVED: Final = "removed by an administrator"
 
 
 class GroupChangeOperations(AdminBase):
-    """Change groups from outside."""
+    """Operations that change groups."""
 
     def alter_group_offsets(
         self,
@@ -61,19 +62,19 @@ class GroupChangeOperations(AdminBase):
 
         Args:
             group_id: the group.
-            offsets: by partition, the next offset to read, from 0 on; beyond the log end is taken, as in Kafka.
-            group_coordinator_id: without effect.
-            topic_ids: by topic, the id of the one that the offsets were found in; None: they are for the topics of
-                the moment.
+            offsets: by partition, the next offset to read, at least 0; an offset beyond the log end is accepted, as in
+                Kafka.
+            group_coordinator_id: no effect.
+            topic_ids: by topic, the topic id that the offsets belong to; None for the current topics.
 
         Returns:
-            By partition: `NoError`; `UnknownTopicOrPartitionError` where there is no such partition;
-            `OffsetMetadataTooLargeError` where the metadata is too long;
-            `TopicDeletedError` where the topic is not the one of `topic_ids` any more; `UnknownMemberIdError`
-            everywhere, and nothing is written, while the group has members.
+            By partition: `NoError`; `UnknownTopicOrPartitionError` if the partition does not exist;
+            `OffsetMetadataTooLargeError` if the metadata is too long; `TopicDeletedError` if the topic's id differs
+            from `topic_ids`; `UnknownMemberIdError` for all partitions if the group has members, and then nothing is
+            written.
 
         Raises:
-            InvalidGroupIdError, TypeError, IllegalArgumentError: bad input; nothing was written.
+            InvalidGroupIdError, TypeError, IllegalArgumentError: an argument is invalid; nothing was written.
             KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
         """
         del group_coordinator_id
@@ -94,24 +95,24 @@ class GroupChangeOperations(AdminBase):
         offset_specs: Mapping[TopicPartition, OffsetSpec | OffsetTimestamp | int],
         group_coordinator_id: int | None = None,
     ) -> dict[TopicPartition, dict[str, Any]]:
-        """Set committed offsets of a group without members to what a time or a word stands for.
+        """Set committed offsets of a group without members to resolved offsets.
 
-        Every offset is brought into the live log: below the log start becomes the log start, beyond the log end, or
-        a time after the last record, becomes the log end. The metadata of offsets that there are stays. Nothing is
-        written for a topic that is deleted, or deleted and created again, meanwhile.
+        Offsets are clamped to the live log: an offset below the log start becomes the log start, and an offset beyond
+        the log end, or a time after the last record, becomes the log end. Existing metadata is kept. Nothing is written
+        for a topic that is deleted, or deleted and created again, during the call.
 
         Args:
             group_id: the group; it need not exist.
             offset_specs: by partition an `OffsetSpec`, an `OffsetTimestamp` (ms), or an offset.
-            group_coordinator_id: without effect.
+            group_coordinator_id: no effect.
 
         Returns:
-            By partition `{"error": NoError or why not, see `alter_group_offsets`, "offset": what it is now}`.
+            By partition `{"error": an outcome as in `alter_group_offsets`, "offset": the resolved offset}`.
 
         Raises:
-            TypeError: anything else than one of the three.
-            UnknownTopicOrPartitionError: no such partition; nothing was written.
-            KafkaStorageError: nobody can say where the log ends, as its leader gives no answer; nothing was written.
+            TypeError: a specification has another type.
+            UnknownTopicOrPartitionError: a partition does not exist; nothing was written.
+            KafkaStorageError: the log end is unknown because the leader is unreachable; nothing was written.
             KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
         """
         del group_coordinator_id
@@ -129,17 +130,17 @@ class GroupChangeOperations(AdminBase):
     def resolve_offsets(
         self, offset_specs: Mapping[TopicPartition, OffsetSpec | OffsetTimestamp | int]
     ) -> dict[TopicPartition, int]:
-        """The offsets that `reset_group_offsets` would set. Changes nothing.
+        """Return the offsets that `reset_group_offsets` would set, without changing anything.
 
         Raises:
-            TypeError, UnknownTopicOrPartitionError, KafkaStorageError: as there.
+            TypeError, UnknownTopicOrPartitionError, KafkaStorageError: as in `reset_group_offsets`.
         """
         return self._resolve(offset_specs)[0]
 
     def _resolve(
         self, offset_specs: Mapping[TopicPartition, OffsetSpec | OffsetTimestamp | int]
     ) -> tuple[dict[TopicPartition, int], dict[str, str]]:
-        """Offsets, and the ids of the topics that they were found in."""
+        """Return the resolved offsets, and the ids of the topics in which they were resolved."""
         logs: dict[str, TopicLog] = {}
         found = {}
         for tp, spec in offset_specs.items():
@@ -147,7 +148,7 @@ class GroupChangeOperations(AdminBase):
                 raise TypeError(f"{tp}: an OffsetSpec, an OffsetTimestamp or an offset is needed, not {spec!r}")
             if tp.topic not in logs:
                 logs[tp.topic] = self._cluster.log(tp.topic)
-                # Offsets beyond the end are brought back to it: to the one that there is, not to one that was.
+                # Offsets are clamped to the current log end, not to a cached one.
                 logs[tp.topic].refresh(surely=True)
             found[tp] = _target(logs[tp.topic], tp, spec)
         return found, {name: log.info.topic_id for name, log in logs.items()}
@@ -155,18 +156,18 @@ class GroupChangeOperations(AdminBase):
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], group_coordinator_id: int | None = None
     ) -> dict[TopicPartition, Outcome]:
-        """Delete committed offsets; those of topics that a live member reads stay.
+        """Delete committed offsets, except for topics that a live member is subscribed to.
 
         Args:
             group_id: the group.
-            partitions: whose offsets; one without a committed offset counts as done.
-            group_coordinator_id: without effect.
+            partitions: the partitions; a partition without a committed offset counts as done.
+            group_coordinator_id: no effect.
 
         Returns:
             By partition: `NoError`, `UnknownTopicOrPartitionError`, or `GroupSubscribedToTopicError`.
 
         Raises:
-            GroupIdNotFoundError: no such group.
+            GroupIdNotFoundError: the group does not exist.
             KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
         """
         del group_coordinator_id
@@ -192,7 +193,7 @@ class GroupChangeOperations(AdminBase):
             By group: `OK`, `NonEmptyGroupError` or `GroupIdNotFoundError`.
 
         Raises:
-            InvalidGroupIdError: no group can have that name; nothing was deleted.
+            InvalidGroupIdError: a group id is invalid; nothing was deleted.
             KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
         """
         return {
@@ -203,7 +204,7 @@ class GroupChangeOperations(AdminBase):
     def delete_consumer_groups(
         self, group_ids: Sequence[str], group_coordinator_id: int | None = None
     ) -> list[tuple[str, Outcome]]:
-        """The same in the form of kafka-python 2: `[(group_id, error class)]`."""
+        """Delete groups as `delete_groups`; return the result as in kafka-python 2: `[(group_id, error class)]`."""
         del group_coordinator_id
         names = [check_group_id(name) for name in as_names(group_ids, "group_ids")]
         return [(name, self._delete_group(name)) for name in names]
@@ -225,21 +226,21 @@ class GroupChangeOperations(AdminBase):
     def remove_group_members(
         self, group_id: str, members: Iterable[MemberToRemove], group_coordinator_id: int | None = None
     ) -> dict[str, Outcome]:
-        """Take members out of a group: their commits are refused from then on, and the others share what they had.
+        """Remove members from a group: their commits are rejected, and the other members take over their partitions.
 
-        A member that is alive comes back as a new one when it notices.
+        A live member rejoins as a new member when it notices.
 
         Args:
             group_id: the group.
-            members: named by id or by static name.
-            group_coordinator_id: without effect.
+            members: members by id or by static name.
+            group_coordinator_id: no effect.
 
         Returns:
-            By member id, or static name where that was given: `NoError` or `UnknownMemberIdError`.
+            By member id, or static name if given: `NoError` or `UnknownMemberIdError`.
 
         Raises:
-            GroupIdNotFoundError: no such group.
-            IllegalArgumentError: a member without a name.
+            GroupIdNotFoundError: the group does not exist.
+            IllegalArgumentError: a member has neither an id nor a static name.
             KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
         """
         del group_coordinator_id
@@ -272,12 +273,14 @@ class GroupChangeOperations(AdminBase):
             self._cluster.leases.drop(group_id, member_id)
         return outcomes
 
-    # --- what they share -----------------------------------------------------------------------
+    # --- shared by the operations ---------------------------------------------------------------
 
     def _change(self, group_id: str, plan: Callable[[GroupsState, Roster, int], list[GroupRow]]) -> None:
-        """Change a group in one transaction, after its dead members were taken out in the same one.
+        """Change a group in one transaction that first removes its dead members.
 
-        `plan` gets the state, the members that are alive, and how many rows go before its own.
+        Args:
+            group_id: the group.
+            plan: returns rows for the state, its live members, and the number of rows before its own.
         """
         state = self._cluster.groups.refresh()
         dead = dead_members(self._cluster, {group_id: state.group(group_id)}, self._clock).get(group_id, frozenset())
@@ -304,7 +307,7 @@ class GroupChangeOperations(AdminBase):
                 outcomes[tp] = TopicDeletedError
             elif info is None or tp.partition not in info.partitions:
                 outcomes[tp] = UnknownTopicOrPartitionError
-        # A topic that is deleted from here on leaves rows with its own id behind, which count for no other one.
+        # If a topic is deleted from here on, its rows carry its id and do not apply to a new topic of the same name.
         taken_in = [(tp, at) for tp, at in positions.items() if outcomes[tp] is NoError]
 
         def plan(state: GroupsState, roster: Roster, taken: int) -> list[GroupRow]:
@@ -334,13 +337,13 @@ class GroupChangeOperations(AdminBase):
         return outcomes
 
     def _unknown(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Those that do not exist."""
+        """Return the partitions that do not exist."""
         topics = self._cluster.topics()
         return {tp for tp in partitions if tp.topic not in topics or tp.partition not in topics[tp.topic].partitions}
 
 
 def _target(log: TopicLog, tp: TopicPartition, spec: int) -> int:
-    """The offset that a spec stands for, within the live log."""
+    """Return the offset of a specification, clamped to the live log."""
     if tp.partition not in log.info.partitions:
         raise UnknownTopicOrPartitionError(
             f"{tp.topic}-{tp.partition} does not exist: the topic has {log.info.num_partitions} partitions"

@@ -1,4 +1,4 @@
-"""Group lag: how far each group is behind in each partition, now and over the last hours, without reading records."""
+"""Group lag: how far each group is behind in each partition, now and in recent hours, without reading records."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is behind in one partition."""
+    """The lag of a group in a partition."""
 
     group_id: str
     partition: TopicPartition
     committed: CommittedOffset
     index: PartitionIndex
-    """The partition as it was looked at."""
+    """State of the partition when the lag was computed."""
     lag: Lag
 
     @property
     def beyond(self) -> bool:
-        """Whether the committed offset is above the log end: the log has lost records that the group has read."""
+        """True if the committed offset is above the log end: the log has lost records that the group has read."""
         return self.committed.position.offset > self.index.log_end
 
 
 class Lags:
-    """Lag of all groups of a cluster. Keeps the topics' logs open, so that looking again costs little.
+    """Lags of all groups in a cluster. It keeps the topics' logs open, so refreshing is cheap.
 
-    Nothing is read but Delta logs and the offsets table. Not thread-safe.
+    Only Delta logs and the offsets table are read. Not thread-safe.
 
     Args:
-        cluster: where groups and topics are.
-        leave_out_damaged: a topic whose table is gone or damaged has no partitions and stands in `damaged`; otherwise
-            asking for it raises.
+        cluster: the cluster of the groups and topics.
+        leave_out_damaged: treat a topic whose table is missing or damaged as a topic without partitions, and add it to
+            `damaged`; otherwise reading it raises an error.
     """
 
     def __init__(self, cluster: Cluster, *, leave_out_damaged: bool = False) -> None:
         self.cluster = cluster
         self.damaged: dict[str, KafkaError] = {}
-        """Topics that could not be read since the last refresh, and why."""
+        """Errors of topics that could not be read since the last refresh."""
         self._leave_out_damaged = leave_out_damaged
         self._topics: Mapping[str, TopicInfo] = {}
         self._groups: Mapping[str, Group] = {}
@@ -58,7 +58,7 @@ class Lags:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at groups, topics and logs anew; each log when it is asked for."""
+        """Refresh groups and topics; each log is refreshed on first use."""
         self._groups = self.cluster.groups.refresh().groups
         self._topics = self.cluster.topics()
         self._indexes, self._versions, self.damaged = {}, {}, {}
@@ -70,26 +70,26 @@ class Lags:
 
     @property
     def groups(self) -> Mapping[str, Group]:
-        """The groups, as of the last refresh."""
+        """The groups as of the last refresh."""
         return self._groups
 
     @property
     def topics(self) -> Mapping[str, TopicInfo]:
-        """The topics, as of the last refresh."""
+        """The topics as of the last refresh."""
         return self._topics
 
     def index(self, tp: TopicPartition) -> PartitionIndex | None:
-        """What a partition's segments say; None for one that does not exist (any more)."""
+        """Return the index of a partition, or None if it does not exist."""
         return self.partitions(tp.topic).get(tp.partition)
 
     def partitions(self, topic: str) -> Mapping[int, PartitionIndex]:
-        """All partitions of a topic; empty for one that does not exist (any more)."""
+        """Return the indexes of a topic's partitions; empty if the topic does not exist."""
         if topic not in self._indexes:
             self._indexes[topic] = self._look(topic) if topic in self._topics else {}
         return self._indexes[topic]
 
     def version(self, topic: str) -> int | None:
-        """Table version of a topic, as `partitions` has seen it; None for one that could not be read."""
+        """Return the table version of a topic that `partitions` has read, or None if it could not be read."""
         return self._versions.get(topic) if self.partitions(topic) else None
 
     def _look(self, topic: str) -> dict[int, PartitionIndex]:
@@ -99,7 +99,7 @@ class Lags:
                 log = self._logs[topic] = self.cluster.log(topic)
             log.check_sound() if self._leave_out_damaged else log.refresh()
         except UnknownTopicOrPartitionError:
-            # Deleted since the list of topics was read.
+            # The topic was deleted after the list of topics was read.
             self._logs.pop(topic, None)
             return {}
         except KafkaError as error:
@@ -112,9 +112,9 @@ class Lags:
         return {p: PartitionIndex(log.log_start(p), log.log_end(p), log.segments(p)) for p in log.info.partitions}
 
     def of(self, group_id: str) -> Iterator[GroupLag]:
-        """Lag of a group in each partition it has committed, sorted; nothing for a group that does not exist.
+        """Yield the lag of a group in each partition with a committed offset, sorted; nothing for an unknown group.
 
-        Commits for a topic that is gone, or was created again since, are left out.
+        Commits for topics that were deleted, or deleted and created again, are omitted.
         """
         group = self._groups.get(group_id)
         if group is None:
@@ -128,16 +128,16 @@ class Lags:
                 yield GroupLag(group_id, tp, committed, index, index.lag(committed.position.offset))
 
     def __iter__(self) -> Iterator[GroupLag]:
-        """Lag of all groups, by group and partition."""
+        """Yield the lags of all groups, by group and partition."""
         for group_id in sorted(self._groups):
             yield from self.of(group_id)
 
 
 SPAN_MS: Final = 3 * 3_600_000
-"""How far back (ms) history goes when nothing else is asked."""
+"""Default length of the history, in ms."""
 
 STEP_MS: Final = 5 * 60_000
-"""Time (ms) between two of its moments when nothing else is asked."""
+"""Default time between two moments of the history, in ms."""
 
 Commits = list[tuple[int, int | None]]
 Wanted = Callable[[str, str], bool]
@@ -152,18 +152,18 @@ def lag_history(
     rate_ms: int = RATE_MS,
     wanted: Wanted = lambda group_id, topic: True,  # noqa: ARG005 - all of them
 ) -> Iterator[tuple[str, TopicPartition, Moment]]:
-    """Lag at evenly spaced moments up to now, by group, partition and time.
+    """Yield the lag at evenly spaced moments up to now, by group, partition and time.
 
-    A group appears in a partition from its first commit on that the offsets table still has: maintenance drops those
-    that later ones have overtaken after some hours. A group that is gone, or whose topic is, does not appear.
+    A group appears in a partition from its oldest commit in the offsets table; after some hours maintenance removes
+    commits that newer ones have superseded. Deleted groups, and groups in deleted topics, do not appear.
 
     Args:
-        lags: of the cluster; refresh it before.
-        now_ms: the last moment, ms.
-        span_ms: how far back, ms.
-        step_ms: time between two moments, ms.
-        rate_ms: rates are means over so many ms before a moment.
-        wanted: says of a group and a topic whether it is to be looked at.
+        lags: lags of the cluster, refreshed.
+        now_ms: the last moment, in ms.
+        span_ms: length of the history, in ms.
+        step_ms: time between two moments, in ms.
+        rate_ms: length of the interval before a moment over which rates are averaged, in ms.
+        wanted: returns True for a group and topic to include.
     """
     times = moments(now_ms, span_ms, step_ms)
     for (group_id, tp), commits in sorted(_commits(lags, wanted).items(), key=lambda entry: entry[0]):
@@ -175,14 +175,14 @@ def lag_history(
 
 
 def _commits(lags: Lags, wanted: Wanted) -> dict[tuple[str, TopicPartition], Commits]:
-    """Commits of the groups there are, for the topics there are, in the order in which they were written."""
+    """Return the commits of existing groups for existing topics, in the order in which they were written."""
     rows: Sequence[GroupRow] = lags.cluster.groups.rows
     found: dict[tuple[str, TopicPartition], Commits] = {}
     for row in rows:
         if row.kind != OFFSET or row.topic is None or row.partition is None or row.group_id not in lags.groups:
             continue
         info = lags.topics.get(row.topic)
-        # A row that deletes names no topic id.
+        # A row that deletes an offset has no topic id.
         if info is None or (row.offset is not None and row.topic_id != info.topic_id):
             continue
         if wanted(row.group_id, row.topic):

@@ -18,19 +18,19 @@ E = TypeVar("E", GroupState, GroupType)
 
 
 class MemberInformation(NamedTuple):
-    """A member of a group, in the form of kafka-python 2."""
+    """A member of a group, as in kafka-python 2."""
 
     member_id: str
     client_id: str
     client_host: str
     member_metadata: dict[str, Any]
-    """Its subscription: `{topics, user_data, owned_partitions, generation_id, rack_id}`."""
+    """The member's subscription: `{topics, user_data, owned_partitions, generation_id, rack_id}`."""
     member_assignment: dict[str, Any]
-    """What it owns: `{assigned_partitions: [{topic, partitions}], user_data}`."""
+    """The member's partitions: `{assigned_partitions: [{topic, partitions}], user_data}`."""
 
 
 class GroupInformation(NamedTuple):
-    """A group, in the form of kafka-python 2."""
+    """A consumer group, as in kafka-python 2."""
 
     error_code: int
     group: str
@@ -42,7 +42,7 @@ class GroupInformation(NamedTuple):
 
 
 class GroupOperations(AdminBase):
-    """Look at groups. Members whose session is over are not shown, though nobody may have taken them out yet."""
+    """Describe groups. Members with an expired session are omitted, even before they are removed from the group."""
 
     def list_groups(
         self,
@@ -50,10 +50,10 @@ class GroupOperations(AdminBase):
         states_filter: Sequence[GroupState | str] | None = None,
         types_filter: Sequence[GroupType | str] | None = None,
     ) -> list[dict[str, Any]]:
-        """Groups that have members or committed offsets, sorted by id.
+        """Return the groups with members or committed offsets, sorted by id.
 
         Args:
-            broker_ids: only the one broker there is knows groups.
+            broker_ids: return nothing unless this contains the id of the only broker, 1.
             states_filter: only groups in these states (`GroupState` or text).
             types_filter: only groups of these types; all groups are `classic`.
 
@@ -78,7 +78,7 @@ class GroupOperations(AdminBase):
         ]
 
     def list_consumer_groups(self, broker_ids: Sequence[int] | None = None) -> list[tuple[str, str]]:
-        """Groups in the form of kafka-python 2: `[(group_id, protocol_type)]`."""
+        """Return the groups as in kafka-python 2: `[(group_id, protocol_type)]`."""
         return [(group["group_id"], group["protocol_type"]) for group in self.list_groups(broker_ids)]
 
     def describe_groups(
@@ -87,22 +87,22 @@ class GroupOperations(AdminBase):
         group_coordinator_id: int | None = None,
         include_authorized_operations: bool = False,  # noqa: FBT001, FBT002 - kafka-python's signature
     ) -> dict[str, dict[str, Any]]:
-        """State and members of groups.
+        """Return state and members of groups.
 
         Args:
-            group_ids: names; a str is one name.
-            group_coordinator_id: without effect: there is one broker.
-            include_authorized_operations: without effect: there is nobody who could say.
+            group_ids: group ids; a str is a single id.
+            group_coordinator_id: no effect, because there is one broker.
+            include_authorized_operations: no effect, because there are no ACLs.
 
         Returns:
             By group: `{group_id, error, group_state, protocol_type, protocol_data, generation_id, members,
-            authorized_operations}`. `protocol_data` is the assignor; `error` says that there is no such group, whose
-            state is `Dead`. A member is `{member_id, group_instance_id, client_id, client_host, member_metadata:
-            {topics, ...}, member_assignment: {assigned_partitions: [{topic, partitions}], ...}}`, and
-            `target_assignment` in the form of the last.
+            authorized_operations}`. `protocol_data` is the assignor. A group that does not exist has an `error` and the
+            state `Dead`. A member is `{member_id, group_instance_id, client_id, client_host, member_metadata: {topics,
+            ...}, member_assignment: {assigned_partitions: [{topic, partitions}], ...}, target_assignment}`; the last
+            two have the same form.
 
         Raises:
-            InvalidGroupIdError: no group can have that name.
+            InvalidGroupIdError: a group id is invalid.
         """
         del group_coordinator_id, include_authorized_operations
         names = [group_ids] if isinstance(group_ids, str) else as_names(group_ids, "group_ids")
@@ -112,20 +112,20 @@ class GroupOperations(AdminBase):
     def describe_consumer_groups(
         self, group_ids: Sequence[str], group_coordinator_id: int | None = None
     ) -> list[GroupInformation]:
-        """The same in the form of kafka-python 2, with today's dicts for what members subscribe to and own."""
+        """Return state and members of groups as in kafka-python 2, but with subscriptions and assignments as dicts."""
         return [_information(group) for group in self.describe_groups(group_ids, group_coordinator_id).values()]
 
     def list_group_offsets(
         self, group_specs: Mapping[str, Sequence[TopicPartition] | None] | Sequence[str] | str
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
-        """Committed offsets of groups.
+        """Return committed offsets of groups.
 
         Args:
             group_specs: `{group_id: [TopicPartition] or None for all}`, or group ids.
 
         Returns:
-            `{group_id: {TopicPartition: OffsetAndMetadata}}`. A partition that was asked for and has no committed
-            offset has offset -1. Offsets of a topic that was deleted, or deleted and created again, are not there.
+            `{group_id: {TopicPartition: OffsetAndMetadata}}`. A requested partition without a committed offset has the
+            offset -1. Offsets of topics that were deleted, or deleted and created again, are omitted.
         """
         if isinstance(group_specs, str):
             group_specs = {group_specs: None}
@@ -140,12 +140,12 @@ class GroupOperations(AdminBase):
         *,
         group_coordinator_id: int | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Committed offsets of one group, as in kafka-python 2; `group_coordinator_id` has no effect."""
+        """Return committed offsets of a group, as in kafka-python 2; `group_coordinator_id` has no effect."""
         del group_coordinator_id
         return self._committed(group_id, partitions)
 
     def _live_groups(self, wanted: set[str] | None = None) -> dict[str, Group]:
-        """Groups as they are without the members whose session is over."""
+        """Return groups without members whose session has expired."""
         known = self._cluster.groups.refresh().groups
         groups = dict(known) if wanted is None else {name: known[name] for name in wanted if name in known}
         now_ms = self._clock.now_ms()
@@ -235,6 +235,4 @@ def _member_of(kind: type[E], given: E | str) -> E:
     for member in kind:
         if member.value.lower() == text:
             return member
-    raise IllegalArgumentError(
-        f"unknown {kind.__name__} {given!r}; one of {', '.join(m.value for m in kind)} is needed"
-    )
+    raise IllegalArgumentError(f"unknown {kind.__name__} {given!r}; known are {', '.join(m.value for m in kind)}")

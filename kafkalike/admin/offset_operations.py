@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 UNKNOWN: Final = OffsetAndTimestamp(-1, -1)
-"""Answer where no record fits: offset and timestamp -1, as in Kafka."""
+"""Result without a matching record: offset and timestamp -1, as in Kafka."""
 
 HIGH_WATERMARK: Final = -1
-"""In `delete_records`: everything up to the log end."""
+"""Offset in `delete_records` that stands for the log end."""
 
 
 class OffsetOperations(ReplicaOperations):
-    """Partitions and their offsets."""
+    """Operations on partitions and their offsets."""
 
     def create_partitions(
         self,
@@ -46,19 +46,19 @@ class OffsetOperations(ReplicaOperations):
         validate_only: bool = False,  # noqa: FBT001, FBT002 - kafka-python's signature
         raise_errors: bool = True,  # noqa: FBT001, FBT002
     ) -> dict[str, Any]:
-        """Raise the partition count of topics; records stay where they are, keys may map to other partitions.
+        """Increase the partition count of topics. Records stay where they are; keys may map to other partitions.
 
         Args:
             topic_partitions: `{topic: total}`, `{topic: NewPartitions(total)}` or `{topic: {"count": total}}`.
-            timeout_ms: without effect: the partitions exist when the call returns.
-            validate_only: check, change nothing.
-            raise_errors: raise the first error, after all topics were tried.
+            timeout_ms: no effect: the partitions exist when the call returns.
+            validate_only: check without changing anything.
+            raise_errors: raise the first error after all topics were tried.
 
         Returns:
             `{"results": [{name, error_code, error_message}]}`.
 
         Raises:
-            InvalidPartitionsError: not above the current count, or above the limit.
+            InvalidPartitionsError: the total is not above the current count, or is above the limit.
             InvalidReplicationAssignmentError: an assignment was given.
         """
         del timeout_ms
@@ -82,12 +82,12 @@ class OffsetOperations(ReplicaOperations):
         response_partition_limit: int = 2000,
         cursor: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Partitions of topics in pages.
+        """Return the partitions of topics in pages.
 
         Args:
-            topics: names.
-            response_partition_limit: partitions of one page.
-            cursor: `next_cursor` of the page before: `{topic_name, partition_index}`.
+            topics: topic names.
+            response_partition_limit: maximum partitions per page.
+            cursor: `next_cursor` of the previous page: `{topic_name, partition_index}`.
 
         Returns:
             `{"topics": [{error_code, name, topic_id, is_internal, partitions}], "next_cursor": None or a cursor}`.
@@ -121,16 +121,16 @@ class OffsetOperations(ReplicaOperations):
 
         Args:
             records_to_delete: `{TopicPartition: first offset to keep}`; -1 deletes up to the log end.
-            timeout_ms: without effect.
-            partition_leader_id: without effect: there is one broker.
+            timeout_ms: no effect.
+            partition_leader_id: no effect, because there is one broker.
 
         Returns:
-            `{TopicPartition: {partition_index, low_watermark, error_code}}`; `low_watermark` is the log start now.
+            `{TopicPartition: {partition_index, low_watermark, error_code}}`; `low_watermark` is the new log start.
 
         Raises:
-            OffsetOutOfRangeError: below -1, or above the log end. Partitions of other topics may have been changed.
-            UnknownTopicOrPartitionError: no such partition.
-            TopicDeletedError: the topic was deleted meanwhile; another one of the name keeps its records.
+            OffsetOutOfRangeError: an offset is below -1 or above the log end. Other topics may have been changed.
+            UnknownTopicOrPartitionError: a partition does not exist.
+            TopicDeletedError: the topic was deleted during the call; a new topic of the same name is unchanged.
         """
         del timeout_ms, partition_leader_id
         by_topic: dict[str, dict[int, int]] = {}
@@ -142,7 +142,7 @@ class OffsetOperations(ReplicaOperations):
         for topic, wanted in by_topic.items():
             log = self._log(topic, wanted)
             starts = {p: log.log_end(p) if offset == HIGH_WATERMARK else offset for p, offset in wanted.items()}
-            # The log end is that of this topic: another one of the name may have more records, which stay.
+            # Pass the topic id, because a new topic of the same name could have records above this log end.
             topic_id = str(log.info.topic_id)
             info = self._cluster.move_log_start(topic, starts, "delete_records", run, topic_id, log=log)
             for p in wanted:
@@ -162,18 +162,19 @@ class OffsetOperations(ReplicaOperations):
         """Look up an offset in each partition.
 
         Args:
-            topic_partition_specs: `{TopicPartition: OffsetSpec}` or a time in ms, which finds the first offset whose
-                record has that time or a later one.
-            isolation_level: both levels give the same: there are no transactions yet.
-            timeout_ms: without effect.
+            topic_partition_specs: `{TopicPartition: OffsetSpec}`, or a time in ms that finds the first offset of a
+                record with that time or a later one.
+            isolation_level: both levels return the same, because a topic contains only records of committed
+                transactions.
+            timeout_ms: no effect.
 
         Returns:
-            `{TopicPartition: OffsetAndTimestamp}`; the timestamp is -1 for earliest and latest, and both are -1 where
-            no record fits, and always for `LATEST_TIERED`, since nothing is tiered.
+            `{TopicPartition: OffsetAndTimestamp}`. The timestamp is -1 for earliest and latest. Both are -1 if no
+            record matches, and always for `LATEST_TIERED`, because nothing is tiered.
 
         Raises:
-            UnknownTopicOrPartitionError: no such partition.
-            InvalidRequestError: a negative number that is no `OffsetSpec`.
+            UnknownTopicOrPartitionError: a partition does not exist.
+            InvalidRequestError: a negative number is not an `OffsetSpec`.
         """
         del timeout_ms
         _check_isolation(isolation_level)
@@ -198,15 +199,15 @@ class OffsetOperations(ReplicaOperations):
 
 
 def look_up(log: TopicLog, partition: int, spec: object) -> OffsetAndTimestamp:
-    """The offset that an `OffsetSpec` or a time in ms stands for; `UNKNOWN` where there is none.
+    """Return the offset of an `OffsetSpec` or a time in ms; `UNKNOWN` if no record matches.
 
     Args:
         log: a topic's log, refreshed.
-        partition: one of its partitions.
+        partition: a partition of the topic.
         spec: an `OffsetSpec`, its number, or a time in ms.
 
     Raises:
-        InvalidRequestError: a negative number that is no `OffsetSpec`.
+        InvalidRequestError: a negative number is not an `OffsetSpec`.
     """
     if isinstance(spec, bool) or not isinstance(spec, int) or spec < min(OffsetSpec):
         raise InvalidRequestError(f"an OffsetSpec or a time in ms is needed, not {spec!r}")
@@ -244,7 +245,7 @@ def _totals(given: object) -> Mapping[str, Any]:
     return given
 
 
-def _total(name: str, wanted: Any) -> Any:  # noqa: ANN401 - the cluster says what is wrong with a count
+def _total(name: str, wanted: Any) -> Any:  # noqa: ANN401 - the cluster validates the count
     total, assignments = wanted, None
     if isinstance(wanted, NewPartitions):
         total, assignments = wanted.total_count, wanted.new_assignments
@@ -254,7 +255,7 @@ def _total(name: str, wanted: Any) -> Any:  # noqa: ANN401 - the cluster says wh
         total, assignments = wanted["count"], wanted.get("assignments")
     if assignments:
         raise InvalidReplicationAssignmentError(
-            f"topic {name!r}: new partitions are in the topic's table and have its replicas; leave assignments out"
+            f"topic {name!r}: new partitions have the replicas of the topic's table; leave assignments out"
         )
     return total
 

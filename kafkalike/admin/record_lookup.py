@@ -1,4 +1,4 @@
-"""Record lookup: finds the newest records of a key by file statistics, without a scan."""
+"""Record lookup: find the newest records of a key with file statistics instead of a scan."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ if TYPE_CHECKING:
     from kafkalike.model.structs import ConsumerRecord
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of the records of one look-up."""
+"""Default limit on the bytes of records that a lookup returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecords:
-    """What a look-up has found, and what it has looked at."""
+    """Result of a lookup."""
 
     records: list[ConsumerRecord]
-    """Keys and values as bytes, the newest first; those of one partition from the highest offset down."""
+    """Records with keys and values as bytes, newest first; within a partition by descending offset."""
     partitions: list[int]
-    """The partitions that were looked at."""
+    """Partitions that were searched."""
     hashed: int
-    """The partition that murmur2 names for the key now."""
+    """Partition of the key by murmur2 and the current partition count."""
     files: int
-    """Data files that were asked. Where `limit` was reached, older ones were not."""
+    """Number of data files searched. If `limit` was reached, older files were not searched."""
     skipped: int
-    """Those of them whose Bloom filters ruled the key out, so that no record was read."""
+    """Number of these files that were skipped because their Bloom filter excluded the key."""
     complete: bool
-    """Whether these are all records with the key that were asked for; False where `limit`, `max_bytes` or `timeout_ms`
-    was reached."""
+    """True if these are all requested records; False if `limit`, `max_bytes` or `timeout_ms` was reached."""
     following: dict[int, int]
-    """By partition: all records with the key from this offset on were given. `below` of the next look-up."""
+    """By partition, the offset from which on all records with the key were returned: `below` of the next lookup."""
     late: bool
-    """Whether `timeout_ms` was reached."""
+    """True if `timeout_ms` was reached."""
 
 
 def find_records(
@@ -60,39 +59,39 @@ def find_records(
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> KeyRecords:
-    """The newest records that have a key.
+    """Return the newest records of a key.
 
-    All partitions are looked at by default, so that no record is missed: also one that was sent to a partition of its
-    sender's choice, placed by another partitioner, or written before the topic got more partitions. That costs little
-    where files have Bloom filters on their keys, as all files of 8,192 records and more have that this release or a
-    later one has written; of others the keys are read.
+    All partitions are searched by default, so no record is missed, even if its sender chose the partition, if another
+    partitioner placed it, or if it was written before partitions were added. The search is cheap in files with Bloom
+    filters on keys, which are written for 8,192 records and more; in other files all keys are read.
 
     Args:
-        topic: its topic.
+        topic: the topic.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        key: the key's bytes, or text, whose UTF-8 is taken. Records without key are not looked up: they have nothing
-            to be found by.
-        limit: most records.
-        partitions: which partitions to look at; None for all.
-        below: by partition, an offset that the records must be below: `following` of the look-up before. None for all.
-        max_bytes: bytes of records, roughly, after which the look-up ends; the first record is given in any case. It
-            also bounds the memory that a look-up takes, beside what one step of reading takes.
-        timeout_ms: after so long the look-up ends, with what it has; looked at between files. None: it goes on.
-        storage_options: who asks an object store; see `kafkalike.connect.connect`.
-        clock: time.
+        key: the key as bytes, or as text, which is encoded in UTF-8. Records without a key cannot be looked up.
+        limit: maximum number of records.
+        partitions: partitions to search; None for all.
+        below: by partition, an offset below which to search: `following` of the previous lookup. None searches
+            everything.
+        max_bytes: approximate limit on the bytes of records, and on the memory of the lookup beside one read step. The
+            first record is always returned.
+        timeout_ms: time limit, checked between files, after which the records found so far are returned; None for no
+            limit.
+        storage_options: credentials of an object store; see `kafkalike.connect.connect`.
+        clock: source of time for the timeout.
 
     Returns:
-        The records, and what was looked at, as of now.
+        The records and statistics of the search.
 
     Raises:
-        InvalidTopicError, UnknownTopicOrPartitionError: no such topic, or no such partition.
-        IllegalArgumentError: no key, or no positive limit or time (a ValueError).
-        CorruptRecordError: a data file is damaged; says which.
-        KafkaStorageError: the storage does not answer, or maintenance has removed a file meanwhile: ask again.
+        InvalidTopicError, UnknownTopicOrPartitionError: the topic or a partition does not exist.
+        IllegalArgumentError: the key is missing, or a limit or time is not positive (a ValueError).
+        CorruptRecordError: a data file is damaged; the message names it.
+        KafkaStorageError: the storage is unreachable, or maintenance has removed a file during the search; call again.
     """
     given: object = key
     if not isinstance(given, bytes | str):
-        raise IllegalArgumentError(f"a key is needed, as bytes or text, not {key!r}")
+        raise IllegalArgumentError(f"the key must be bytes or str, not {key!r}")
     for name, number, least in (("limit", limit, 1), ("max_bytes", max_bytes, 1), ("timeout_ms", timeout_ms or 0, 0)):
         if type(number) is not int or number < least:
             raise IllegalArgumentError(f"{name} must be {least} or more, not {number!r}")
@@ -103,7 +102,9 @@ def find_records(
     chosen = list(known) if partitions is None else sorted(set(partitions))
     unknown = [p for p in (*chosen, *(below or ())) if p not in known]
     if unknown:
-        raise UnknownTopicOrPartitionError(f"{topic}-{unknown[0]} does not exist: there are 0 to {len(known) - 1}")
+        raise UnknownTopicOrPartitionError(
+            f"{topic}-{unknown[0]} does not exist: the topic has partitions 0 to {len(known) - 1}"
+        )
     budget = _Budget(limit, max_bytes, Deadline(clock, timeout_ms))
     share = max(1, max_bytes // max(1, len(chosen)))
     searches = [_Search(log, p, wanted, (below or {}).get(p, MAX_OFFSET), share, budget) for p in chosen]
@@ -128,7 +129,7 @@ def find_records(
 
 @dataclass(slots=True)
 class _Budget:
-    """What a look-up may still give."""
+    """Remaining limits of a lookup."""
 
     limit: int
     max_bytes: int
@@ -139,7 +140,7 @@ class _Budget:
     late: bool = False
 
     def takes(self, record: ConsumerRecord) -> bool:
-        """Whether there is room for one more."""
+        """Count a record; return False if it exceeds a limit."""
         parts = (record.key, record.value, *(value for _, value in record.headers))
         size = sum(len(part) for part in parts if part is not None)
         self.spent = self.given == self.limit or (self.given > 0 and self.size + size > self.max_bytes)
@@ -148,28 +149,28 @@ class _Budget:
         return not self.spent
 
     def over(self) -> bool:
-        """Whether the time is."""
+        """Return True if the time limit was reached."""
         self.late = self.late or self.deadline.expired()
         return self.late
 
 
 @dataclass(slots=True)
 class _Search:
-    """The search in one partition."""
+    """The search in a single partition."""
 
     log: TopicLog
     partition: int
     key: bytes
     at: int
-    """All records with the key from this offset on were given."""
+    """All records with the key from this offset on were returned."""
     share: int
-    """Bytes of records that may be held."""
+    """Maximum bytes of records held in memory."""
     budget: _Budget
     files: int = 0
     skipped: int = 0
 
     def records(self) -> Iterator[ConsumerRecord]:
-        """Its records, from the highest offset down, read as they are asked for. At the end, `at` is 0."""
+        """Yield the records by descending offset, reading them on demand. `at` is 0 when the search is complete."""
         first = self.log.log_start(self.partition)
         begun = True
         while begun and self.at > first:

@@ -21,20 +21,20 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 UNKNOWN: Final = -1
-"""A size or a lag that is not known."""
+"""Value of an unknown size or lag."""
 
 TopicPartitions = Mapping[str, Sequence[int]] | Sequence[str] | None
-"""`{topic: [partitions]}`, or topics with all of their partitions, or None for all topics."""
+"""`{topic: [partitions]}`; topics with all of their partitions; or None for all topics."""
 
 
 class ReplicaOperations(AdminBase):
-    """Brokers, replicas and leaders."""
+    """Operations on brokers, replicas and leaders."""
 
     def describe_cluster(self) -> dict[str, Any]:
-        """The cluster: `{cluster_id, controller_id, brokers: [{broker_id, host, port, rack, is_fenced}]}`.
+        """Return `{cluster_id, controller_id, brokers: [{broker_id, host, port, rack, is_fenced}]}`.
 
-        A broker is a storage root: `host` is where it is, and `port` is -1. One whose root gives no answer is fenced.
-        `cluster_id` is what `bootstrap_servers` named.
+        A broker is a storage root: `host` is its address and `port` is -1. A broker is fenced if its root is
+        unreachable. `cluster_id` is the root in `bootstrap_servers`.
         """
         replication = self._cluster.replication
         brokers = [self._broker(broker) for broker in replication.brokers()]
@@ -61,14 +61,14 @@ class ReplicaOperations(AdminBase):
         timeout_ms: float | None = None,
         raise_errors: bool = True,  # noqa: FBT001, FBT002 - kafka-python's signature
     ) -> dict[str, Any]:
-        """Let preferred replicas lead, or one that is out of sync where nobody in sync gives an answer.
+        """Elect the preferred replicas as leaders, or replicas out of sync if no replica in sync is reachable.
 
         Args:
-            election_type: 0 or `PREFERRED`; 1 or `UNCLEAN`, which may lose records and says which in the cluster's
-                metadata. Kafka's enumeration will do.
+            election_type: 0 or `PREFERRED`; 1 or `UNCLEAN`, which may lose records and lists them in the cluster's
+                metadata. Kafka's enumeration is accepted.
             topic_partitions: see `TopicPartitions`.
-            timeout_ms: without effect.
-            raise_errors: raise the first error, after all topics were tried; not that an election was not needed.
+            timeout_ms: no effect.
+            raise_errors: raise the first error after all topics were tried, except for elections that were not needed.
 
         Returns:
             `{"error_code": 0, "replica_election_results": [{topic, partition_result: [{partition_id, error_code,
@@ -76,9 +76,9 @@ class ReplicaOperations(AdminBase):
 
         Raises:
             PreferredLeaderNotAvailableError: the preferred replica is not in sync.
-            EligibleLeadersNotAvailableError: no replica gives an answer.
-            UnknownTopicOrPartitionError: no such topic.
-            IllegalArgumentError: no such type of election.
+            EligibleLeadersNotAvailableError: no replica is reachable.
+            UnknownTopicOrPartitionError: the topic does not exist.
+            IllegalArgumentError: the type of election is unknown.
         """
         del timeout_ms
         kind = _election(election_type)
@@ -111,26 +111,25 @@ class ReplicaOperations(AdminBase):
         timeout_ms: float | None = None,
         raise_errors: bool = True,  # noqa: FBT001, FBT002
     ) -> dict[str, Any]:
-        """The older name of `elect_leaders`."""
+        """Call `elect_leaders`, which this method was named before."""
         return self.elect_leaders(election_type, topic_partitions, timeout_ms, raise_errors)
 
     def alter_partition_reassignments(
         self, reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: float | None = None
     ) -> dict[TopicPartition, type[BrokerResponseError] | None]:
-        """Say which brokers shall have replicas; `kafkalike replicate` and maintenance carry it out.
+        """Assign replicas to brokers; `kafkalike replicate` and maintenance carry out the reassignment.
 
         Args:
-            reassignments: broker ids by partition, the preferred leader first; None takes a move back that is not
-                finished. All partitions of a topic are to be given, with the same ids.
-            timeout_ms: without effect.
+            reassignments: broker ids by partition, the preferred leader first; None cancels an unfinished reassignment.
+                All partitions of a topic must be given, with the same ids.
+            timeout_ms: no effect.
 
         Returns:
-            By partition, the class of the error, or None where it was accepted: `InvalidReplicationAssignmentError` for
-            brokers that do not exist or for partitions that differ, `NoReassignmentInProgressError`,
-            `UnknownTopicOrPartitionError`.
+            By partition the class of the error, or None if accepted: `InvalidReplicationAssignmentError` for unknown
+            brokers or differing partitions, `NoReassignmentInProgressError`, `UnknownTopicOrPartitionError`.
 
         Raises:
-            ValueError: an empty list, or ids that are no ints.
+            ValueError: a list is empty, or contains other values than ints.
         """
         del timeout_ms
         wanted: dict[str, dict[int, tuple[int, ...] | None]] = {}
@@ -151,8 +150,8 @@ class ReplicaOperations(AdminBase):
         different = set(by_partition.values())
         if len(different) > 1 or set(by_partition) != set(info.partitions):
             raise InvalidReplicationAssignmentError(
-                f"topic {topic}: all partitions of a topic are in one table, so all {info.num_partitions} are to be "
-                "given, with the same brokers in the same order"
+                f"topic {topic}: all partitions are stored in one table, so give all {info.num_partitions} of them "
+                "with the same brokers in the same order"
             )
         (replicas,) = different
         self._cluster.replication.reassign(topic, replicas)
@@ -162,11 +161,11 @@ class ReplicaOperations(AdminBase):
         topic_partitions: Mapping[str, Sequence[int]] | Sequence[TopicPartition] | None = None,
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, dict[str, list[int]]]:
-        """Partitions whose replicas are being moved; one that has only fallen out of sync is none.
+        """Return the partitions with a reassignment in progress; a replica that is only out of sync does not count.
 
         Args:
             topic_partitions: `{topic: [partitions]}`, or partitions; None for all.
-            timeout_ms: without effect.
+            timeout_ms: no effect.
 
         Returns:
             `{TopicPartition: {replicas, adding_replicas, removing_replicas}}`.
@@ -190,16 +189,16 @@ class ReplicaOperations(AdminBase):
     def describe_log_dirs(
         self, topic_partitions: TopicPartitions = None, brokers: Sequence[int] | None = None
     ) -> list[dict[str, Any]]:
-        """Bytes on disk by partition: live data files, without deleted ones that maintenance has not removed yet.
+        """Return the bytes of live data files by partition, without deleted files that maintenance has yet to remove.
 
         Args:
             topic_partitions: see `TopicPartitions`.
             brokers: broker ids; None for all.
 
         Returns:
-            `[{broker, log_dirs: [{error_code, log_dir, topics: [{name, partitions: [{partition_index,
-            partition_size, offset_lag, is_future_key}]}], total_bytes, usable_bytes}]}]`. Of a replica that is behind,
-            sizes and lag are -1; a root that gives no answer has `error_code` 56 and no topics.
+            `[{broker, log_dirs: [{error_code, log_dir, topics: [{name, partitions: [{partition_index, partition_size,
+            offset_lag, is_future_key}]}], total_bytes, usable_bytes}]}]`. Sizes and lags of a replica that has fallen
+            behind are -1. An unreachable root has `error_code` 56 and no topics.
         """
         wanted = self._several(topic_partitions, known_only=True)
         replicas = {name: self._cluster.replication.replicas(name, ends=True) for name in wanted}
@@ -232,7 +231,7 @@ class ReplicaOperations(AdminBase):
         }
 
     def _several(self, given: TopicPartitions, *, known_only: bool = False) -> dict[str, Sequence[int]]:
-        """Partitions by topic; all of those of a topic that is named alone."""
+        """Return the partitions by topic, with all partitions of a topic given by name only."""
         known = self._cluster.topics()
         if isinstance(given, Mapping):
             wanted = {str(name): list(partitions) for name, partitions in given.items()}
@@ -248,14 +247,14 @@ class ReplicaOperations(AdminBase):
         return {name: list(known[name].partitions) if name in known else [] for name in names}
 
     def replicas_of(self, name: str) -> Replicas:
-        """Where a topic is; in a cluster of one root, without asking anything."""
+        """Return the replicas of a topic; with a single root, without accessing the storage."""
         if not self._cluster.metadata.state.replicas:
             return Replicas(topic=name, leader=ONLY_BROKER, epoch=0, replicas=(ONLY_BROKER,), isr=(ONLY_BROKER,))
         return self._cluster.replication.replicas(name)
 
 
 def partition_entry(partition: int, replicas: Replicas) -> dict[str, Any]:
-    """What Kafka's metadata says about a partition."""
+    """Return the metadata of a partition as Kafka's clients do."""
     return {
         "error_code": 0 if replicas.leader != -1 else LeaderNotAvailableError.errno,
         "partition_index": partition,
@@ -288,13 +287,13 @@ def _sizes(
 
 
 def _election(given: object) -> int:
-    """A type of election by its number, its name, or a member of an enumeration."""
+    """Return the type of election of a number, a name, or a member of an enumeration."""
     value = getattr(given, "value", given)
     name = str(getattr(given, "name", given)).upper()
     for number, known in ((PREFERRED, "PREFERRED"), (UNCLEAN, "UNCLEAN")):
         if (type(value) is int and value == number) or name == known:
             return number
-    raise IllegalArgumentError(f"the type of an election is 0 (PREFERRED) or 1 (UNCLEAN), not {given!r}")
+    raise IllegalArgumentError(f"election_type must be 0 (PREFERRED) or 1 (UNCLEAN), not {given!r}")
 
 
 def _ids(tp: TopicPartition, replicas: Sequence[int] | None) -> tuple[int, ...] | None:
@@ -302,9 +301,9 @@ def _ids(tp: TopicPartition, replicas: Sequence[int] | None) -> tuple[int, ...] 
         return None
     found = tuple(replicas)
     if not found:
-        raise ValueError(f"{tp.topic}-{tp.partition}: the replicas are empty; None takes a reassignment back")
+        raise ValueError(f"{tp.topic}-{tp.partition}: the replicas are empty; use None to cancel a reassignment")
     if not all(type(broker) is int for broker in found):
-        raise ValueError(f"{tp.topic}-{tp.partition}: replicas are ids of brokers, ints, not {list(found)}")
+        raise ValueError(f"{tp.topic}-{tp.partition}: replicas must be broker ids (int), not {list(found)}")
     return found
 
 

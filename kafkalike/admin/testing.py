@@ -1,4 +1,4 @@
-"""Testing: a cluster in memory and a clock that is turned by hand, for users' own tests."""
+"""Test helpers for users: a cluster in memory and a clock controlled by the test."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ __all__ = ["ManualClock", "MemoryCluster"]
 
 
 class ManualClock:
-    """A clock that goes on only when it is slept on or turned, so that waiting takes no time.
+    """A clock that advances only when it is slept on or set, so waiting takes no time.
 
     Args:
-        seconds: where it begins, for both kinds of time.
+        seconds: initial value, for wall-clock and monotonic time.
     """
 
     def __init__(self, seconds: float = 1000.0) -> None:
         self.seconds = seconds
-        """What it shows; may be set."""
+        """The current time in seconds; may be set."""
         self.tasks: list[Callable[[], object]] = []
-        """What happens while somebody sleeps: one of them per sleep, the first one first."""
+        """Functions called by `sleep`: each call runs and removes the first one."""
 
     def now_ms(self) -> int:
-        """What it shows, in ms."""
+        """Return the current time in ms."""
         return int(self.seconds * 1000)
 
     def monotonic(self) -> float:
-        """What it shows, in seconds."""
+        """Return the current time in seconds."""
         return self.seconds
 
     def sleep(self, seconds: float) -> None:
-        """Go on at once, and do the next task."""
+        """Advance the clock without waiting, and run the next task."""
         self.seconds += max(0.0, seconds)
         if self.tasks:
             self.tasks.pop(0)()

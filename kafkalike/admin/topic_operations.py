@@ -26,12 +26,12 @@ from kafkalike.model.structs import NewTopic
 from kafkalike.model.topic import TopicInfo
 
 POLL_SECONDS: Final = 0.1
-"""Time between two looks of `wait_for_topics`."""
+"""Seconds between two checks of `wait_for_topics`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """A topic that is to be created."""
+    """Specification of a topic to create."""
 
     name: Any
     num_partitions: Any = -1
@@ -44,7 +44,7 @@ _SPEC_KEYS: Final = ("num_partitions", "replication_factor", "assignments", "con
 
 
 class TopicOperations(ReplicaOperations):
-    """Create, list, describe, delete."""
+    """Operations on topics: create, list, describe, delete."""
 
     def create_topics(
         self,
@@ -54,26 +54,27 @@ class TopicOperations(ReplicaOperations):
         raise_errors: bool = True,  # noqa: FBT001, FBT002
         wait_for_metadata: bool = False,  # noqa: FBT001, FBT002
     ) -> dict[str, Any]:
-        """Create topics. Each one is created or not by itself; a topic that fails does not keep others back.
+        """Create topics, each independently of the others.
 
         Args:
             new_topics: names, or `{name: {num_partitions, replication_factor, assignments, configs}}`, or `NewTopic`s.
-                Partition count and replication factor -1 take the server's defaults.
-            timeout_ms: without effect: a topic exists when the call returns.
-            validate_only: check everything, create nothing.
-            raise_errors: raise the first error, after all topics were tried; else errors are in the result only.
-            wait_for_metadata: without effect for the same reason; not together with `validate_only`.
+                A partition count or replication factor of -1 takes the server's default.
+            timeout_ms: no effect: a topic exists when the call returns.
+            validate_only: check without creating anything.
+            raise_errors: raise the error of the first rejected topic after all topics were tried; otherwise errors are
+                only in the result.
+            wait_for_metadata: no effect, for the same reason; cannot be combined with `validate_only`.
 
         Returns:
             `{"topics": [{name, topic_id, error_code, error_message, num_partitions, replication_factor, configs}]}`.
 
         Raises:
-            TopicAlreadyExistsError: it is there; this and the next ones are of the first topic that was refused.
-            InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError: a name, number or setting is wrong.
-            InvalidReplicationFactorError: more replicas than brokers.
-            InvalidReplicationAssignmentError: brokers that do not exist, or partitions with different ones: all
-                partitions of a topic are in one table.
-            IllegalArgumentError: no topics, or a specification that is none.
+            TopicAlreadyExistsError: the topic exists.
+            InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError: a name, number or setting is invalid.
+            InvalidReplicationFactorError: the factor is above the number of brokers.
+            InvalidReplicationAssignmentError: a broker does not exist, or partitions have different brokers, although
+                all partitions of a topic are stored in one table.
+            IllegalArgumentError: no topic was given, or a specification is invalid.
         """
         del timeout_ms
         if validate_only and wait_for_metadata:
@@ -131,14 +132,14 @@ class TopicOperations(ReplicaOperations):
 
         Args:
             topics: names, or ids as `uuid.UUID`.
-            timeout_ms: without effect: the topic is gone when the call returns.
-            raise_errors: raise the first error, after all topics were tried.
+            timeout_ms: no effect: the topic is deleted when the call returns.
+            raise_errors: raise the first error after all topics were tried.
 
         Returns:
             `{"topics": [{name, topic_id, error_code, error_message}]}`.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such topic.
+            UnknownTopicOrPartitionError: the topic does not exist.
             PolicyViolationError: `delete.topic.enable=false`.
         """
         del timeout_ms
@@ -167,11 +168,11 @@ class TopicOperations(ReplicaOperations):
         raise UnknownTopicOrPartitionError(f"topic id {topic} does not exist")
 
     def list_topics(self) -> list[str]:
-        """Names of all topics, sorted."""
+        """Return the names of all topics, sorted."""
         return sorted(self._cluster.topics())
 
     def describe_topics(self, topics: Sequence[str | uuid.UUID] | None = None) -> list[dict[str, Any]]:
-        """Describe topics; all of them when `topics` is None.
+        """Describe topics; all of them if `topics` is None.
 
         Returns:
             A dict per topic: `{error_code, name, topic_id, is_internal, partitions: [{error_code, partition_index,
@@ -191,10 +192,10 @@ class TopicOperations(ReplicaOperations):
         return described
 
     def wait_for_topics(self, topic_names: Sequence[str], timeout_ms: float = 10_000) -> None:
-        """Wait until every topic exists, looking every 0.1 s.
+        """Wait until all topics exist, checking every 0.1 s.
 
         Raises:
-            KafkaTimeoutError: one is missing after `timeout_ms`.
+            KafkaTimeoutError: a topic is missing after `timeout_ms`.
         """
         wanted = set(as_names(topic_names, "topic_names"))
         deadline = Deadline(self._clock, timeout_ms)
@@ -205,11 +206,11 @@ class TopicOperations(ReplicaOperations):
 
 
 def as_specs(new_topics: object) -> list[TopicSpec]:
-    """The forms that `create_topics` takes, as one.
+    """Convert the argument of `create_topics` to specifications.
 
     Raises:
-        IllegalArgumentError: nothing to create, or something else than a topic.
-        InvalidRequestError: a name twice.
+        IllegalArgumentError: nothing to create, or an element is not a topic.
+        InvalidRequestError: a name is duplicated.
     """
     if isinstance(new_topics, Mapping):
         specs = [_spec_of(name, data) for name, data in new_topics.items()]
@@ -233,7 +234,7 @@ def _spec(topic: object) -> TopicSpec:
             assignments=topic.replica_assignments,
             configs=topic.topic_configs,
         )
-    # Whether a name is allowed, even one that is no str, is said for each topic by itself.
+    # Invalid names, even of another type than str, are reported per topic.
     return TopicSpec(name=topic)
 
 
@@ -253,10 +254,10 @@ def _spec_of(name: str, data: object) -> TopicSpec:
 
 
 def check_replication(factor: object) -> int:
-    """A replication factor; -1 takes the server's default.
+    """Return a replication factor; -1 takes the server's default.
 
     Raises:
-        InvalidReplicationFactorError: not an int, 0, or below -1.
+        InvalidReplicationFactorError: the factor is not an int, is 0, or is below -1.
     """
     if isinstance(factor, bool) or not isinstance(factor, int):
         raise InvalidReplicationFactorError(f"Replication factor must be an int, not {factor!r}.")
@@ -266,11 +267,11 @@ def check_replication(factor: object) -> int:
 
 
 def _assignments(spec: TopicSpec) -> dict[int, Sequence[int]]:
-    """Broker ids by partition, as they were given; empty where none were.
+    """Return the given broker ids by partition; empty without assignments.
 
     Raises:
-        InvalidReplicationAssignmentError: no such form.
-        InvalidRequestError: with a number of partitions, or a replication factor.
+        InvalidReplicationAssignmentError: the assignments have another form.
+        InvalidRequestError: a partition count or a replication factor was also given.
     """
     given = spec.assignments
     if not given:
@@ -280,13 +281,13 @@ def _assignments(spec: TopicSpec) -> dict[int, Sequence[int]]:
         found: dict[int, Sequence[int]] = {int(p): [int(broker) for broker in brokers] for p, brokers in pairs}
     except (TypeError, ValueError) as cause:
         raise InvalidReplicationAssignmentError(
-            f"topic {spec.name!r}: an assignment is {{partition: [broker ids]}}, not {given!r}"
+            f"topic {spec.name!r}: assignments must be {{partition: [broker ids]}}, not {given!r}"
         ) from cause
     if spec.replication_factor != -1:
-        raise InvalidRequestError(f"topic {spec.name!r}: the replication factor must be -1 where replicas are assigned")
+        raise InvalidRequestError(f"topic {spec.name!r}: with assignments, the replication factor must be -1")
     if spec.num_partitions not in {-1, len(found)}:
         raise InvalidRequestError(
-            f"topic {spec.name!r}: the number of partitions must be -1 where replicas are assigned"
+            f"topic {spec.name!r}: with assignments, the number of partitions must be -1 or match them"
         )
     return found
 

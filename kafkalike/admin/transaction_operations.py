@@ -1,4 +1,4 @@
-"""Transaction operations: list, describe, fence and abort transactions from outside their producers."""
+"""Transaction operations: list, describe, fence and abort transactions of any producer."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ from kafkalike.model.transactions import transaction_views
 from kafkalike.model.transactions.transaction_views import ProducerIdAndEpoch, TransactionState
 
 SLACK_MS: Final = 5 * 60 * 1000
-"""How much longer than the longest timeout a transaction must be open to count as hanging, as in Kafka's tool."""
+"""How much older than the longest timeout a transaction must be to count as hanging, as in Kafka's tool."""
 
 FENCE_TIMEOUT_MS: Final = 60_000
-"""How long a producer may take to be fenced; what it has committed is brought into its topics meanwhile."""
+"""Timeout for fencing a producer, which includes applying its committed transaction to the topics."""
 
 UNDER_WAY: Final = frozenset({TransactionState.ONGOING, TransactionState.PREPARE_COMMIT})
-"""States of a transaction that is not over: open, or committed and not yet in all of its topics."""
+"""States of an unfinished transaction: open, or committed but not yet applied to all of its topics."""
 
 
 class TransactionOperations(AdminBase):
-    """Look at transactions, and end those that hang. No reader ever waits for one, so nothing is urgent about it."""
+    """Describe transactions, and abort those left hanging.
+
+    Aborting is not urgent, because an open transaction blocks no reader.
+    """
 
     def list_transactions(
         self,
@@ -39,20 +42,20 @@ class TransactionOperations(AdminBase):
         duration_filter_ms: int | None = None,
         transactional_id_pattern: str | None = None,
     ) -> dict[int, list[TransactionListing]]:
-        """All transactional ids that are not forgotten, sorted.
+        """Return all transactional ids that have not expired, sorted.
 
         Args:
-            broker_ids: only the one broker there is knows transactions.
+            broker_ids: return nothing unless this contains the id of the only broker, 1.
             producer_id_filters: only ids of these producers.
             state_filters: only ids in these states (`TransactionState` or text).
-            duration_filter_ms: only those whose transaction is under way for longer; below 0 is no filter.
-            transactional_id_pattern: only ids that this regular expression matches as a whole.
+            duration_filter_ms: only ids with a transaction unfinished for longer; a negative value disables the filter.
+            transactional_id_pattern: only ids that match this regular expression as a whole.
 
         Returns:
-            `{1: [TransactionListing]}`, by the one broker; empty when it was not asked.
+            `{1: [TransactionListing]}`, by the id of the only broker; empty if it was not requested.
 
         Raises:
-            IllegalArgumentError: no such state, or no regular expression.
+            IllegalArgumentError: a state is unknown, or the pattern is not a regular expression.
         """
         if broker_ids is not None and BROKER_ID not in broker_ids:
             return {}
@@ -71,13 +74,13 @@ class TransactionOperations(AdminBase):
         return {BROKER_ID: found}
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """State of transactional ids.
+        """Return the state of transactional ids.
 
         Args:
             transactional_ids: the ids.
 
         Raises:
-            TransactionalIdNotFoundError: there is no such id, or it was not used for `transactional.id.expiration.ms`.
+            TransactionalIdNotFoundError: an id is unknown, or has expired after `transactional.id.expiration.ms`.
         """
         names = as_names(transactional_ids, "transactional_ids")
         topics = self._partitions()
@@ -86,16 +89,16 @@ class TransactionOperations(AdminBase):
     def describe_producers(
         self, partitions: Iterable[TopicPartition], broker_id: int | None = None
     ) -> dict[TopicPartition, PartitionProducerState]:
-        """Producers whose open or committed transaction still has to come into partitions.
+        """Return the producers whose unfinished transaction includes these partitions.
 
-        Of an open transaction its staged files are looked at, as they are now.
+        For an open transaction, the files staged so far are read.
 
         Args:
-            partitions: which ones.
-            broker_id: without effect: there is one.
+            partitions: the partitions.
+            broker_id: no effect, because there is one broker.
 
         Raises:
-            UnknownTopicOrPartitionError: no such partition.
+            UnknownTopicOrPartitionError: a partition does not exist.
         """
         del broker_id
         topics = self._partitions()
@@ -112,20 +115,20 @@ class TransactionOperations(AdminBase):
         }
 
     def abort_transaction(self, spec: AbortTransactionSpec | str) -> None:
-        """Abort what is open of a transactional id, and shut its producer out.
+        """Abort the open transaction of a transactional id, and fence its producer.
 
-        A transaction that is committed is not aborted: it is brought into all of its topics. The producer gets
-        `InvalidProducerEpochError` then, from its next `commit_transaction` on.
+        A committed transaction is not aborted but applied to all of its topics. The fenced producer gets
+        `InvalidProducerEpochError`, at the latest from `commit_transaction`.
 
         Args:
-            spec: the producer as `describe_transactions` or `describe_producers` has shown it, or a transactional id,
-                whoever has it now.
+            spec: the producer as returned by `describe_transactions` or `describe_producers`; or a transactional id,
+                for its current producer.
 
         Raises:
-            TransactionalIdNotFoundError: no such transactional id.
+            TransactionalIdNotFoundError: the transactional id is unknown.
             UnknownProducerIdError: no transactional id has this producer id.
-            InvalidProducerEpochError: the id has another epoch by now: that transaction is over.
-            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
+            InvalidProducerEpochError: the id has a newer epoch, so the transaction is already finished.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or unknown; call again.
         """
         if isinstance(spec, str):
             self._fence(spec)
@@ -138,17 +141,17 @@ class TransactionOperations(AdminBase):
         self._fence(transactional_id, ProducerIdAndEpoch(spec.producer_id, spec.producer_epoch))
 
     def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdAndEpoch]:
-        """Shut out the producers of transactional ids, as Java's `fenceProducers`; see `abort_transaction`.
+        """Fence the producers of transactional ids, as Java's `fenceProducers`; see `abort_transaction`.
 
         Args:
-            transactional_ids: the ids; all are looked for before the first is fenced.
+            transactional_ids: the ids; all are looked up before the first is fenced.
 
         Returns:
-            What each id has from now on.
+            The new producer id and epoch of each transactional id.
 
         Raises:
-            TransactionalIdNotFoundError: no such id.
-            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done for all, or not sure; call again.
+            TransactionalIdNotFoundError: an id is unknown.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done for all ids, or unknown; call again.
         """
         known = self._known(as_names(transactional_ids, "transactional_ids"))
         return {name: ProducerIdAndEpoch(found.producer_id, self._fence(name)) for name, found in known.items()}
@@ -156,18 +159,18 @@ class TransactionOperations(AdminBase):
     def find_hanging_transactions(
         self, broker_ids: Sequence[int] | None = None, max_transaction_timeout_ms: int = 900_000
     ) -> list[dict[str, Any]]:
-        """Transactions that are under way for longer than any timeout, and five minutes.
+        """Return transactions that are unfinished five minutes after the longest possible timeout.
 
-        Open ones are those that no maintenance has aborted; committed ones (`PrepareCommit`) those that cannot be
-        brought into one of their topics, or whose topics nobody has read since.
+        An open transaction hangs if maintenance has not aborted it. A committed one (`PrepareCommit`) hangs if a topic
+        rejects it, or if nobody has read its topics since.
 
         Args:
-            broker_ids: only the one broker there is knows transactions.
-            max_transaction_timeout_ms: the longest timeout of a producer, ms.
+            broker_ids: return nothing unless this contains the id of the only broker, 1.
+            max_transaction_timeout_ms: the longest transaction timeout of any producer, in ms.
 
         Returns:
-            `[{transactional_id, producer_id, producer_epoch, state, age_ms, coordinator_id, topic_partitions}]`, the
-            oldest first.
+            `[{transactional_id, producer_id, producer_epoch, state, age_ms, coordinator_id, topic_partitions}]`, oldest
+            first.
         """
         if broker_ids is not None and BROKER_ID not in broker_ids:
             return []
@@ -195,7 +198,7 @@ class TransactionOperations(AdminBase):
         return {name: described[name] for name in names}
 
     def _under_way(self) -> dict[str, transaction_views.TransactionReport]:
-        """By transactional id: what is open, or committed and not yet in all topics."""
+        """Return the unfinished transactions by transactional id."""
         transactions = self._cluster.transactions
         names = [listing.transactional_id for listing in transactions.listed() if listing.state in UNDER_WAY]
         described = transactions.described(names, staged=True)
@@ -213,12 +216,12 @@ class TransactionOperations(AdminBase):
 
 
 def since_ms(found: transaction_views.TransactionReport) -> int:
-    """Since when, ms, a transaction that is under way is so: it began then, or was committed."""
+    """Return the time, in ms, at which an unfinished transaction began or was committed."""
     return found.start_ms if found.start_ms >= 0 else found.changed_ms
 
 
 def _topic_partitions(found: transaction_views.TransactionReport, topics: Mapping[str, int]) -> set[TopicPartition]:
-    """The partitions that a transaction still has to come into."""
+    """Return the partitions to which a transaction has yet to be applied."""
     if found.state is TransactionState.ONGOING:
         return {
             TopicPartition(topic, p)
@@ -256,7 +259,7 @@ def _state_of(given: TransactionState | str) -> TransactionState:
     for state in TransactionState:
         if state.value.lower() == text:
             return state
-    raise IllegalArgumentError(f"unknown state {str(given)!r}; one of {', '.join(TransactionState)} is needed")
+    raise IllegalArgumentError(f"unknown state {str(given)!r}; known are {', '.join(TransactionState)}")
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:
@@ -265,11 +268,11 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
     try:
         return re.compile(text)
     except re.error as cause:
-        raise IllegalArgumentError(f"{text!r} is no regular expression: {cause}") from cause
+        raise IllegalArgumentError(f"{text!r} is not a regular expression: {cause}") from cause
 
 
 class TransactionListing(NamedTuple):
-    """A transactional id, in a list."""
+    """A transactional id in a listing."""
 
     transactional_id: str
     producer_id: int
@@ -280,43 +283,44 @@ class TransactionDescription(NamedTuple):
     """A transactional id and its last transaction."""
 
     coordinator_id: int
-    """Id of the one broker that there seems to be."""
+    """Id of the only broker that clients see."""
     state: TransactionState
     producer_id: int
     producer_epoch: int
     transaction_timeout_ms: int
     transaction_start_time_ms: int
-    """When it began, ms; -1 for one that is not open."""
+    """Start of an open transaction, in ms; otherwise -1."""
     topic_partitions: set[TopicPartition]
-    """Of a committed transaction those that do not have it yet; of an open one those that it has staged records for.
-    Where a staged file does not say its partitions, they are all of its topic."""
+    """Partitions to which a committed transaction has yet to be applied, or with staged records of an open one. All
+    partitions of a topic are listed if a staged file does not name its partitions.
+    """
 
 
 class ProducerState(NamedTuple):
-    """A producer with a transaction that concerns a partition. What only brokers have is -1."""
+    """A producer with a transaction that includes a partition. Fields that only brokers know are -1."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp: int
-    """When its transaction began or was committed, ms."""
+    """Time in ms at which its transaction began or was committed."""
     coordinator_epoch: int
     current_transaction_start_offset: int
-    """-1: records of an open transaction have no offsets."""
+    """Always -1, because records of an open transaction have no offsets."""
 
 
 class PartitionProducerState(NamedTuple):
-    """The producers with a transaction that concerns a partition."""
+    """The producers with a transaction that includes a partition."""
 
     active_producers: list[ProducerState]
 
 
 class AbortTransactionSpec(NamedTuple):
-    """Which transaction to abort, by its producer; the epoch must be the one that was seen."""
+    """A transaction to abort, named by its producer id and the epoch it had."""
 
     topic_partition: TopicPartition | None
-    """Not looked at: a transaction is aborted as a whole."""
+    """Ignored, because a transaction is aborted as a whole."""
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int = -1
-    """Not looked at."""
+    """Ignored, because no coordinator runs."""

@@ -1,6 +1,7 @@
-"""Metrics: figures of a cluster and of this process, for Prometheus and as plain values.
+"""Metrics of a cluster and of this process, for Prometheus and as plain values.
 
-`prometheus_client` is imported at the first use of a name: the admin client and the console do not wait for it.
+`prometheus_client` is imported at the first use of a name, so that importing the admin client and the console stays
+fast.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Prometheus collectors: metric families of a cluster, read at each scrape, and of the appends of this process.
 
-Names and labels are those of kafka_exporter where it has them, so that its dashboards work.
+Names and labels follow kafka_exporter where it has the metric, so that its dashboards work.
 
 Example:
     from kafkalike.metrics import serve_appends
@@ -49,7 +49,7 @@ OF_PARTITION: Final[Mapping[str, tuple[str, Callable[[PartitionIndex], float]]]]
     "kafka_topic_partition_segments": ("Data files.", lambda index: len(index.segments)),
     "kafka_topic_partition_bytes": ("Bytes of data files.", lambda index: sum(s.size_bytes for s in index.segments)),
 }
-"""Metrics of each partition: name, help, value."""
+"""Metrics of each partition: name, help text, value."""
 
 OF_LAG: Final[Mapping[str, tuple[str, Callable[[GroupLag], float]]]] = {
     "kafka_consumergroup_current_offset": ("Committed offset.", lambda found: found.committed.position.offset),
@@ -63,7 +63,7 @@ OF_LAG: Final[Mapping[str, tuple[str, Callable[[GroupLag], float]]]] = {
 """Metrics of each partition of a group."""
 
 WAITING: Final = "kafka_consumergroup_waiting_seconds"
-"""What an alert asks for: time since the oldest record that the group has not read."""
+"""Metric for alerts: seconds since the oldest record that the group has not read."""
 
 OF_LAG_SUM: Final[Mapping[str, tuple[str, Callable[[Sequence[GroupLag]], float]]]] = {
     "kafka_consumergroup_lag_sum": (
@@ -107,15 +107,16 @@ OF_TRANSACTIONS: Final[Mapping[str, tuple[str, Callable[[TransactionFigures], fl
 
 
 class ClusterCollector(Collector):
-    """Metrics of a cluster. Thread-safe: scrapes may overlap.
+    """Metrics of a cluster. Thread-safe; scrapes may overlap.
 
-    A cluster that cannot be read gives `kafkalike_up 0` and nothing else; a topic that cannot be read
-    `kafkalike_topic_up 0` and no figures, as old ones would hide that.
+    If the cluster cannot be read, only `kafkalike_up 0` and metrics of this process are exported. If a topic cannot be
+    read, `kafkalike_topic_up 0` is exported without other metrics of the topic, because stale ones would hide the
+    problem.
 
     Args:
-        admin: of the cluster.
-        lags: of the same.
-        clock: where ages get their time from.
+        admin: admin client of the cluster.
+        lags: lags of the cluster.
+        clock: source of time for ages.
     """
 
     def __init__(self, admin: KafkaAdminClient, lags: Lags, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -127,11 +128,11 @@ class ClusterCollector(Collector):
         self._lock = threading.Lock()
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """Nothing, so that the registry reads no cluster when this is registered."""
+        """Return nothing, so that registering the collector does not read the cluster."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """All metrics of the moment."""
+        """Read the cluster and yield all metrics."""
         families: list[GaugeMetricFamily | CounterMetricFamily] = []
         with self._lock:
             try:
@@ -147,7 +148,7 @@ class ClusterCollector(Collector):
         yield from families
 
     def _own(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """What this exporter is, and how often it could not read the cluster or a topic."""
+        """Yield the version of this exporter, and the number of its read errors."""
         info = GaugeMetricFamily("kafkalike_build_info", "1; the version is a label.", labels=("version", "python"))
         info.add_metric((__version__, platform.python_version()), 1)
         yield info
@@ -156,7 +157,7 @@ class ClusterCollector(Collector):
         )
 
     def _requests(self) -> Iterator[CounterMetricFamily]:
-        """What the scrapes themselves have cost, of a root in an object store."""
+        """Yield the number of object store requests made by this exporter."""
         requests = self._lags.cluster.requests
         if requests:
             name, text = "kafkalike_object_store_requests", "Requests that this exporter has made of the object store."
@@ -200,7 +201,7 @@ class ClusterCollector(Collector):
             yield family
 
     def _writes(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """What was written: a rate of these is records and table commits a second."""
+        """Yield cumulative writes, whose rates are records and table commits per second."""
         records = CounterMetricFamily("kafkalike_topic_records_written", "Sum of log ends.", labels=("topic",))
         commits = CounterMetricFamily("kafkalike_topic_commits", "Table versions of a topic.", labels=("topic",))
         size = GaugeMetricFamily("kafkalike_topic_bytes", "Bytes of all data files in force.", labels=("topic",))
@@ -256,17 +257,17 @@ def exposition(
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> CollectorRegistry:
-    """What a process serves of a cluster, and of its own appends, for `prometheus_client`.
+    """Return a registry of `prometheus_client` with the metrics of a cluster and of this process's appends.
 
-    A scrape reads the cluster as it is then. One that cannot be read gives `kafkalike_up 0`.
+    Each scrape reads the cluster; if that fails, it exports `kafkalike_up 0`.
 
     Args:
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        storage_options: of an object store; see there.
-        clock: where ages get their time from.
+        storage_options: options of an object store; see `kafkalike.connect.connect`.
+        clock: source of time for ages.
 
     Raises:
-        KafkaConfigurationError, UnsafeStorageError, KafkaConnectionError: see there.
+        KafkaConfigurationError, UnsafeStorageError, KafkaConnectionError: see `kafkalike.connect.connect`.
     """
     registry = CollectorRegistry()
     cluster = connect(bootstrap_servers, storage_options)
@@ -281,7 +282,7 @@ REPLICA: Final = ("topic", "broker")
 
 
 def broker_families(cluster: Cluster) -> Iterator[GaugeMetricFamily]:
-    """Brokers, and where topics have replicas; of a cluster of one root only how many brokers it has.
+    """Yield metrics of brokers and replicas; with a single root only the number of brokers.
 
     Raises:
         KafkaError: the cluster cannot be read.
@@ -333,7 +334,7 @@ def _of_replicas(topics: dict[str, Replicas]) -> Iterator[GaugeMetricFamily]:
     )
     for name, replicas in topics.items():
         for broker, lag in replicas.lags().items():
-            # Of a root that gives no answer nothing is known.
+            # Lags of an unreachable root are unknown.
             for family, value in ((versions, lag.versions), (size, lag.bytes), (late, lag.seconds)):
                 if value is not None:
                     family.add_metric((name, str(broker)), value)
@@ -341,7 +342,7 @@ def _of_replicas(topics: dict[str, Replicas]) -> Iterator[GaugeMetricFamily]:
 
 
 def mirror_families(cluster: Cluster, now_ms: int) -> Iterator[GaugeMetricFamily]:
-    """How mirrors stand that the cluster has; their sources are not asked. Nothing where it has none.
+    """Yield metrics of the cluster's mirrors, if any, without contacting their sources.
 
     Raises:
         KafkaError: the cluster cannot be read.
@@ -368,13 +369,13 @@ def mirror_families(cluster: Cluster, now_ms: int) -> Iterator[GaugeMetricFamily
 
 
 class AppendCollector(Collector):
-    """How long the appends of this process took: those of its producers, and of all else in it that writes records.
+    """Durations of this process's appends by its producers and by anything else that writes records.
 
-    Appends to tables count; what Spark's tasks stage is appended by the driver, as one.
+    An append is one commit to a table; records staged by Spark's tasks count as a single append of the driver.
     """
 
     def collect(self) -> Iterator[HistogramMetricFamily | CounterMetricFamily]:
-        """All appends since the process began."""
+        """Yield the metrics of all appends since the process started."""
         seen = APPENDS.seen()
         buckets = [("+Inf" if bound == float("inf") else str(bound), float(count)) for bound, count in seen.at_most]
         text = "Time of the appends of this process that ended well."
@@ -384,16 +385,16 @@ class AppendCollector(Collector):
 
 
 def serve_appends(port: int, host: str = "127.0.0.1") -> None:
-    """Serve these metrics from a thread, at `http://host:port/metrics`, until the process ends.
+    """Serve these metrics from a thread at `http://host:port/metrics` until the process ends.
 
-    A service that has a registry of `prometheus_client` registers an `AppendCollector` there instead.
+    A service with its own `prometheus_client` registry registers an `AppendCollector` there instead.
 
     Args:
-        port: of the address.
-        host: name or number of the address; `0.0.0.0` is everyone.
+        port: port to listen on.
+        host: address to listen on; `0.0.0.0` allows access from other machines.
 
     Raises:
-        OSError: the address cannot be listened at.
+        OSError: the address is not available.
     """
     registry = CollectorRegistry()
     registry.register(AppendCollector())

@@ -1,4 +1,4 @@
-"""Cluster view: one moment of a cluster as plain values, for JSON and for Prometheus."""
+"""Cluster view: the state of a cluster as plain values, for JSON and for Prometheus."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ LagOf = Callable[[Lag], dict[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A group at a moment."""
+    """State of a group."""
 
     group_id: str
     state: str
     members: int
     generation: int
     lags: tuple[GroupLag, ...]
-    """By partition, sorted."""
+    """Lags of the group, sorted by partition."""
 
 
 def group_views(admin: KafkaAdminClient, lags: Lags) -> list[GroupView]:
-    """All groups, sorted; `lags` as of its last refresh."""
+    """Return all groups, sorted, with `lags` as of its last refresh."""
     described = admin.describe_groups(sorted(lags.groups))
     return [
         GroupView(
@@ -49,17 +49,16 @@ def group_views(admin: KafkaAdminClient, lags: Lags) -> list[GroupView]:
 
 
 def snapshot(admin: KafkaAdminClient, lags: Lags, now_ms: int) -> dict[str, Any]:
-    """A cluster as a dict of plain values.
+    """Return the state of a cluster as plain values.
 
     Returns:
         `{"time_ms", "cluster", "topics": {topic: {"partitions": {p: {"log_start_offset", "log_end_offset", "records",
         "segments", "bytes", "newest_ms"}}}}, "groups": {group: {"state", "members", "generation", "lag", "topics":
         {topic: {"lag", "partitions": {p: {"committed_offset", "commit_ms", "log_end_offset", "lag",
-        "consumed_per_second", "produced_per_second", "catch_up_seconds"}}}}}},
-        "transactions": {"ids", "open", "unapplied", "oldest_open_seconds", "oldest_unapplied_seconds", "commits",
-        "aborts"}}`. A lag is `{"offsets", "records",
-        "seconds", "waiting_seconds"}`; the last one is the time since the oldest record that was not read. Rates are
-        those of the last 15 minutes, null where they are not known.
+        "consumed_per_second", "produced_per_second", "catch_up_seconds"}}}}}}, "transactions": {"ids", "open",
+        "unapplied", "oldest_open_seconds", "oldest_unapplied_seconds", "commits", "aborts"}}`. A lag is `{"offsets",
+        "records", "seconds", "waiting_seconds"}`; `waiting_seconds` is the time since the oldest unread record. Rates
+        are averages of the last 15 minutes, null if unknown.
     """
     lag = partial(_lag, now_ms)
     rates = {(group_id, tp): moment for group_id, tp, moment in lag_history(lags, now_ms, span_ms=0, step_ms=1)}
@@ -122,32 +121,32 @@ def _lag(now_ms: int, lag: Lag) -> dict[str, float]:
 
 
 ABORTED: Final = frozenset({Why.ABORT, Why.TIMEOUT, Why.ADMIN})
-"""Reasons of rows that have aborted a transaction; one that `init_transactions` aborts is not counted."""
+"""Reasons of rows that abort a transaction. Aborts by `init_transactions` do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionFigures:
-    """Transactions of a cluster at a moment."""
+    """Numbers of transactions in a cluster."""
 
     ids: int
-    """Transactional ids that are not forgotten."""
+    """Transactional ids that have not expired."""
     open: int
     unapplied: int
-    """Committed, and not yet in all of their topics."""
+    """Committed transactions not yet applied to all of their topics."""
     oldest_open_seconds: float
-    """0 when none is open."""
+    """Age of the oldest open transaction; 0 without one."""
     oldest_unapplied_seconds: float
     commits: int
-    """Since the oldest row that the groups' table still had at the first look."""
+    """Commits since the oldest row that the groups' table had at the first look."""
     aborts: int
-    """The same; by their producer, after their timeout, or by an administrator."""
+    """Aborts since that row, by producers, timeouts or administrators."""
 
 
 class TransactionCounter:
-    """Counts transactions; commits and aborts only rise while it lives. Not thread-safe.
+    """Counts transactions; the numbers of commits and aborts never decrease. Not thread-safe.
 
     Args:
-        cluster: whose they are.
+        cluster: the cluster of the transactions.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -157,10 +156,10 @@ class TransactionCounter:
         self._aborts = 0
 
     def look(self, now_ms: int) -> TransactionFigures:
-        """The figures of now. Costs a look at the groups' table, and reads it where it has changed.
+        """Return the current numbers. Refreshes the groups' table, and reads it if it has changed.
 
         Raises:
-            KafkaStorageError, LogCorruptError: it cannot be read.
+            KafkaStorageError, LogCorruptError: the table cannot be read.
         """
         transactions = self._cluster.transactions
         listed = transactions.listed()
@@ -183,7 +182,7 @@ class TransactionCounter:
         )
 
     def _count(self) -> None:
-        """Count the rows that came since the last look; compaction keeps those of the last hours."""
+        """Count the rows since the last call; compaction keeps rows of the last hours."""
         groups = self._cluster.groups
         if groups.refresh().seq == self._seq:
             return

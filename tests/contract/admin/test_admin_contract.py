@@ -614,7 +614,7 @@ def test_an_election_that_is_not_needed_is_said_and_no_error(admin: KafkaAdminCl
 
     (topic,) = found["replica_election_results"]
     assert [(p["partition_id"], p["error_code"]) for p in topic["partition_result"]] == [(0, 84), (1, 84)]
-    with pytest.raises(IllegalArgumentError, match="type of an election"):
+    with pytest.raises(IllegalArgumentError, match="election_type must be"):
         admin.elect_leaders(7)
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.elect_leaders(0, {"no": [0]})

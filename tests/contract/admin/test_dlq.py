@@ -250,7 +250,7 @@ def test_a_letter_that_does_not_say_where_it_comes_from_needs_a_target(orders: C
     orders.create_topic("other", 3, {})
     letters = DeadLetters(orders)
 
-    with pytest.raises(IllegalArgumentError, match="does not say where it comes from"):
+    with pytest.raises(IllegalArgumentError, match="has no source topic"):
         letters.replay("orders.dlq", dry_run=False)
     done = letters.replay("orders.dlq", to="other", dry_run=False)
 
