@@ -1,7 +1,7 @@
-"""Control maintenance: what a run does beside topics: transactions, expired offsets, control tables, and leftovers.
+"""Control maintenance: the part of a run beside topics: transactions, expired offsets, control tables, leftovers.
 
-Leftovers are what killed deletions of topics, killed Spark writes and dead lock holders have left. A control table is
-loaded by every client that opens the cluster, so its length is what a start costs.
+Leftovers come from killed deletions of topics, killed Spark writes and dead holders of locks. Every client loads the
+control tables when it opens the cluster, so their length determines the cost of a start.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 
 CONTROL: Final = "~control"
-"""Stands for the control tables where one run at a time is let in; `~` cannot be part of a topic's name."""
+"""The name of the lock that admits one run at a time to the control tables; `~` cannot be part of a topic's name."""
 
 
 def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
-    """Settle transactions, expire offsets, compact the control tables, remove leftovers of the killed; fill the report.
+    """Settle transactions, expire offsets, compact the control tables and remove leftovers; fill the report.
 
-    A failure is written into the report and keeps nothing else back.
+    A failure goes into the report and does not stop the other work.
     """
     tables = control_tables(cluster)
     if not tables:
-        # Nothing was ever written here, and looking must not make a folder.
+        # The cluster is empty, and a look must not create a folder.
         return
     with only_run(cluster, CONTROL) as mine:
         if not mine:
@@ -103,29 +103,29 @@ def _expire(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
 
 
 TIMEOUT_MS: Final = 600_000
-"""How long a run may take for transactions; the next one goes on."""
+"""How long a run may work on transactions, ms; the next run continues."""
 
 OWNER_MS: Final = 1_000
-"""A transaction that was committed less than so long ago is its producer's to finish, and counts as nothing due."""
+"""A transaction that was committed more recently is left to its producer, and is not counted as due."""
 
 FINISH: Final = "finish"
 ABORT: Final = "abort"
 FORGET: Final = "forget"
 
 Due = tuple[str, str, int, int, int]
-"""What is due, the transactional id, and producer id, epoch and number of its transaction."""
+"""The kind of work, the transactional id, and the producer id, epoch and number of its transaction."""
 
 
 def maintain_transactions(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
-    """Do what is due, or in a dry run only count it; fill the report.
+    """Settle the transactions that are due, or only count them in a dry run; fill the report.
 
-    A failure is written into the report and keeps nothing else back.
+    A failure goes into the report and does not stop the other work.
     """
     try:
         before = set(_due(cluster, clock))
         after: set[Due] = set()
         if not report.dry_run:
-            # Also when nothing is due: it removes files that nobody needs.
+            # Even with nothing due, because it also removes unneeded files.
             problems = cluster.transactions.maintain(Deadline(clock, TIMEOUT_MS))
             report.problems += [f"transactions: {problem}" for problem in problems]
             after = set(_due(cluster, clock)) if before else set()
@@ -145,7 +145,7 @@ def _due(cluster: Cluster, clock: Clock) -> Iterator[Due]:
         return
     expiration_ms = int(cluster.server.get("transactional.id.expiration.ms"))
     described = transactions.described(standings)
-    # Not before: a look takes time, by which a transaction would seem to be younger than it is.
+    # Not earlier: the look takes time, and a transaction would seem younger than it is.
     now_ms = clock.now_ms()
     for name, found in described.items():
         attempt = (name, found.producer_id, found.epoch, found.number)
@@ -163,26 +163,26 @@ R = TypeVar("R")
 
 
 METADATA_KEEP_MS: Final = 30 * 86_400_000
-"""How long, ms, every row of `__cluster_metadata` stays: who changed what, and why log starts moved."""
+"""How long, ms, every row of `__cluster_metadata` stays, as a history of changes and of log starts."""
 
 MOVES_KEPT: Final = 10_000
-"""How many moves of a partition's log start stay at most for that: a client that starts reads them all."""
+"""Maximum number of log start moves of a partition in that history, because each starting client reads them."""
 
 GROUPS_KEEP_MS: Final = 6 * 3_600_000
 GROUPS_KEEP_ROWS: Final = 50_000
-"""How long, ms, every row of `__consumer_offsets` stays, and how many at most: how lag moved over the last hours."""
+"""How long, ms, every row of `__consumer_offsets` stays, and how many at most, as a history of lag."""
 
 MIN_GAIN: Final = 64
-"""Rows that must go, or files that must be merged, for a compaction to be worth a table version."""
+"""Minimum number of removed rows, or merged files, that makes a compaction worth a table version."""
 
 READER_MS: Final = 600_000
-"""How long, ms, files stay for a client that is just reading them; one that comes too late reads the table anew."""
+"""How long, ms, files stay for a client that is reading them; a slower client reads the table again."""
 
 
 def control_tables(cluster: Cluster) -> list[str]:
-    """Return the names of the control tables that exist, after one look at each, by which their maintenance plans.
+    """Return the names of the control tables that exist, after one look at each; their maintenance plans by it.
 
-    What the run saw of topics and defaults when it began may be hours old.
+    The state of topics and defaults that the run read at its start may be hours old.
     """
     return [name for name in CONTROL_TABLES if _is_there(cluster, name)]
 
@@ -192,16 +192,16 @@ def _is_there(cluster: Cluster, table: str) -> bool:
     try:
         log.refresh()
     except KafkaError:
-        # What is done about it says what is wrong.
+        # The maintenance of this table will report the problem.
         return True
     return log.exists
 
 
 def compact_control(cluster: Cluster, table: str, *, dry_run: bool) -> tuple[int, int]:
-    """Keep the rows that make up the state, and recent ones.
+    """Compact a control table to the rows that make up its state, and recent ones.
 
     Returns:
-        Rows before and after.
+        The number of rows before and after.
 
     Raises:
         KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `ControlLog.compact`.
@@ -222,7 +222,7 @@ def _compact(log: ControlLog[S, R], keep: Callable[[Sequence[R]], Sequence[R]], 
     log.look_once()
     count = log.num_rows
     if max(count, len(log.known_files())) < MIN_GAIN:
-        # Nothing that could go is worth a version, so no row is read.
+        # The possible gain is not worth a version, so skip reading rows.
         return count, count
     rows = log.rows
     kept = max(1, len(keep(rows))) if rows else 0
@@ -233,17 +233,17 @@ def _compact(log: ControlLog[S, R], keep: Callable[[Sequence[R]], Sequence[R]], 
 
 
 def vacuum_control(cluster: Cluster, table: str) -> int:
-    """Remove data files that the table no longer names, and entries of its log past their retention.
+    """Remove data files that the table does not name anymore, and expired entries of its log.
 
     Returns:
-        How many files went.
+        The number of removed files.
     """
     files = cluster.store.at(table)
     log = _log_of(cluster, table)
     delays = Delays(deleted_ms=READER_MS, replaced_ms=READER_MS)
     due = leftovers(files, log.live_files, cluster.clock.now_ms(), delays, known=log.known_files())
     if due:
-        # A writer that was stopped before its commit, and did not wait for the lock, may have one of them in hand.
+        # A writer that paused before its commit and did not wait for the lock may still use it.
         log.fence()
     if cluster.server.is_closed({}):
         log.close()
@@ -259,12 +259,12 @@ def _log_of(cluster: Cluster, table: str) -> ControlLog[Any, Any]:
 
 
 def clear_deleted(cluster: Cluster) -> list[str]:
-    """Remove the tables in `__deleted`: of deleted topics, and what creations of topics have put aside.
+    """Remove the tables in `__deleted`, from deleted topics and failed creations.
 
-    The metadata are read from nothing for it; a table whose topic is alive stays.
+    The metadata are read from scratch. A table whose topic exists stays.
 
     Returns:
-        What stayed and why, one sentence for each such table.
+        A sentence for each table that stayed, with the reason.
 
     Raises:
         LogCorruptError: the metadata cannot be read; nothing was removed.
@@ -284,7 +284,8 @@ def _clear_deleted(cluster: Cluster, folder: Path) -> list[str]:
     for table in found:
         info = live_topic(state, topic_id_of(table.name))
         if info is None or Path(cluster.root, info.location, "_delta_log").is_dir():
-            # Of a topic that has come back as a mirror of its former copy, this is the table of its life before.
+            # If a deleted topic was created again as a mirror of its former copy, this is the table before the
+            # deletion.
             shutil.rmtree(table, ignore_errors=True)
         else:
             problems.append(
@@ -297,12 +298,12 @@ def _clear_deleted(cluster: Cluster, folder: Path) -> list[str]:
 
 
 def clear_folders(cluster: Cluster) -> int:
-    """Remove tables that no topic has: what killed deletions have left, and creations that were killed or too late.
+    """Remove tables without a topic, from killed deletions and from creations that were killed or too late.
 
-    The metadata are read from nothing for it. Of roots in object stores see `clear_dead_tables`.
+    The metadata are read from scratch. For roots in object stores see `clear_dead_tables`.
 
     Returns:
-        How many there were.
+        The number of removed tables.
 
     Raises:
         LogCorruptError: the metadata cannot be read; nothing was removed.
@@ -311,19 +312,19 @@ def clear_folders(cluster: Cluster) -> int:
 
 
 def _folders(cluster: Cluster) -> list[Storage]:
-    """Those of a cluster's roots that are folders of this machine."""
+    """Return the cluster's roots that are folders of this machine."""
     return [place for place in cluster.places() if place.coordination.reach == "machine"]
 
 
 def _clear_folders(cluster: Cluster, place: Storage) -> int:
     seen = cluster.metadata.state
     if not any(may_be_dead(seen, name) for name in place.folders()):
-        # What was deleted since the run has looked goes with the next run.
+        # The next run removes tables that were deleted since the start of this one.
         return 0
     state, now = cluster.metadata_on_disk(), cluster.clock.now_ms()
     found = list(dead_folders(place, state, now))
     if any(open_still for _, _, open_still in found):
-        # A creator that was stopped may have one of them in hand.
+        # A creator that paused may still use it.
         cluster.metadata.fence()
         state = cluster.metadata_on_disk()
     count = 0
@@ -335,12 +336,12 @@ def _clear_folders(cluster: Cluster, place: Storage) -> int:
 
 
 def clear_locks(cluster: Cluster) -> int:
-    """Remove the lock files of topics that are gone; those that somebody has in hand stay until the next run.
+    """Remove the lock files of deleted topics; locks in use stay until the next run.
 
     Returns:
-        How many locks there were.
+        The number of removed locks.
     """
-    # A topic may have one of these names again by now; of its locks those in hand stay, and others are made anew.
+    # A new topic may have such a name. Its locks in use stay, and others are created again.
     gone = list(cluster.metadata.state.gone.values())
     return cluster.store.coordination.forget_turns(
         turn for info in gone for place in {info.name, info.location} for turn in turns_of(place)

@@ -1,4 +1,4 @@
-"""Correction report: what a run that forgot keys, or undid an append, has done or would do."""
+"""Correction report: the results, or the plan, of a run that forgets keys or undoes an append."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPart:
-    """What goes from one partition."""
+    """The records removed from one partition."""
 
     topic: str
     partition: int
     records: int
     segments: int
-    """Data files that are written anew, or dropped."""
+    """Number of data files that are rewritten or dropped."""
     size_bytes: int
-    """Bytes of these files."""
+    """Total size of these files, bytes."""
     bytes_after: int = 0
-    """Bytes of the files that took their place; 0 in a dry run."""
+    """Total size of their replacements, bytes; 0 in a dry run."""
 
 
 class Parts:
-    """What goes, counted by topic and partition."""
+    """Removed records, counted by topic and partition."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], PartitionPart] = {}
 
     def count(self, topic: str, piece: Removed) -> None:
-        """Count a piece in."""
+        """Add the records of a piece."""
         replacement = piece.replacement
         where = topic, replacement.partition
         known = self._known.get(where) or PartitionPart(
@@ -50,57 +50,58 @@ class Parts:
         )
 
     def all(self) -> tuple[PartitionPart, ...]:
-        """In the order of topics and partitions."""
+        """Return the counts, ordered by topic and partition."""
         return tuple(part for _, part in sorted(self._known.items(), key=itemgetter(0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetReport:
-    """What `forget` has done or would do."""
+    """The results, or the plan, of `forget`."""
 
     topic: str
     run: str
     executed: bool
-    """False for a dry run: nothing was changed."""
+    """False for a dry run, which changes nothing."""
     keys: int
-    """How many different keys were meant."""
+    """Number of distinct keys."""
     parts: tuple[PartitionPart, ...]
-    """Partitions that had such records, dead-letter topics included; in the order of topics and numbers."""
+    """Partitions that had such records, including those of dead-letter topics, ordered by topic and number."""
     looked_at: dict[str, tuple[int, ...]]
-    """Partitions that were looked at, by topic."""
+    """Examined partitions, by topic."""
     not_looked_at: tuple[int, ...]
-    """Partitions of the topic that no key hashes to, which `all_partitions` looks at too."""
+    """Partitions of the topic to which no key hashes; `all_partitions` examines them, too."""
     versions: dict[str, tuple[int, ...]]
-    """Table versions that were made, by topic."""
+    """Table versions of the run, by topic."""
     tombstones: int = 0
-    """Tombstones that were written, or would be."""
+    """Number of tombstones that were written, or would be."""
     gone_after_ms: int = 0
-    """From this time on maintenance removes the last of the files that held the records; 0 where nothing was done."""
+    """Time, ms, from which maintenance removes the last of the files that held the records; 0 if nothing was done."""
     files_removed: int = 0
-    """Files that were removed at once."""
+    """Number of files that were removed at once."""
     open_transactions: tuple[str, ...] = ()
-    """Transactional ids with records for the topic that are not committed: what they commit later is not forgotten."""
+    """Transactional ids with uncommitted records for the topic; records that they commit later are not forgotten."""
     copies: tuple[str, ...] = ()
-    """Topics that were forked or restored from it: they have copies of their own."""
+    """Topics that were forked or restored from this one and have copies of the records."""
     origins: tuple[str, ...] = ()
-    """Topics that it was forked or restored from, and others that were made from those."""
+    """Topics from which this one was forked or restored, and other topics that were made from those."""
     held: Mapping[str, int | None] = field(default_factory=dict)
-    """By topic of `copies` and `origins`: records with one of the keys that it has; None where it cannot be read."""
+    """For each topic of `copies` and `origins`, its number of records with such a key; None if it cannot be read.
+    """
     certificate: Certificate | None = None
-    """What can be checked later; None for a dry run."""
+    """The certificate for a later check; None in a dry run."""
 
     @property
     def records(self) -> int:
-        """How many go."""
+        """The number of removed records."""
         return sum(part.records for part in self.parts)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the files that are written anew."""
+        """Total size of the rewritten files, bytes."""
         return sum(part.size_bytes for part in self.parts)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON, without the certificate."""
+        """Return the report as a dict for JSON, without the certificate."""
         return {
             "topic": self.topic,
             "run": self.run,
@@ -124,28 +125,28 @@ class ForgetReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoReport:
-    """What `undo` has done or would do."""
+    """The results, or the plan, of `undo`."""
 
     append: str
     run: str
     executed: bool
     transaction: int | None
-    """Number of the transaction that it was part of."""
+    """Number of the transaction that included the append; None if there was none."""
     parts: tuple[PartitionPart, ...]
     below_start: int
-    """Records of it that retention has taken already."""
+    """Records of the append that retention has removed already."""
     missing: int
-    """Records of it that something else has taken: compaction, an earlier undo, forgotten keys."""
+    """Records of the append that compaction, an earlier undo, or forgotten keys have removed."""
     groups: tuple[GroupPast, ...]
     """Groups that have read such records."""
     versions: dict[str, int]
-    """Table version that was made, by topic."""
+    """The table version of the run, by topic."""
 
     @property
     def records(self) -> int:
-        """How many go."""
+        """The number of removed records."""
         return sum(part.records for part in self.parts)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """Return the report as a dict for JSON."""
         return {**asdict(self), "records": self.records}

@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 
 
 class Remover:
-    """Takes records out of one topic.
+    """Removes records from one topic.
 
     Args:
         log: the topic.
-        run: id that is noted in the table's history.
-        work: what the history calls it, a key of `OPERATIONS`.
-        facts: what else it says.
-        budget: nothing new is begun when it has run out.
-        tasks: where files are read and written.
+        run: id of the run in the table's history.
+        work: name of the work in the history, a key of `OPERATIONS`.
+        facts: further facts for the history.
+        budget: no new work starts after it.
+        tasks: reads and writes the files.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class Remover:
         self._tasks = tasks
 
     def found(self, takings: Mapping[int, Taking], *, by_key: bool = False) -> Iterator[Removed]:
-        """What would go, partition by partition; nothing is written.
+        """Yield the records that would be removed, partition by partition, without writing.
 
         Args:
-            takings: the records, by partition.
+            takings: selects the records, by partition.
             by_key: see `Removing`.
 
         Raises: see `removed`.
@@ -87,17 +87,17 @@ class Remover:
         return self._pieces(takings, dry_run=True, hashed=False, by_key=by_key)
 
     def removed(self, takings: Mapping[int, Taking]) -> Iterator[tuple[int, Removed]]:
-        """Take the records out, each piece by a table version of its own.
+        """Remove the records, each piece with a table version of its own.
 
-        A run that is cut off leaves some of them; made again, it goes on. What others do to the table meanwhile costs
-        that partition a second look, and no more.
+        A run that is interrupted leaves some of them; running it again finishes. A conflict with another run only costs
+        a second look at that partition.
 
         Yields:
-            The version, and what it took, as soon as it is made.
+            Each version and the removed records, as soon as it is committed.
 
         Raises:
-            CorruptRecordError: a file cannot be read; what was done before stays.
-            KafkaTimeoutError: time ran out; what was done before stays.
+            CorruptRecordError: a file cannot be read; earlier pieces stay removed.
+            KafkaTimeoutError: time ran out; earlier pieces stay removed.
             KafkaStorageError, UnknownOutcomeError, PolicyViolationError, TopicDeletedError: see `Table.change`.
         """
         left = dict(takings)
@@ -119,10 +119,10 @@ class Remover:
             self._check_time(left)
 
     def removed_at_once(self, takings: Mapping[int, Taking]) -> tuple[int | None, list[Removed]]:
-        """Take the records out by one table version: all of them or none.
+        """Remove the records with one table version: all of them or none.
 
         Returns:
-            The version, and what it took; None where there is nothing to take.
+            The version and the removed records; None if there are none to remove.
 
         Raises: see `removed`.
         """
@@ -145,7 +145,7 @@ class Remover:
     def _check_time(self, left: Mapping[int, Taking]) -> None:
         if left and self._budget.expired():
             name = self._log.info.name
-            raise KafkaTimeoutError(f"{name}: others were at its files until time ran out; run it again")
+            raise KafkaTimeoutError(f"{name}: other maintenance runs replaced its files until timeout_ms; run it again")
 
     def _pieces(self, takings: Mapping[int, Taking], *, dry_run: bool, hashed: bool, by_key: bool) -> Iterator[Removed]:
         log = self._log
@@ -170,7 +170,9 @@ class Remover:
         except CorruptRecordError as cause:
             if still_live(log, (s for job in jobs for s in job.segments if s.path not in done)):
                 raise
-            raise KafkaTimeoutError(f"{log.info.name}: another run has been at its files; try again") from cause
+            raise KafkaTimeoutError(
+                f"{log.info.name}: another run has replaced its files meanwhile; try again"
+            ) from cause
 
     def _publish(self, pieces: Sequence[Removed], fenced: int) -> int | None:
         holes: dict[int, int] = {}
@@ -195,13 +197,13 @@ def _adds(pieces: Sequence[Removed]) -> list[Any]:
 
 
 def ready_to_remove(log: TopicLog) -> None:
-    """Refuse a topic from whose table nothing may be taken, before any work.
+    """Raise if records must not be removed from a topic, before any work.
 
     Raises:
         PolicyViolationError: the table is append-only.
-        UnsupportedVersionError: a foreign writer has asked something of it that we do not honour.
-        LogCorruptError: it is damaged, was replaced or rewound.
-        UnsafeStorageError: its files can only be read here.
+        UnsupportedVersionError: a foreign writer has enabled a table feature that kafkalike does not support.
+        LogCorruptError: the table is damaged, replaced or rewound.
+        UnsafeStorageError: the root is read-only here.
     """
     log.files.coordination.check_writable()
     log.ready_to_append()
@@ -211,27 +213,27 @@ def ready_to_remove(log: TopicLog) -> None:
 
 @contextlib.contextmanager
 def without_maintenance(cluster: Cluster, topic: str) -> Iterator[None]:
-    """Keep maintenance runs away from a topic, where the root has locks.
+    """Exclude maintenance runs from a topic, if the root has locks.
 
     Raises:
-        KafkaTimeoutError: one was at it for a minute.
+        KafkaTimeoutError: a run held the topic for a minute.
     """
     with cluster.store.coordination.turn(maintenance_turn(topic), Deadline(cluster.clock, COMMIT_TIMEOUT_MS)):
         yield
 
 
 def remove_files(log: TopicLog, paths: Collection[str]) -> list[str]:
-    """Remove data files at once that a table version has taken out; one that is part of the table again stays.
+    """Remove data files at once that a table version has removed; files that are live again stay.
 
-    No writer can be about to commit one of them, as each was in the table before. Readers of ours that had one in hand
-    look the log up again; a query of another engine that began before may fail.
+    No writer can be about to commit these files, because each was in the table before. Consumers that were reading one
+    look the log up again; a running query of another engine may fail.
 
     Args:
         log: the topic.
         paths: the files.
 
     Returns:
-        Those that are gone.
+        The removed files.
     """
 
     def live() -> Collection[str]:
@@ -244,71 +246,71 @@ def remove_files(log: TopicLog, paths: Collection[str]) -> list[str]:
 
 
 FILTERED_KEYS: Final = 64
-"""Most keys that Bloom filters are asked for: of more, each row group would be likely to have one by chance alone."""
+"""Maximum number of keys to test with Bloom filters; with more keys, most row groups would match by chance."""
 
 FEW: Final = 8
-"""So many times as many keys as there are records make it cheaper to look each record up."""
+"""With this many times more keys than records, looking up each record is cheaper."""
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removing:
-    """Records that are to go from one partition."""
+    """A job: the records to remove from one partition."""
 
     files: Storage
     partition: int
     segments: tuple[Segment, ...]
-    """All data files that the table has of the partition, in offset order; those below the log start too."""
+    """All data files of the partition in offset order, including files below the log start."""
     taking: Taking
     compression: str
     """The topic's `compression.type`."""
     dry_run: bool
-    """Only say what would go."""
+    """Report only."""
     hashed: bool = False
-    """Whether the contents of files are to be hashed."""
+    """Hash the contents of files."""
     by_key: bool = False
-    """Whether it is to be said what there is of each key."""
+    """Report the records of each key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """Records that go, with the files that they are in."""
+    """Records to remove, with the files that hold them."""
 
     replacement: Replacement
     offsets: Runs
-    """Of the records."""
+    """Offsets of the records."""
     before: tuple[FileHash, ...] = ()
     after: tuple[FileHash, ...] = ()
     keys: Mapping[bytes, KeyFound] = field(default_factory=dict)
-    """What there is of each key, where that was asked."""
+    """The records of each key, if the job asks for them."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the files that are read and written anew."""
+        """Total size of the files that are read and rewritten, bytes."""
         return sum(segment.size_bytes for segment in self.replacement.removes)
 
 
 def find_and_remove(job: Removing, budget: Deadline) -> Iterator[Removed]:
-    """Look for the records, and write the files without them; a `Work` of `kafkalike.maintenance.handles`.
+    """Find the records and write the files without them; a `Work` of `kafkalike.maintenance.file_tasks`.
 
     Args:
         job: see `Removing`.
-        budget: asked before each group of files.
+        budget: checked before each group of files.
 
     Yields:
-        What goes, in offset order; each piece may be committed by itself.
+        The removed records in offset order; each piece may be committed by itself.
 
     Raises:
-        CorruptRecordError: a file cannot be read, or does not hold what the log says.
-        KafkaStorageError: the storage refused, or a file is gone.
-        KafkaTimeoutError: the time is over; what was handed out may be committed.
+        CorruptRecordError: a file cannot be read, or contradicts the log.
+        KafkaStorageError: the storage refused, or a file is missing.
+        KafkaTimeoutError: time ran out; earlier pieces may be committed.
     """
     check_apart(job.segments)
     keys = _Keys(job.taking.keys)
     for group in groups([s for s in job.segments if s.start < job.taking.below]):
         if budget.expired():
-            raise KafkaTimeoutError(f"partition {job.partition}: time ran out; what was done stays, run it again")
+            raise KafkaTimeoutError(f"partition {job.partition}: time ran out; finished work stays, run it again")
         taken = {s.path: rows for s in group if (rows := _taken(job, s, keys)) is not None}
         masks = {path: rows.kept for path, rows in taken.items()}
         for run in losing(group, masks):
@@ -320,9 +322,9 @@ class _Rows:
     """The rows of a file."""
 
     kept: Mask
-    """Which stay."""
+    """Selects the rows that stay."""
     offsets: Longs
-    """Of those that go."""
+    """Offsets of the rows that are removed."""
     keys: Mapping[bytes, KeyFound]
 
 
@@ -350,7 +352,7 @@ def _removed(job: Removing, run: Sequence[Segment], rows: Sequence[_Rows], masks
 
 
 def merged_keys(below: Mapping[bytes, KeyFound], above: Mapping[bytes, KeyFound]) -> dict[bytes, KeyFound]:
-    """What there is of each key in two parts of a partition, the second one of which has the higher offsets."""
+    """Merge the records of each key in two parts of a partition; the second part has the higher offsets."""
     found = dict(below)
     for key, one in above.items():
         known = found.get(key)
@@ -360,7 +362,7 @@ def merged_keys(below: Mapping[bytes, KeyFound], above: Mapping[bytes, KeyFound]
 
 
 class _Keys:
-    """Keys that are looked for.
+    """A set of keys to find.
 
     Args:
         keys: in clear.
@@ -371,11 +373,11 @@ class _Keys:
         self._array = pa.array(sorted(keys), pa.binary())
 
     def among(self, column: pa.Array | pa.ChunkedArray) -> Mask:
-        """Which of some keys are wanted; a null is not."""
+        """Select the rows with any of the keys; a null never matches."""
         if not self.keys:
             return np.zeros(len(column), np.bool_)
         if len(column) * FEW < len(self.keys):
-            # pyarrow would make a table of all that are wanted, for each call.
+            # pyarrow would build a hash table of all keys for each call.
             return np.fromiter((key in self.keys for key in column.to_pylist()), np.bool_, len(column))
         found = pc.is_in(column, value_set=self._array)
         parts = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
@@ -383,7 +385,7 @@ class _Keys:
 
 
 def _taken(job: Removing, segment: Segment, keys: _Keys) -> _Rows | None:
-    """The rows of a file that go; None where there are none."""
+    """Return the rows of a file to remove; None if there are none."""
     taking = job.taking
     if not within(taking.offsets, segment.offsets) and not _may_have_keys(job.files, segment, keys):
         return None
@@ -412,7 +414,7 @@ def _taken(job: Removing, segment: Segment, keys: _Keys) -> _Rows | None:
 
 
 def _goes(table: pa.Table, taking: Taking, keys: _Keys) -> Mask:
-    """Which of some rows go; see `Taking.takes`."""
+    """Select the rows to remove; see `Taking.takes`."""
     offsets = longs(table.column("offset").combine_chunks())
     goes = keys.among(table.column("key")) if keys.keys else np.zeros(len(offsets), np.bool_)
     for run in within(taking.offsets, range(int(offsets[0]), int(offsets[-1]) + 1)):
@@ -427,7 +429,7 @@ def _goes(table: pa.Table, taking: Taking, keys: _Keys) -> Mask:
 
 
 def _is_letter_of(headers: list[dict[str, Any]] | None, source: str) -> bool:
-    """Whether a dead letter is of a topic; one that does not say where it is from may be."""
+    """Return whether a dead letter may be from a topic; a letter without an origin may be from any."""
     context = read_context([(header["key"], header["value"]) for header in headers or ()])
     return context is None or context.origin is None or context.origin.topic == source
 
@@ -442,11 +444,11 @@ def _by_key(rows: pa.Table) -> dict[bytes, KeyFound]:
 
 
 def _may_have_keys(files: Storage, segment: Segment, keys: _Keys) -> bool:
-    """Whether a file has one of some keys, as far as its Bloom filters and its column of keys say.
+    """Return whether a file has any of the keys, by its Bloom filters and its key column.
 
     Raises:
-        CorruptRecordError: it is damaged.
-        KafkaStorageError: the storage cannot be read now, or the file is gone.
+        CorruptRecordError: it is damaged, or missing.
+        KafkaStorageError: the storage does not answer.
     """
     if not keys.keys:
         return False

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Keep = Callable[[Segment], Mask | None]
-"""Which rows of a segment stay: a mask in offset order, or None for all of them."""
+"""Selects the rows of a segment that stay: a mask in offset order, or None for all of them."""
 
 
 def rewrite(
@@ -54,17 +54,17 @@ def rewrite(
     Args:
         files: the topic's table.
         run: the segments, in offset order.
-        codec: a name of pyarrow's.
-        keep: which rows stay.
-        data_change: what the commit that adds the file will say.
+        codec: pyarrow's name of the codec.
+        keep: selects the rows that stay.
+        data_change: Delta's `dataChange` for the commit that adds the file.
 
     Returns:
-        The file; None when no row stays. Its modification time is that of its newest part, so that it is as old as they
-        are.
+        The file; None if no row stays. Its modification time is that of its newest part, so the age of the records is
+            kept.
 
     Raises:
-        CorruptRecordError: a segment cannot be read, or does not hold what the log says.
-        KafkaStorageError: the storage refused; nothing is left behind.
+        CorruptRecordError: a segment cannot be read, or contradicts the log.
+        KafkaStorageError: the storage refused; the new file was removed.
     """
     partition = run[0].partition
     name = segment_name(partition, run[0].start)
@@ -110,12 +110,12 @@ def _kept(files: Storage, segment: Segment, mask: Mask | None) -> Iterator[pa.Ta
 
 
 def codec_of(files: Storage, compression: str, segment: Segment) -> str:
-    """Codec, in pyarrow's words, for a file that takes the place of a segment.
+    """Return pyarrow's name of the codec for a file that replaces a segment.
 
     Args:
         files: the topic's table.
-        compression: the topic's `compression.type`; `producer` takes the segment's own.
-        segment: a live one.
+        compression: the topic's `compression.type`; with `producer`, the segment's own codec.
+        segment: a live segment.
     """
     if compression != "producer":
         return PARQUET_CODECS[compression]
@@ -128,7 +128,7 @@ def codec_of(files: Storage, compression: str, segment: Segment) -> str:
 
 
 class _Writer:
-    """A Parquet file that is made of row groups of bounded size; there is none when no row is written."""
+    """Writes a Parquet file with row groups of bounded size; without rows, no file is made."""
 
     def __init__(self, files: Storage, name: str, codec: str, expected: int) -> None:
         self._expected = expected
@@ -144,7 +144,7 @@ class _Writer:
         return self
 
     def write(self, table: pa.Table) -> None:
-        """Take in the next rows."""
+        """Add the next rows."""
         self._parts.append(table)
         self._rows += table.num_rows
         self._bytes += table.nbytes
@@ -156,7 +156,7 @@ class _Writer:
             return
         if self._writer is None:
             sink = self._open.enter_context(self._files.open_output(self._name))
-            # Row groups come out about as large as the first one, which is one batch too large at most.
+            # Later row groups have about the size of the first one, which is at most one batch too large.
             bloom = key_filter(self._parts[0], self._rows, self._expected)
             self._writer = self._open.enter_context(parquet_writer(CHUNK_SCHEMA, sink, self._codec, bloom=bloom))
         self._writer.write_table(pa.concat_tables(self._parts), row_group_size=self._rows)
@@ -169,7 +169,7 @@ class _Writer:
 
 
 class _Written:
-    """What the rows written so far come to."""
+    """Statistics of the rows written so far."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -177,7 +177,7 @@ class _Written:
         self._times: tuple[int, int] | None = None
 
     def take(self, table: pa.Table, segment: Segment) -> None:
-        """Count rows in; they must go on in offset order."""
+        """Count rows, and check that they follow in offset order."""
         offsets = table.column("offset")
         first, last = offsets[0].as_py(), offsets[-1].as_py()
         if first <= self._last:
@@ -190,36 +190,37 @@ class _Written:
         self.rows += table.num_rows
 
     def stats(self) -> dict[str, object]:
-        """Delta's file statistics."""
+        """Return Delta's file statistics."""
         return segment_stats(self.rows, (self._first, self._last), self._times or (0, 0))
 
 
 GROUP_ROWS: Final = 1_000_000
 GROUP_BYTES: Final = 128 * 1024 * 1024
-"""Records, and bytes, of files that one table version replaces at most, and so roughly the size of a compacted file."""
+"""Maximum number of records, and bytes, of files that one table version replaces; so also the approximate size of a
+compacted file."""
 
 Masks = Mapping[str, Mask]
-"""By file: which of its rows stay, in offset order."""
+"""Masks by file: the rows that stay, in offset order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """Neighbouring segments that lose records, and the file that is to take their place."""
+    """Adjacent segments that lose records, and the file that replaces them."""
 
     partition: int
     removes: tuple[Segment, ...]
     add: Add | None
-    """None when no record stays, and in a dry run."""
+    """None if no record stays, and in a dry run."""
     records_after: int
     end: int
-    """Offset below which records are taken."""
+    """Offset below which records are removed."""
 
 
 def check_apart(segments: Sequence[Segment]) -> None:
-    """Refuse segments of a partition that hold an offset twice: it is not clear which records are the log's.
+    """Raise if segments of a partition contain an offset twice, because the log's record is ambiguous.
 
     Raises:
-        CorruptRecordError: naming two of them.
+        CorruptRecordError: names two of them.
     """
     for before, after in pairwise(segments):
         if after.start < before.stop:
@@ -230,7 +231,7 @@ def check_apart(segments: Sequence[Segment]) -> None:
 
 
 def groups(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-    """Neighbouring segments, as many as one table version replaces at most."""
+    """Group adjacent segments into units that one table version may replace."""
     group: list[Segment] = []
     size = rows = 0
     for segment in segments:
@@ -245,7 +246,7 @@ def groups(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 
 
 def losing(group: Sequence[Segment], masks: Masks) -> Iterator[list[Segment]]:
-    """Runs of neighbouring segments that lose records; one without a mask loses none."""
+    """Yield runs of adjacent segments that lose records; a segment without a mask loses none."""
     run: list[Segment] = []
     for segment in group:
         if segment.path not in masks or masks[segment.path].all():
@@ -261,15 +262,15 @@ def losing(group: Sequence[Segment], masks: Masks) -> Iterator[list[Segment]]:
 def replaced(
     files: Storage, run: Sequence[Segment], masks: Masks, compression: str, *, end: int, dry_run: bool
 ) -> Replacement:
-    """Put what stays of a run of segments into one file.
+    """Write the remaining records of a run of segments into one file.
 
     Args:
         files: the topic's table.
-        run: neighbours, in offset order.
-        masks: which rows stay.
+        run: adjacent segments, in offset order.
+        masks: the rows that stay.
         compression: the topic's `compression.type`.
         end: see `Replacement`.
-        dry_run: only count.
+        dry_run: whether to count only.
 
     Raises:
         CorruptRecordError, KafkaStorageError: see `rewrite`.
@@ -284,17 +285,18 @@ def replaced(
 
 ROUND_BYTES: Final = 256 * 1024 * 1024
 ROUND_RUNS: Final = 64
-"""What one table version puts in place at most: enough to make few versions, little enough to stop soon."""
+"""Maximum size of a round, which one table version commits: large enough for few versions, small enough to stop soon.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """One finished round."""
+    """The result of one round."""
 
     segments: int
-    """Files that were replaced."""
+    """Number of files that were replaced."""
     files: int
-    """Files that replaced them."""
+    """Number of files that replaced them."""
     bytes_before: int
     bytes_after: int
 
@@ -309,22 +311,23 @@ def merge(
     budget: Deadline,
     tasks: Tasks = IN_PROCESS,
 ) -> Iterator[Merged]:
-    """Merge the runs, round by round; the caller may stop after any of them.
+    """Merge runs of segments, round by round; the caller may stop after any round.
 
     Args:
         log: the topic.
         files: its files.
-        runs: from `plan_merges`; a round one of whose files is gone by now is left out.
+        runs: from `plan_merges`; a round with a file that has been removed meanwhile is skipped.
         run_id: id of the maintenance run.
-        problems: gets a line for each run that cannot be read and is left as it is.
-        budget: when it has run out no round is begun.
-        tasks: where files are read and written.
+        problems: receives a line for each run that cannot be read and stays as it is.
+        budget: no round starts after it.
+        tasks: reads and writes the files.
 
     Yields:
-        What each round has done.
+        The result of each round.
 
     Raises:
-        KafkaStorageError, TopicDeletedError: the storage refused, or the topic is gone; earlier rounds stay done.
+        KafkaStorageError, TopicDeletedError: the storage refused, or the topic was deleted; earlier rounds stay
+            committed.
     """
     compression = log.config.compression_type
     jobs = (_Round(files.tasks.sendable(files), tuple(round_), compression, log.fenced) for round_ in _rounds(runs))
@@ -342,28 +345,28 @@ def merge(
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """Runs that one table version puts in place."""
+    """A job: runs that one table version replaces."""
 
     files: Storage
     runs: tuple[Run, ...]
     compression: str
     fenced: int
-    """See `MaintenanceCommit`."""
+    """The log's fence count before the files were written."""
 
 
 @dataclass(slots=True)
 class _MergedFiles:
-    """What a round has read and written."""
+    """The files that a round has read and written."""
 
     fenced: int
     removes: list[Segment] = field(default_factory=list)
     adds: list[Add] = field(default_factory=list)
     problems: list[tuple[Run, str]] = field(default_factory=list)
-    """Runs that cannot be read, and why."""
+    """Runs that cannot be read, with the reasons."""
 
 
 def _write(round_: _Round, budget: Deadline) -> Iterator[_MergedFiles]:
-    """Write the files of a round, which is short: it is not cut off; a `Work` of `tasks`."""
+    """Write the files of a round, which is short and ignores the budget; a `Work` of `file_tasks`."""
     del budget
     written = _MergedFiles(round_.fenced)
     try:

@@ -1,4 +1,4 @@
-"""File tasks: jobs that read data files and write new ones, and where they run: in this process or elsewhere."""
+"""File tasks: jobs that read data files and write new ones, in this process or in tasks of Spark."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ Job = TypeVar("Job")
 Piece = TypeVar("Piece")
 
 Work = Callable[[Job, Deadline], Iterator[Piece]]
-"""Does one job, piece by piece: reads files, and writes new ones under names that nobody else has. It commits nothing,
-so it may be done twice, or half. It begins nothing new when the budget has run out, and says so in its pieces."""
+"""Does one job piece by piece: reads files, and writes new ones with unique names. It commits nothing, so it may run
+twice or be interrupted. When the budget has run out it starts nothing new, and its last piece tells so."""
 
 
 class Tasks(Protocol):
-    """Where jobs are done. The caller commits what the pieces name."""
+    """Runs jobs. The caller commits the files that the pieces name."""
 
     def run(self, work: Work[Job, Piece], jobs: Iterable[Job], budget: Deadline) -> Iterator[Piece]:
-        """Do jobs, one by one or several at a time.
+        """Run jobs, one by one or in parallel.
 
         Args:
-            work: what to do with each job.
-            jobs: drawn by the calling thread, each one when it can begin.
-            budget: handed on to the work.
+            work: does a job.
+            jobs: drawn in the calling thread, each one when it can start.
+            budget: passed to the work.
 
         Yields:
-            The pieces, those of one job in their order; to the calling thread.
+            The pieces, in order within each job, in the calling thread.
 
         Raises:
-            KafkaError: what the work has raised, after the pieces that came before it. Of jobs that ran at the same
-                time nothing more comes; files that they have written are named by nobody.
+            KafkaError: raised by the work, after its earlier pieces. Jobs that ran in parallel yield no more pieces,
+                and no commit names their files.
         """
         ...
 
 
 class InProcess:
-    """One job after another in the calling thread; each piece is handed over before the next one is begun."""
+    """Runs one job after another in the calling thread, and yields each piece before it starts the next."""
 
     def run(self, work: Work[Job, Piece], jobs: Iterable[Job], budget: Deadline) -> Iterator[Piece]:
-        """See `Tasks`."""
+        """Run jobs in this thread; see `Tasks.run`."""
         for job in jobs:
             yield from work(job, budget)
 
@@ -50,5 +50,5 @@ IN_PROCESS = InProcess()
 
 
 def where_possible(tasks: Tasks, files: Storage) -> Tasks:
-    """These tasks, where they can write a table's files; replicas are written by this process, which knows them."""
+    """Return these tasks if they can write a table's files; only this process can write to replicas."""
     return IN_PROCESS if files.tasks.has_replicas else tasks

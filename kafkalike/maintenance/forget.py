@@ -1,4 +1,4 @@
-"""Forget: takes the records of keys out of topics, with a certificate that can be checked later."""
+"""Forget: remove the records of keys from topics, with a certificate that can be checked later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.topic_lineage import Relatives, relatives_of
 from kafkalike.maintenance.correction_report import ForgetReport, Parts
-from kafkalike.maintenance.deletion import Remover, merged_keys, ready_to_remove, remove_files, without_maintenance
+from kafkalike.maintenance.deletion import (
+    Removed,
+    Remover,
+    merged_keys,
+    ready_to_remove,
+    remove_files,
+    without_maintenance,
+)
 from kafkalike.maintenance.handles import check_in_sync, opened, tasks_of
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS
 from kafkalike.maintenance.vacuum import ORPHAN_MS, WAITING_MS
@@ -49,25 +56,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetOptions:
-    """How far a run that forgets keys goes, and what it waits for."""
+    """Extent and waiting time of a run that forgets keys."""
 
     all_partitions: bool = False
-    """Look at all partitions. By default only at those that murmur2 names, now and for the numbers of partitions that
-    the cluster's metadata still name; a record that was sent to a partition of its sender's choice, or by another
-    partitioner, may be elsewhere."""
+    """Examine all partitions; by default, only partitions to which murmur2 maps the keys, for the current
+    number of partitions and former ones in the metadata; records that a producer sent to a partition of its choice, or
+    with another partitioner, may be in others."""
     tombstone: bool = False
-    """Write a record with the key and without value first, to each partition where a key is found, so that readers
-    forget it too. It has the key, and stays until compaction or another run takes it."""
+    """Write a tombstone first to each partition with a key, so that readers forget it, too. The tombstone
+    holds the key and stays until compaction or another run removes it."""
     dead_letters: Iterable[str] | None = None
-    """Dead-letter topics to look at as well, for letters of the topic; None for `<topic>.dlq`, if there is one."""
+    """Dead-letter topics to examine for letters of the topic; None: `<topic>.dlq`, if it exists."""
     now: bool = False
-    """Remove the files at once. Our own readers go on; queries of other engines that began before may fail."""
+    """Remove the files at once. Consumers of kafkalike continue; running queries of other engines may fail.
+    """
     certificate: str | os.PathLike[str] | None = None
-    """A file for the certificate, outside of the root; written on the way. One that an unfinished run with the same
-    keys has left is gone on with."""
+    """A file for the certificate, outside of the root, written during the run. If an unfinished run with the same keys
+    has left one, this run resumes it."""
     wait_ms: float = 0
-    """Wait so long, ms, for transactions with records for the topics that are open when the run begins, so that what
-    they commit goes too; where one goes on, nothing is done. By default they are only named."""
+    """How long, ms, to wait for open transactions with records for the topics, so that their records are forgotten,
+    too; if one stays open, nothing is done. By default they are only reported."""
 
 
 DEFAULT_OPTIONS: Final = ForgetOptions()
@@ -86,41 +94,42 @@ def forget(
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ForgetReport:
-    """Take all records of some keys out of a topic, and out of its dead letters. A dry run by default.
+    """Remove all records with some keys from a topic and from its dead letters. A dry run by default.
 
-    The offsets of all other records stay: what goes leaves holes, as compaction does. Producers, consumers, groups and
-    streams go on meanwhile. The files that held the records are removed by maintenance when
-    `kafkalike.replaced.file.delay.ms` is over.
+    The offsets of all other records stay; removed records leave gaps, as after compaction. Producers, consumers, groups
+    and streams continue. Maintenance removes the files that held the records after `kafkalike.replaced.file.delay.ms`.
 
-    Only what was in the topic when the run began goes. A run that was cut off, or raised an error, may be made again.
+    Only records that were in the topic at the start of the run are removed. A run that was interrupted, or failed, can
+    be repeated.
 
     Args:
-        topic: its topic.
+        topic: the topic's name.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        keys: one key or several, as bytes or text, whose UTF-8 is taken.
-        dry_run: only say what would go; on by default, as what goes cannot be brought back.
-        options: how far the run goes, and what it waits for.
-        reason: why, for the table's history.
-        timeout_ms: begin nothing new after so long, ms; None goes on to the end.
-        spark: files are read and written in tasks of this session; None does it here.
-        storage_options: who asks an object store; see `kafkalike.connect.connect`.
+        keys: one key or several, as bytes, or as text that is encoded in UTF-8.
+        dry_run: whether to report only; on by default, because removed records cannot be restored.
+        options: extent and waiting time of the run.
+        reason: the reason, for the table's history.
+        timeout_ms: start nothing new after this time, ms; None: no limit.
+        spark: a session whose tasks read and write the files; None: this process does.
+        storage_options: credentials of an object store; see `kafkalike.connect.connect`.
         clock: time.
 
     Returns:
-        What was done, or would be.
+        The removed records, or in a dry run the planned ones.
 
     Raises:
-        IllegalArgumentError: no key, one that is no bytes or text, or a certificate that is
-            finished, is of another run, or lies below the root.
-        UnknownTopicOrPartitionError, InvalidTopicError: no such topic.
-        BrokerNotAvailableError: one of several roots is away and has a replica, or its replica is not in sync: it would
-            keep the records. Nothing was done.
+        IllegalArgumentError: no key, a key that is neither bytes nor text, or a certificate that is finished, belongs
+            to another run, or lies below the root.
+        UnknownTopicOrPartitionError, InvalidTopicError: the topic does not exist, or its name is invalid.
+        BrokerNotAvailableError: a root with a replica does not answer, or its replica is not in sync and would keep the
+            records. Nothing was done.
         PolicyViolationError: the table is append-only.
-        UnsupportedVersionError, LogCorruptError: foreign writers have made a table of it that we do not write to.
-        CorruptRecordError: a data file is damaged; says which. What was done before stays.
-        KafkaTimeoutError: transactions are open still after `wait_ms`, and nothing was done; time ran out; or another
+        UnsupportedVersionError, LogCorruptError: foreign writers have changed the table so that kafkalike does not
+            write to it.
+        CorruptRecordError: names a damaged data file. Earlier changes stay.
+        KafkaTimeoutError: transactions were still open after `wait_ms`, and nothing was done; time ran out; or another
             maintenance run held the topic for a minute.
-        KafkaStorageError, UnknownOutcomeError: the storage refused, or gave no answer. Run it again.
+        KafkaStorageError, UnknownOutcomeError: the storage refused, or did not answer. Run it again.
     """
     wanted = _checked(keys)
     cluster = opened(bootstrap_servers, storage_options, writes=not dry_run)
@@ -152,6 +161,12 @@ def forget(
     return run.go(names)
 
 
+def _add_keys(by_key: dict[int, dict[bytes, KeyFound]], piece: Removed) -> None:
+    """Add the keys of the next piece of a partition, by partition."""
+    partition = piece.replacement.partition
+    by_key[partition] = merged_keys(by_key.get(partition, {}), piece.keys)
+
+
 def _checked(keys: object) -> frozenset[bytes]:
     several = [keys] if isinstance(keys, bytes | str) else keys
     if not isinstance(several, Iterable):
@@ -175,7 +190,7 @@ def _letter_topics(topic: str, known: Mapping[str, Any], named: Iterable[str] | 
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """One run."""
+    """One run over all topics."""
 
     cluster: Cluster
     choice: KeySelection
@@ -196,14 +211,14 @@ class _Run:
     gone_after_ms: int = 0
 
     def go(self, names: Sequence[str]) -> ForgetReport:
-        """All topics."""
+        """Plan or carry out the run for all topics."""
         logs = [self.cluster.log(name) for name in names]
         for log in logs:
             if self.paper is not None:
                 ready_to_remove(log)
             log.refresh()
         if self.paper is not None:
-            # What is decided belongs to the topic, whether its producer has brought it there or not.
+            # A decided transaction's records belong to the topic, even if its producer has not applied them yet.
             self.cluster.transactions.cut(names, Deadline(self.cluster.clock, COMMIT_TIMEOUT_MS))
         for log in logs:
             if self.paper is None:
@@ -211,7 +226,7 @@ class _Run:
                 continue
             with without_maintenance(self.cluster, log.info.name):
                 self._forget(log, self.paper)
-        # Afterwards: one that was made meanwhile has what was there before.
+        # Afterwards: a topic that was forked meanwhile has the earlier records.
         relatives = relatives_of(self.cluster, [str(log.info.table_id) for log in logs])
         letters = [str(log.info.table_id) for log in logs if log.info.name != self.choice.source]
         of_letters = relatives_of(self.cluster, letters).names if letters else ()
@@ -260,7 +275,7 @@ class _Run:
     # --- one topic -----------------------------------------------------------------------------
 
     def _takings(self, log: TopicLog) -> dict[int, Taking]:
-        """What is to go, by partition, of what is there now."""
+        """Return the records to remove, by partition, among the current ones."""
         name, choice = log.info.name, self.choice
         found = choice.takings(self.cluster, log, of_letters=name != choice.source)
         if name == choice.source:
@@ -271,7 +286,7 @@ class _Run:
     def _remover(self, log: TopicLog) -> Remover:
         facts: dict[str, Any] = {"keys": len(self.choice.keys)}
         if self.paper is not None:
-            # No key, nor anything that one could be guessed from: the salt is in the certificate alone.
+            # Neither keys nor unsalted hashes of them: the salt is only in the certificate.
             facts["digest"] = self.paper.certificate.digest
         if self.reason:
             facts["reason"] = self.reason
@@ -281,8 +296,7 @@ class _Run:
         by_key: dict[int, dict[bytes, KeyFound]] = {}
         for piece in self._remover(log).found(self._takings(log), by_key=self._writes_tombstones(log)):
             self.parts.count(log.info.name, piece)
-            p = piece.replacement.partition
-            by_key[p] = merged_keys(by_key.get(p, {}), piece.keys)
+            _add_keys(by_key, piece)
         self.tombstones += sum(sum(tombstones_wanted(found).values()) for found in by_key.values())
 
     def _writes_tombstones(self, log: TopicLog) -> bool:
@@ -290,7 +304,7 @@ class _Run:
 
     def _forget(self, log: TopicLog, paper: CertificateFile) -> None:
         log.refresh()
-        # Refused where another run has the file, before anything is done.
+        # Before any work, because it raises if another run uses the file.
         paper.put(paper.certificate)
         takings = self._takings(log)
         about = self._begun(log, paper)
@@ -319,16 +333,16 @@ class _Run:
                 taken = {file.path for made in about.versions for file in made.removed}
                 self.files_removed += len(remove_files(log, sorted(taken | before)))
             if unnamed:
-                # A writer may be about to commit one of them, as far as anybody can tell.
+                # A writer may be about to commit them.
                 delay = max(usual, ORPHAN_MS)
         if self.cluster.store.scheduler.is_remote:
-            # What waited beside the table, and was never removed by who took it.
+            # Appends that waited beside the table, and were not removed by the writer that committed them.
             delay = max(delay, WAITING_MS)
         self.gone_after_ms = max(self.gone_after_ms, self.cluster.clock.now_ms() + delay)
         log.clean_log()
 
     def _begun(self, log: TopicLog, paper: CertificateFile) -> TopicForgotten:
-        """What the certificate says of a topic, with what a run that was killed could not write down."""
+        """Return the certificate's entry of a topic, completed with versions that a killed run could not record."""
         info = log.info
         known = paper.certificate.topic(info.table_id)
         if known is None:
@@ -344,11 +358,10 @@ class _Run:
     def _with_tombstones(
         self, log: TopicLog, remover: Remover, takings: Mapping[int, Taking], about: TopicForgotten
     ) -> tuple[dict[int, Taking], TopicForgotten]:
-        """Write the tombstones, before anything goes: a run that is cut off must not leave readers untold."""
+        """Write tombstones before records are removed, so that readers learn of them even after an interrupt."""
         by_key: dict[int, dict[bytes, KeyFound]] = {}
         for piece in remover.found(takings, by_key=True):
-            p = piece.replacement.partition
-            by_key[p] = merged_keys(by_key.get(p, {}), piece.keys)
+            _add_keys(by_key, piece)
         batch, kept, now = RecordBatch(), dict[int, list[int]](), self.cluster.clock.now_ms()
         for p, found in sorted(by_key.items()):
             for key, new in sorted(tombstones_wanted(found).items()):

@@ -56,21 +56,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked:
-    """A topic that was made."""
+    """A topic that was forked."""
 
     topic: str
     topic_id: str
     source: str
     version: int
-    """Table version of the source that it begins with."""
+    """Table version of the source at the fork."""
     files: int
     shared: int
-    """How many of them take no room of their own, as they are the source's files by a second name."""
+    """How many of them are hard links to the source's files and use no space of their own."""
     groups: tuple[str, ...]
-    """Groups whose committed offsets were taken over."""
+    """Groups whose committed offsets were copied."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """Return the values as a dict for JSON."""
         return asdict(self)
 
 
@@ -84,37 +84,37 @@ def fork(
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Forked:
-    """Make a new topic with what a topic holds, or held, at the same offsets.
+    """Make a new topic with the records of another one, at the same offsets.
 
-    No record is read. On a disk files are shared by hard links, and take no room; where a file system has none, they
-    are copied. An object store copies them by itself. Either way each topic has names of its own for its files: what
-    maintenance, a deletion or another engine's VACUUM removes of one is not missing in the other.
+    No record is read. On a disk, hard links share the files without using space; file systems without hard links copy
+    them. An object store copies them by itself. Either way each topic has its own file names, so files that
+    maintenance, a deletion or another engine's VACUUM removes from one topic stay in the other.
 
-    The new topic has the source's settings and partitions as of now.
+    The new topic has the source's current settings and partitions.
 
     Args:
-        topic: its topic.
-        new: name of the new one.
+        topic: the source topic's name.
+        new: the new topic's name.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        as_of: a version of the topic's table, as `kafkalike history` lists them; or a time, as a `datetime` with a
-            zone; None for now.
-        groups: ids of groups whose committed offsets in the topic they shall have in the new one too; a group with
-            members is refused. Offsets above the new topic's end become its end.
-        storage_options: who asks an object store; see `kafkalike.connect.connect`.
+        as_of: a version of the topic's table, as listed by `kafkalike history`; or a time, as a `datetime` with a zone;
+            None: now.
+        groups: ids of groups whose committed offsets are copied to the new topic; a group with members is refused.
+            Offsets above the new topic's end become its end.
+        storage_options: credentials of an object store; see `kafkalike.connect.connect`.
         clock: time.
 
     Returns:
-        What was made.
+        The new topic.
 
     Raises:
-        IllegalArgumentError: `new` is `topic`, no such version, or a time without a zone or to
-            which the log does not reach.
-        UnsafeStorageError: a root that can only be read.
+        IllegalArgumentError: `new` is `topic`, the version does not exist, or the time has no zone or is before the
+            log.
+        UnsafeStorageError: the root is read-only here.
         MirrorTopicError: the topic is a read-only copy of another cluster's.
         UnknownTopicOrPartitionError, TopicAlreadyExistsError, InvalidTopicError, InvalidGroupIdError: bad names.
-        UnknownMemberIdError: a group has members; the topic was made, and this group's offsets and those of later ones
-            were not taken over.
-        KafkaStorageError: files of that version are gone, or the storage refused; nothing was made.
+        UnknownMemberIdError: a group has members; the topic was made, but the offsets of this group and later ones were
+            not copied.
+        KafkaStorageError: files of that version are missing, or the storage refused; nothing was made.
         KafkaTimeoutError: a maintenance run held the topic for a minute.
     """
     wanted = [check_group_id(group) for group in ([groups] if isinstance(groups, str) else groups)]
@@ -156,49 +156,49 @@ def fork(
 
 
 Work = Literal["restore", "fork"]
-"""What it is for; the reason that is noted at the log starts of the new topic, and in its history."""
+"""The purpose of a copy, which is recorded at the new topic's log starts and in its history."""
 
 COPIED_BESIDE: Final = 32
-"""Files that are asked for side by side."""
+"""Number of parallel requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedTopic:
-    """A topic that was made."""
+    """A topic that was copied."""
 
     info: TopicInfo
-    """The new topic."""
+    """Metadata of the new topic."""
     version: int
-    """Version of the other one's table whose records it has."""
+    """Version of the source's table that was copied."""
     files: int
     shared: int
-    """How many of them take no room of their own."""
+    """How many of them use no space of their own."""
 
 
 def restore_as(cluster: Cluster, topic: str, version: int, new: str, run: str) -> TopicInfo:
-    """Make a new topic that holds what a topic held at an earlier version of its table, at the same offsets.
+    """Make a new topic with the records of an earlier version of a topic's table, at the same offsets.
 
-    Files are shared by hard links where the disk allows it, else copied. Committed offsets are not taken over: they
+    Files are shared by hard links where the disk allows it, else copied. Committed offsets are not copied, because they
     belong to the other topic's id.
 
     Args:
-        cluster: with the topic; the new one has its replicas on the same brokers.
+        cluster: the cluster; the new topic has its replicas on the brokers of the old one.
         topic: an existing topic.
-        version: a version of its table, as `kafkalike history` lists them.
-        new: name of the new topic; it gets the settings and partitions that `topic` has now.
-        run: id that is noted in the new topic's history.
+        version: a version of its table, as listed by `kafkalike history`.
+        new: name of the new topic; it gets the current settings and partitions of `topic`.
+        run: id of the run in the new topic's history.
 
     Returns:
         The new topic.
 
     Raises:
-        IllegalArgumentError: `new` is `topic`, or there is no such version.
-        KafkaStorageError: files of that version are gone (vacuumed, or deleted with the topic meanwhile), or the disk
-            is full; nothing was made, unless topics may not be deleted: then the new one stays, empty.
+        IllegalArgumentError: `new` is `topic`, or the version does not exist.
+        KafkaStorageError: files of that version are missing (vacuumed, or deleted with the topic meanwhile), or the
+            disk is full; nothing was made, unless topics cannot be deleted: then the new one stays, empty.
         KafkaTimeoutError: a maintenance run held `topic` for a minute, and nothing was made; or one held the new topic,
-            which was made and is empty.
+            which exists and is empty.
         TopicAlreadyExistsError, InvalidTopicError: see `create_topic`.
-        UnknownTopicOrPartitionError: there is no such topic.
+        UnknownTopicOrPartitionError: the topic does not exist.
     """
     return copy_topic(cluster, topic, new, run, version=version, work="restore").info
 
@@ -213,17 +213,17 @@ def copy_topic(
     at_ms: int | None = None,
     work: Work,
 ) -> CopiedTopic:
-    """The same for any version; see `restore_as`.
+    """Copy a topic at any version; see `restore_as`.
 
     Args:
-        cluster: see there, and so for the next three.
+        cluster: see `restore_as`, as for the next three.
         topic: an existing topic.
-        new: name of the new one.
-        run: id that is noted.
-        version: None for the newest one.
-        at_ms: the log starts of this time are taken over, ms since the epoch; None: those of the version's time, or of
-            now for the newest one.
-        work: what it is for.
+        new: name of the new topic.
+        run: id of the run.
+        version: None: the newest one.
+        at_ms: time whose log starts are copied, ms since the epoch; None: that of the version, or now for the newest
+            one.
+        work: the purpose.
     """
     if new == topic:
         at = "now" if version is None else f"version {version}"
@@ -232,14 +232,14 @@ def copy_topic(
             "to other records would mislead every consumer that has seen them; name another topic"
         )
     info = cluster.topic(topic)
-    # Its source would not know of the copy, and nobody who forgets a key there.
+    # The source of a mirror would not know of the copy, nor would a run that forgets keys there.
     info.check_own()
     files = cluster.files_of(info)
     files.coordination.check_writable()
-    # What that version names and the newest one does not, the next maintenance run might remove.
+    # The next maintenance run may remove files that only the earlier version names.
     with _no_vacuum(cluster, topic):
         source = cluster.log(topic)
-        # As of now, also when what was deleted since the newest version is in it.
+        # Current log starts apply even if records were deleted since the newest version.
         when_ms = at_ms if version is not None else cluster.clock.now_ms()
         earlier = _table_at(files, info, source.version if version is None else version)
         starts = log_starts_at(cluster.metadata.rows, info.topic_id, earlier.when_ms if when_ms is None else when_ms)
@@ -262,10 +262,10 @@ def _copied(
     gone = [add.path for add in adds if not _is_there(files, add.path)]
     if gone:
         raise KafkaStorageError(
-            f"{topic!r}: version {version} cannot be restored: {len(gone)} of its files are gone, such as {gone[0]}"
+            f"{topic!r}: version {version} cannot be restored: {len(gone)} of its files are missing, such as {gone[0]}"
         )
     within = {p: Move(start) for p, end in earlier.ends.items() if (start := min(starts.get(p, 0), end))}
-    # From the first moment on: what was deleted must not be seen again, wherever this is cut off.
+    # Set from the start, so that deleted records never reappear, wherever this is interrupted.
     begins = LogStartsMoved(moves=within, reason=work, run=run) if within else None
     factor, assignments = _placed(cluster, info)
     made = cluster.create_topic(
@@ -278,19 +278,19 @@ def _copied(
         raise TopicDeletedError(new, made.topic_id, log.info.topic_id)
     origins = {f"{ORIGIN_APP}{topic_id}": version for topic_id in (info.table_id, *origin_ids(source))}
     txns = {**earlier.holes, **{end_app(p): end for p, end in earlier.ends.items()}, **origins}
-    # Who finds the new topic may send to it at once: those records have the offsets of the files.
+    # A producer may send to the new topic at once, at the offsets of these files.
     untouched = dict.fromkeys(made.partitions, 0)
     change = MaintenanceCommit(work=work, adds=adds, fenced=log.fenced, ends=untouched, txns=txns, facts=facts)
     shared = 0
-    # A linked file is as old as the first one: to a maintenance run it would look like what a dead writer has left.
+    # A linked file is as old as the original, so a maintenance run would take it for a dead writer's leftover.
     with _no_vacuum(cluster, new):
         try:
             for origin in (source, *(cluster.log(one.name) for one in origins_of(cluster, source))):
                 _note_copy(origin, made, f"{topic} version {version}", version, run)
         except (KafkaError, OSError) as cause:
-            # Nobody who forgets a key there would be told of the copy.
+            # A run that forgets keys at the source would not learn of the copy.
             left = _unmade(cluster, made)
-            raise KafkaStorageError(f"{topic!r}: its table cannot be told of the copy, {left}: {cause}") from cause
+            raise KafkaStorageError(f"{topic!r}: the copy cannot be recorded in its table, {left}: {cause}") from cause
         try:
             faults.point("copy.before_files")
             for at in range(0, len(adds), COPIED_BESIDE):
@@ -299,23 +299,23 @@ def _copied(
         except OSError as cause:
             left = _unmade(cluster, made)
             raise KafkaStorageError(
-                f"{topic!r}: the files of version {version} cannot be taken over, {left}: {cause}"
+                f"{topic!r}: the files of version {version} cannot be copied, {left}: {cause}"
             ) from cause
-        # Also without a file: the notes say where the log ends, which holes are no loss, and what it is a copy of.
+        # Even without a file: the notes record where the log ends, its legitimate gaps, and its origin.
         if publish(log, change, run) is None:
             left = _unmade(cluster, made)
             raise KafkaStorageError(
-                f"{topic!r}: a maintenance run has been at the files of version {version}, or somebody has sent to "
+                f"{topic!r}: a maintenance run has replaced files of version {version}, or a producer has sent to "
                 f"{new!r} already, {left}; try again"
             )
     return CopiedTopic(info=made, version=version, files=len(adds), shared=shared)
 
 
 def _placed(cluster: Cluster, info: TopicInfo) -> tuple[int, Mapping[int, Sequence[int]] | None]:
-    """Where the copy of a topic has its replicas: on the same brokers, as files are shared there.
+    """Return where to put the replicas of a copy: on the same brokers, because files are shared there.
 
     Returns:
-        How many replicas, or -1; and their brokers by partition, unless these may be chosen.
+        The number of replicas, or -1; and their brokers by partition, or None to let the cluster choose.
     """
     brokers = cluster.replication.brokers()
     if len(brokers) == 1:
@@ -327,9 +327,9 @@ def _placed(cluster: Cluster, info: TopicInfo) -> tuple[int, Mapping[int, Sequen
 
 
 def _note_copy(source: TopicLog, made: TopicInfo, what: str, version: int, run: str) -> None:
-    """Note in a topic's table that there is a copy, before there is one.
+    """Record the copy in the source topic's table, before it is made.
 
-    A table that nobody may write to, such as one that a foreign writer has rewound, can be copied all the same.
+    A table that rejects writes, such as one rewound by a foreign writer, can still be copied.
     """
     change = MaintenanceCommit(
         work="forked",
@@ -341,7 +341,7 @@ def _note_copy(source: TopicLog, made: TopicInfo, what: str, version: int, run: 
 
 
 def _no_vacuum(cluster: Cluster, name: str) -> AbstractContextManager[None]:
-    """Keep maintenance runs away from a topic."""
+    """Exclude maintenance runs from a topic."""
     return cluster.store.coordination.turn(maintenance_turn(name), Deadline(cluster.clock, COMMIT_TIMEOUT_MS))
 
 
@@ -366,14 +366,14 @@ class _Earlier:
     version: int
     adds: list[Add]
     holes: dict[str, int]
-    """What says, in a topic that was ever compacted, up to where holes between its records are no loss."""
+    """For a topic that was ever compacted: the offsets below which gaps are legitimate."""
     ends: dict[int, int]
-    """Log ends by partition that has any."""
+    """Log ends of the partitions that have one."""
     when_ms: int
 
 
 def _table_at(files: Storage, info: TopicInfo, version: int) -> _Earlier:
-    """The table at a version: its files, what is noted with them, and its time."""
+    """Load the table at a version: its files, notes and time."""
     try:
         earlier = load_table(files, segment_of, version)
         commit = parse_commit(version, files.read(log_name(version)), files.uri)
@@ -395,19 +395,18 @@ def _is_there(files: Storage, name: str) -> bool:
 
 
 def log_starts_at(rows: Iterable[MetadataRow], topic_id: str, when_ms: int) -> dict[int, int]:
-    """Where the logs of a topic's partitions began at a time, as far as the metadata still say it.
+    """Return the log starts of a topic's partitions at a time, as far as the metadata record them.
 
-    The first move after that time says where the log began before it, so moves that maintenance has removed since are
-    only missed where others of that partition were removed after `when_ms`; then the log begins later than it did:
-    what was deleted meanwhile does not come back.
+    The first move after that time records the earlier log start. If maintenance has removed later moves of a partition
+    from the metadata, the result may be too high, so records deleted meanwhile never reappear.
 
     Args:
-        rows: of `__cluster_metadata`, in `seq` order.
+        rows: rows of `__cluster_metadata`, in `seq` order.
         topic_id: the topic.
         when_ms: the time, ms since the epoch.
 
     Returns:
-        First offset by partition; partitions that began at 0 may be missing.
+        First offset by partition; partitions that start at 0 may be missing.
     """
     starts: dict[int, int] = {}
     moved_later: set[int] = set()

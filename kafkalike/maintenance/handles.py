@@ -1,4 +1,4 @@
-"""Handles: the cluster that a correction works on, and the tasks that read and write its data files."""
+"""Handles: open the cluster of a correction, check its arguments, and choose the tasks for its data files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def opened(bootstrap_servers: Address | None, storage_options: StorageOptionsLike | None, *, writes: bool) -> Cluster:
-    """The cluster.
+    """Open the cluster.
 
     Raises:
-        UnsafeStorageError: it can only be read and is to be written.
+        UnsafeStorageError: `writes` is set, and the root is read-only here.
     """
     cluster = connect(bootstrap_servers, storage_options)
     check_there(cluster)
@@ -35,35 +35,35 @@ def opened(bootstrap_servers: Address | None, storage_options: StorageOptionsLik
 
 
 def past_ms(as_of: datetime, clock: Clock) -> int:
-    """Return a time that a user gave, ms since the epoch.
+    """Convert a time that a user gave to ms since the epoch.
 
     Args:
         as_of: the time, with a zone.
-        clock: says what time it is.
+        clock: the current time.
 
     Raises:
-        IllegalArgumentError: it has no zone, or has not come yet.
+        IllegalArgumentError: it has no zone, or is in the future.
     """
     if as_of.tzinfo is None:
         raise IllegalArgumentError(f"the time {as_of} needs a zone, such as datetime.now(UTC) has")
-    # Exact, where a float would lose a ms.
+    # A float would lose a millisecond.
     found = (as_of - _EPOCH) // timedelta(milliseconds=1)
     if found > clock.now_ms():
-        raise IllegalArgumentError(f"{utc_text(found)} has not come yet; without a time it is of now")
+        raise IllegalArgumentError(f"{utc_text(found)} is in the future; leave the time out for now")
     return found
 
 
 def lies_below(path: Path, cluster: Cluster) -> bool:
-    """Whether a file of this machine lies below one of the cluster's roots."""
+    """Return whether a file of this machine lies below any root of the cluster."""
     folders = [root for root in cluster.root.split(",") if "://" not in root]
     return any(path.resolve().is_relative_to(Path(root).resolve()) for root in folders)
 
 
 def check_in_sync(cluster: Cluster, topics: Iterable[str]) -> None:
-    """Refuse topics of which a root may have more than is known: what is taken out would stay there.
+    """Raise if a replica of the topics may keep records that are about to be removed.
 
     Raises:
-        BrokerNotAvailableError: a replica is out of sync, or its root gives no answer.
+        BrokerNotAvailableError: a replica is out of sync, or its root does not answer.
     """
     for topic in topics:
         found = cluster.replication.replicas(topic)
@@ -77,7 +77,7 @@ def check_in_sync(cluster: Cluster, topics: Iterable[str]) -> None:
 
 
 def tasks_of(spark: SparkSession | None) -> Tasks:
-    """Where files are read and written."""
+    """Return the tasks that read and write files: Spark's, or this process."""
     if spark is None:
         return IN_PROCESS
     from kafkalike.maintenance.spark_tasks import SparkTasks

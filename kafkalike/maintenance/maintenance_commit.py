@@ -1,7 +1,7 @@
-"""Maintenance commit: one table version that drops or replaces segments, as retention, merging and others make it.
+"""Maintenance commit: one table version that drops or replaces segments, for retention, merging and other work.
 
-These are commits of this process in its turn among the topic's writers, milliseconds each and without a JVM; data files
-are read and written before.
+This process commits in its turn among the topic's writers, within milliseconds and without a JVM; data files are read
+and written before.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ COMMIT_TIMEOUT_MS: Final = 60_000
 """How long a commit waits for producers that hold the topic, ms."""
 
 DELETE_AT_ONCE: Final = 250
-"""Segments that one table version takes out at most: producers wait while it is written, and while they read it."""
+"""Maximum number of segments that one table version drops, because producers wait while it is written and read."""
 
 NOT_COMMITTED: Final = (KafkaStorageError, KafkaTimeoutError, TopicDeletedError)
-"""Errors of `publish` after which the files of the change are surely in no table version, and may be removed."""
+"""Errors of `publish` after which no table version has the files of the change, so they may be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceCommit:
-    """One table version that maintenance makes."""
+    """One table version of maintenance."""
 
     work: str
-    """A key of `OPERATIONS`."""
+    """The kind of work, a key of `OPERATIONS`."""
     removes: Sequence[Segment] = ()
     adds: Sequence[Add] = ()
     txns: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """For people, in the commit's user metadata."""
+    """Facts for people, in the commit's user metadata."""
     holes: Mapping[int, int] = field(default_factory=dict)
-    """By partition: the offset below which it takes records, where others stay above and below."""
+    """By partition: the offset below which it removes records, so that gaps below are legitimate."""
     ends: Mapping[int, int] = field(default_factory=dict)
-    """Log ends that it rests on, by partition, as the table has them."""
+    """Required log ends, by partition."""
     fenced: int | None = None
-    """`TopicLog.fenced` as it was before the first added file was written; None when none is added."""
+    """`TopicLog.fenced` before the first added file was written; None without added files."""
     data_change: bool = True
-    """False when the added files hold the same records as the removed ones."""
+    """False if the added files hold the same records as the removed ones."""
 
 
 @contextlib.contextmanager
 def only_run(cluster: Cluster, name: str) -> Iterator[bool]:
-    """Be the only maintenance run of a topic (or of what else `name` stands for), where the root has locks.
+    """Admit one maintenance run at a time to a topic (or to other work that `name` stands for), if the root has locks.
 
     Yields:
-        False at once when another process is at it. The kernel drops the lock of a process that is killed.
+        False at once if another process holds the lock. The kernel releases the lock of a killed process.
     """
     with contextlib.ExitStack() as held:
         try:
@@ -75,18 +75,18 @@ def only_run(cluster: Cluster, name: str) -> Iterator[bool]:
 
 
 def publish(log: TopicLog, change: MaintenanceCommit, run: str) -> int | None:
-    """Make the table version, unless a file that it removes is gone already, or a log end is not the one it rests on.
+    """Commit the table version, unless a file to remove is not live anymore, or a required log end has changed.
 
-    Safe beside producers: their files are never touched, and a concurrent writer's version only means a second try.
+    Safe beside producers: their files are never touched, and a concurrent writer's version only costs another attempt.
 
     Args:
         log: the topic.
-        change: what to do.
+        change: the change.
         run: id of the maintenance run, for the table's history.
 
     Returns:
-        The version; None when another run has been at these files, or may have removed new ones, or somebody has
-        appended to a partition that must not have grown; then nothing was done.
+        The version; None if another run has replaced these files, or may have removed new ones, or a writer has
+            appended to a partition with a required end. Then nothing was done.
 
     Raises:
         KafkaTimeoutError: producers held the topic for a minute; nothing was done.
@@ -101,7 +101,7 @@ def publish(log: TopicLog, change: MaintenanceCommit, run: str) -> int | None:
     tries = iter([change])
 
     def plan(state: TableState) -> table_change.Change | Unchanged[None]:
-        # Files that were written before a fence may be gone. Who has to plan anew has met one.
+        # A fence may have removed files that were written before it, and a second plan means that one came between.
         late = next(tries, None) is None or change.fenced not in {None, state.fenced}
         if late or any(one.broken(state) for one in rests_on):
             return Unchanged(None)
@@ -117,19 +117,19 @@ def publish(log: TopicLog, change: MaintenanceCommit, run: str) -> int | None:
             requires=[*rests_on, *requires],
         )
 
-    # What was committed since the work began is read before producers have to wait.
+    # Read earlier commits before producers have to wait.
     log.refresh()
     with log.exclusive(deadline):
-        # Who has written the files removes them, if they are of no use.
+        # The caller removes its files if they are not committed.
         landed = log.change(plan, deadline, discard=lambda _: None)
         faults.point(f"{change.work}.after_commit")
     return None if isinstance(landed, Unchanged) else landed.version
 
 
 def publish_or_discard(log: TopicLog, change: MaintenanceCommit, run: str) -> int | None:
-    """The same; the files that the change adds are removed where they are surely in no version.
+    """Commit like `publish`, and remove the added files if no version can have them.
 
-    After an unknown outcome they must stay.
+    After an unknown outcome they stay.
     """
     try:
         landed = publish(log, change, run)
@@ -148,10 +148,10 @@ def discard_all(files: Storage, adds: Iterable[Add]) -> None:
 
 
 def _lasting(change: MaintenanceCommit, state: TableState, now_ms: int) -> tuple[dict[str, int], list[Requirement]]:
-    """What must outlive the records that a change takes, and what it rests on.
+    """Return the notes that must outlive the removed records, and their requirements.
 
-    That is where holes are no loss, which another run may have moved up meanwhile; and the log ends of partitions that
-    the table has not recorded, as foreign writers have appended to them.
+    The notes are the offsets below which gaps are legitimate, which another run may have raised meanwhile; and log ends
+    that the table has not recorded, because foreign writers have appended to these partitions.
     """
     txns: dict[str, int] = {CLEANER_APP: now_ms} if change.holes else {}
     requires: list[Requirement] = []
@@ -168,7 +168,7 @@ def _lasting(change: MaintenanceCommit, state: TableState, now_ms: int) -> tuple
 
 
 def still_live(log: TopicLog, segments: Iterable[Segment]) -> bool:
-    """Whether all these files are part of the table now: else another run may have replaced and removed them."""
+    """Return whether all these files are live; otherwise another run may have replaced and removed them."""
     log.refresh()
     return all(log.is_live(segment) for segment in segments)
 
@@ -185,7 +185,7 @@ def _remove(segment: Segment, *, data_change: bool) -> Add:
 
 
 def dead_segments(log: TopicLog) -> list[Segment]:
-    """Data files that lie wholly below the log start, as of the last `refresh`."""
+    """Return data files that lie completely below the log start, as of the last `refresh`."""
     dead: list[Segment] = []
     for partition in log.info.partitions:
         start = log.log_start(partition)
@@ -194,12 +194,12 @@ def dead_segments(log: TopicLog) -> list[Segment]:
 
 
 def delete_dead(log: TopicLog, run: str) -> list[Segment]:
-    """Take what lies wholly below the log start out of the table, without reading a data file.
+    """Drop segments that lie completely below the log start, without reading a data file.
 
-    Finishes what a run that was cut off, or `delete_records`, has left. Files stay on disk until `vacuum`.
+    Finishes the work of an interrupted run, or of `delete_records`. Files stay on disk until `vacuum`.
 
     Returns:
-        What was taken out; empty when there was nothing, or another run was faster.
+        The dropped segments; empty if there are none, or another run dropped them.
     """
     log.refresh()
     dead = dead_segments(log)

@@ -1,4 +1,4 @@
-"""Maintenance report: what a run did, or would do, topic by topic: as values, JSON, rows, and metrics."""
+"""Maintenance report: the results, or the plan, of a run by topic, as values, JSON, rows, and metrics."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ DONE: Final = "done"
 """Everything that was due is done (or, in a dry run, planned)."""
 NOTHING: Final = "nothing to do"
 BUSY: Final = "busy"
-"""Another run is at this topic; it does the work."""
+"""Another run works on this topic."""
 UNFINISHED: Final = "unfinished"
-"""Time ran out, or keys did not fit into the buffer; the next run goes on."""
+"""Time ran out, or keys did not fit into the buffer; the next run continues."""
 FAILED: Final = "failed"
 GONE: Final = "deleted"
 """The topic was deleted meanwhile."""
@@ -21,37 +21,37 @@ GONE: Final = "deleted"
 
 @dataclass(slots=True, kw_only=True)
 class TopicReport:
-    """One topic."""
+    """The results for one topic."""
 
     topic: str
     status: str = NOTHING
     problems: list[str] = field(default_factory=list)
-    """What could not be done, or should be known, one line each."""
+    """Failures and warnings, one line each."""
     seconds: float = 0.0
 
     log_starts: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By partition: where the log began and where it begins now."""
+    """Log start before and after, by partition."""
     deleted_segments: int = 0
     deleted_records: int = 0
     deleted_bytes: int = 0
     held_segments: int = 0
-    """Segments past retention that wait for `held_by`."""
+    """Segments past retention that wait for groups."""
     held_by: list[str] = field(default_factory=list)
 
     compacted_segments: int = 0
-    """Files that lost records."""
+    """Number of files that lost records."""
     compacted_records: int = 0
-    """Records that went."""
+    """Number of removed records."""
     compacted_tombstones: int = 0
-    """Tombstones among them."""
+    """Number of removed tombstones."""
     compacted_bytes: int = 0
-    """Bytes that the tables shrank by; in a dry run those of the files to be rewritten."""
+    """Bytes by which the tables shrank; in a dry run, bytes of the files to rewrite."""
     compaction_reasons: dict[int, str] = field(default_factory=dict)
-    """By partition: why it was due."""
+    """Why compaction was due, by partition."""
 
     merged_segments: int = 0
     merged_files: int = 0
-    """Files that took their place."""
+    """Number of files that replaced them."""
     merged_bytes: int = 0
     """Bytes of the files that were merged."""
 
@@ -60,12 +60,12 @@ class TopicReport:
 
     @property
     def changed(self) -> bool:
-        """Whether there was anything to do."""
+        """True if there was anything to do."""
         counts = (self.deleted_segments, self.compacted_segments, self.merged_segments, self.vacuumed_files)
         return any(counts) or bool(self.log_starts)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON; partitions are texts there."""
+        """Return the results as a dict for JSON, with partitions as text."""
         values = asdict(self)
         values["log_starts"] = {str(p): list(moved) for p, moved in self.log_starts.items()}
         values["compaction_reasons"] = {str(p): why for p, why in self.compaction_reasons.items()}
@@ -74,7 +74,7 @@ class TopicReport:
 
 @dataclass(slots=True, kw_only=True)
 class ControlReport:
-    """One control table."""
+    """The results for one control table."""
 
     table: str
     rows_before: int = 0
@@ -85,10 +85,10 @@ class ControlReport:
 
 @dataclass(slots=True, kw_only=True)
 class MaintenanceReport:
-    """One run over a cluster."""
+    """The results of one run over a cluster."""
 
     run: str
-    """Id of the run; stands in the tables' histories and at each log start it moved."""
+    """Id of the run, which is recorded in the tables' histories and at each log start it moved."""
     root: str
     started_ms: int
     seconds: float = 0.0
@@ -98,37 +98,37 @@ class MaintenanceReport:
     expired_offsets: int = 0
     """Committed offsets of groups that were empty for longer than `offsets.retention.minutes`."""
     cleared_folders: int = 0
-    """Folders of deleted topics, and of creations that did not come to be, whose files were removed."""
+    """Folders of deleted topics and of failed creations whose files were removed."""
     cleared_replicas: int = 0
-    """Replicas that are not assigned any more, or were given up, whose data files were removed."""
+    """Unassigned replicas whose data files were removed."""
     finished_transactions: int = 0
-    """Committed transactions that were brought into the topics that did not have them."""
+    """Committed transactions that were applied to topics without their records."""
     aborted_transactions: int = 0
-    """Open ones that were past their timeout."""
+    """Open transactions that were past their timeout."""
     forgotten_transactional_ids: int = 0
-    """Ids that nobody had used for `transactional.id.expiration.ms`."""
+    """Transactional ids that were unused for `transactional.id.expiration.ms`."""
     problems: list[str] = field(default_factory=list)
-    """What went wrong outside a topic."""
+    """Failures outside of topics."""
 
     @property
     def failed(self) -> bool:
-        """Whether something could not be done that should have been."""
+        """True if work that was due failed."""
         return bool(self.problems) or any(t.status == FAILED for t in self.topics)
 
     @property
     def unfinished(self) -> bool:
-        """Whether work is left for the next run."""
+        """True if work is left for the next run."""
         return any(t.status == UNFINISHED for t in self.topics)
 
     @property
     def exit_code(self) -> int:
-        """0: done; 1: something failed; 3: time ran out and the next run goes on."""
+        """0: done; 1: work failed; 3: time ran out and the next run continues."""
         if self.failed:
             return 1
         return 3 if self.unfinished else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """Return the report as a dict for JSON."""
         values = asdict(self)
         values["topics"] = [topic.as_dict() for topic in self.topics]
         values["exit_code"] = self.exit_code
@@ -147,11 +147,11 @@ COUNTS: Final = {
     "vacuumed_files": "Files removed from disk in the last run.",
     "vacuumed_bytes": "Bytes removed from disk in the last run.",
 }
-"""Fields of a topic's report that are published, with what they mean."""
+"""Fields of a topic's report that become metrics, with their descriptions."""
 
 
 def write_metrics(report: MaintenanceReport, path: str) -> None:
-    """Write the figures of a run as gauges `kafkalike_maintenance_…`, one series per topic; the file appears whole.
+    """Write the results of a run as gauges `kafkalike_maintenance_…`, one series per topic, atomically.
 
     Args:
         report: a finished run.

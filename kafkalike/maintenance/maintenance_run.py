@@ -1,10 +1,9 @@
-"""Maintenance run: brings topics into the shape that their settings ask for, step by step, and reports what was done.
+"""Maintenance run: apply the settings of topics step by step, and report the results.
 
-For each topic, one after another: the log start moves (a row of `__cluster_metadata`), segments below it leave the
-table (one table version, no data file is read), the dirty part is compacted, small files are merged, files nobody needs
-are removed. Each step is right by itself and finds in the tables what an earlier run has left, so a run may be killed
-at any moment. One run at a time works on a topic. Plans are the model's (`kafkalike.model.retention`, `compaction`,
-`merging`).
+For each topic in turn: the log start moves (a row of `__cluster_metadata`), segments below it are dropped (one table
+version; no data file is read), the dirty part is compacted, small files are merged, unneeded files are removed. Each
+step is correct by itself and finds the results of earlier runs in the tables, so a run may be killed at any time. One
+run at a time works on a topic. The model makes the plans (`kafkalike.model.retention`, `compaction`, `merging`).
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ if TYPE_CHECKING:
 __all__ = ["WORKS", "MaintenanceReport", "TopicReport", "maintain"]
 
 WORKS: Final = ("retention", "compaction", "merge", "vacuum", "control")
-"""What a run does: `control` are transactions, the control tables, expired offsets of groups, and what killed deletions
-and Spark writes have left."""
+"""The kinds of work. `control` covers transactions, the control tables, expired offsets of groups, and leftovers of
+killed deletions and Spark writes."""
 
 Progress = Callable[[str, str], None]
-"""Called with a topic's name and what begins on it; the last call for a topic says `finished`."""
+"""Called with a topic's name and the work that starts on it; the last call for a topic has `finished`."""
 
 
 def maintain(
@@ -64,33 +63,33 @@ def maintain(
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> MaintenanceReport:
-    """Bring topics into the shape that their settings ask for.
+    """Apply retention, compaction, merging and vacuum as the settings of topics require.
 
-    Safe at any time, beside producers, consumers and streams, twice at once, and after a run that was killed.
+    Safe at any time: beside producers, consumers and streams, in two processes at once, and after a killed run.
 
     Args:
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        topics: a name, or names; None takes all.
+        topics: a name, or names; None: all topics.
         works: some of `WORKS`.
-        dry_run: say what is due, change nothing. Off by default, as a run does what the settings of topics ask for;
-            calls that take records out at a person's word (`forget`, `undo`) are dry runs by default.
-        timeout_ms: begin nothing new after so long, ms; None goes on to the end.
-        buffer_bytes: memory for the keys of one compaction pass; None takes the server's
-            `log.cleaner.dedupe.buffer.size`. With `spark`, each task has as much.
-        spark: compaction and merging read and write data files in tasks of this session, several partitions at a time;
-            table versions are made by this process all the same. None does all of it here, one after another.
-        run: id of the run; a random one by default.
-        progress: called with the topic and the piece of work that begins.
-        storage_options: of an object store; see `kafkalike.connect.connect`.
-        clock: the time that ages count from, and time and waiting.
+        dry_run: whether to report only. Off by default, because a run applies the settings of topics; calls that remove
+            records on request (`forget`, `undo`) are dry runs by default.
+        timeout_ms: start nothing new after this time, ms; None: no limit.
+        buffer_bytes: memory for the keys of one compaction pass; None: the server's `log.cleaner.dedupe.buffer.size`.
+            With `spark`, each task has this much.
+        spark: a session whose tasks read and write data files of compaction and merging, several partitions at a time;
+            this process still commits the table versions. None: this process does all work in turn.
+        run: id of the run; None: a random one.
+        progress: called with the topic and the work that starts.
+        storage_options: options of an object store; see `kafkalike.connect.connect`.
+        clock: time and waiting.
 
     Returns:
-        What was done, topic by topic. A topic that fails does not keep the others back.
+        The results by topic. A failing topic does not stop the others.
 
     Raises:
-        UnsafeStorageError: `spark` with a root that can only be read.
+        UnsafeStorageError: `spark` is given, and the root is read-only here.
         IllegalArgumentError: an unknown kind of work, `timeout_ms` that is not above 0, or a session of Spark Connect.
-        UnknownTopicOrPartitionError: a topic that is named does not exist; nothing was done.
+        UnknownTopicOrPartitionError: a named topic does not exist; nothing was done.
     """
     wanted = _checked(works, timeout_ms)
     cluster = connect(bootstrap_servers, storage_options)
@@ -158,7 +157,7 @@ def _one_topic(
         return
     except (KafkaError, OSError) as error:
         if _is_gone(cluster, report.topic, work.topic_id):
-            # A step stumbled over files that went with the topic.
+            # The step failed because the topic's files were deleted with it.
             report.status = GONE
             return
         report.status = FAILED
@@ -169,7 +168,7 @@ def _one_topic(
 
 
 def _is_gone(cluster: Cluster, topic: str, topic_id: str) -> bool:
-    """Whether a topic was deleted since its work began, whatever has its name now."""
+    """Return whether a topic was deleted since its work began, even if another one has its name."""
     try:
         now = cluster.topics().get(topic)
     except (KafkaError, OSError):

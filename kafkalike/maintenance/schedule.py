@@ -1,4 +1,4 @@
-"""Schedule: runs a task again and again at an interval, until a signal or the caller stops it."""
+"""Schedule: run a task at an interval until a signal or the caller stops it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _DURATION: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
 
 
 def parse_duration_ms(text: str) -> int:
-    """A duration such as `30s`, `5m`, `2h` or `1d`, in ms.
+    """Parse a duration such as `30s`, `5m`, `2h` or `1d`, into ms.
 
     Raises:
-        IllegalArgumentError: it is none, or it is 0.
+        IllegalArgumentError: it is not a duration, or it is 0.
 
     >>> parse_duration_ms("5m")
     300000
@@ -36,19 +36,18 @@ def parse_duration_ms(text: str) -> int:
 
 
 def every(interval_ms: int, task: Callable[[], object], stop: threading.Event | None = None) -> None:
-    """Run a task at once and then every so often, one at a time, until SIGTERM, SIGINT or `stop`.
+    """Run a task at once and then at an interval, one run at a time, until SIGTERM, SIGINT or `stop`.
 
-    A run that takes longer than the interval makes the next one wait for its turn, and missed turns count once. A task
-    that is running when the end is asked for is finished first. What it raises is logged; the next turn comes all the
-    same.
+    A run that takes longer than the interval delays the next one; several missed runs count once. A running task
+    finishes before this returns. Its exceptions are logged, and the next run comes anyway.
 
     Args:
         interval_ms: time from one start to the next, ms.
-        task: what to do.
-        stop: set by the caller to end.
+        task: the task.
+        stop: set by the caller to stop.
     """
     end = stop or threading.Event()
-    # Its own log says each start and end; what the task has to say, it says itself.
+    # The scheduler logs each run at a lower level; the task logs its own messages.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     scheduler = BackgroundScheduler(timezone=UTC)
     scheduler.add_job(
@@ -70,7 +69,7 @@ def every(interval_ms: int, task: Callable[[], object], stop: threading.Event | 
 
 
 def _on_signals(end: threading.Event) -> dict[signal.Signals, Any]:
-    """Let SIGTERM and SIGINT set the event; returns what handled them before. Nothing outside the main thread."""
+    """Make SIGTERM and SIGINT set the event; return the previous handlers. Outside the main thread, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         return {}
 

@@ -1,7 +1,7 @@
-"""Spark tasks: runs jobs on data files in tasks of a Spark session.
+"""Spark tasks: run jobs on data files in tasks of a Spark session.
 
-A task may be run again, run twice at a time, or be stopped half-way: files have names of their own in each attempt, and
-only those whose names come back to the driver are ever committed. The others are removed by VACUUM.
+Spark may repeat a task, run it twice at once, or stop it midway. Each attempt writes files with unique names, and only
+files whose names reach the driver are ever committed. VACUUM removes the others.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 AT_ONCE: Final = 64
-"""Jobs at a time at most, on a cluster however large: the driver has a thread for each."""
+"""Maximum number of parallel jobs on a cluster of any size, because the driver has a thread for each."""
 
 _PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", re.MULTILINE)
-"""The end of a Python traceback that a task has left in the text of Spark's error."""
+"""The end of a task's Python traceback in the text of Spark's error."""
 
 
 class SparkTasks:
-    """Each job is a Spark job of one task, as many at a time as the session has cores.
+    """Runs each job as a Spark job of one task, as many in parallel as the session has cores.
 
-    So the caller has the pieces of a job as soon as it is done, and what it commits of them stays, whatever becomes of
-    the others.
+    So the caller has the pieces of a job as soon as it ends, and pieces that are committed stay, even if other jobs
+    fail.
 
     Args:
-        spark: the session. Where it runs on other machines, these must reach the root as the driver does, and have this
+        spark: the session. Executors on other machines must reach the root under the same address, and have this
             package.
 
     Raises:
-        IllegalArgumentError: a session of Spark Connect, which has no tasks to give.
+        IllegalArgumentError: a session of Spark Connect, which has no SparkContext.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -57,7 +57,7 @@ class SparkTasks:
             ) from cause
 
     def run(self, work: Work[Job, Piece], jobs: Iterable[Job], budget: Deadline) -> Iterator[Piece]:
-        """See `Tasks`; a task that fails is tried again as often as the session says.
+        """Run jobs, see `Tasks.run`; Spark retries a failed task as often as the session is configured to.
 
         Raises:
             CorruptRecordError: the work found a damaged file.
@@ -84,7 +84,8 @@ class SparkTasks:
 
     def _one(self, tag: str, work: Work[Job, Piece], job: Job, budget: Deadline) -> _Outcome[Piece]:
         left = budget.remaining()
-        # The job goes with the function: what is parallelized is written to a file first, and a job has a store.
+        # The job travels with the function: parallelized data are written to a file first, and a job contains a
+        # storage.
         task = partial(_attempt, work, None if math.isinf(left) else left * 1000, job)
         self._context.addJobTag(tag)
         try:
@@ -98,11 +99,11 @@ class SparkTasks:
 
 
 _Outcome = tuple[list[Piece], str | None]
-"""The pieces of a job, and what is damaged: that is no reason to try again."""
+"""The pieces of a job, and a description of damage; damage is returned because a retry would not help."""
 
 
 def _attempt(work: Work[Job, Piece], left_ms: float | None, job: Job, _: int) -> _Outcome[Piece]:
-    """In the task: do the job to its end."""
+    """In the task: finish the job."""
     pieces: list[Piece] = []
     try:
         pieces.extend(work(job, Deadline(SYSTEM_CLOCK, left_ms)))

@@ -261,7 +261,7 @@ def test_a_restore_that_was_stopped_for_hours_names_no_file_that_was_removed(roo
     stopped = Hooked(root, hooks={"copy": lambda: hours_later(root)})
 
     with pytest.raises(
-        KafkaStorageError, match=r"a maintenance run has been at the files .* nothing was made; try again"
+        KafkaStorageError, match=r"a maintenance run has replaced files .* nothing was made; try again"
     ):
         restore_as(Cluster(stopped), "t", cluster.log("t").version, "back", "run")
 

@@ -109,7 +109,7 @@ def test_files_that_go_while_they_are_shared_leave_no_half_made_topic(
     share = LocalStorage.copy
     monkeypatch.setattr(LocalStorage, "copy", delete_and_share)
 
-    with pytest.raises(KafkaStorageError, match="cannot be taken over, nothing was made"):
+    with pytest.raises(KafkaStorageError, match="cannot be copied, nothing was made"):
         restore_as(open_cluster(root), "t", log.version, "back", "run-1")
 
     assert open_cluster(root).topics() == {}
@@ -144,7 +144,7 @@ def test_a_version_whose_files_are_gone_makes_no_topic(root: str, log: TopicLog)
     log.refresh()
     log.files.remove(log.segments(0)[0].path)
 
-    with pytest.raises(KafkaStorageError, match="1 of its files are gone"):
+    with pytest.raises(KafkaStorageError, match="1 of its files are missing"):
         restore_as(open_cluster(root), "t", log.version, "back", "run")
 
     assert set(open_cluster(root).topics()) == {"t"}
