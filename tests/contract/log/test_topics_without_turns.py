@@ -260,9 +260,7 @@ def test_a_restore_that_was_stopped_for_hours_names_no_file_that_was_removed(roo
     cluster = filled(root, {**AT_ONCE, "retention.ms": "-1"}, "k", "l")
     stopped = Hooked(root, hooks={"copy": lambda: hours_later(root)})
 
-    with pytest.raises(
-        KafkaStorageError, match=r"a maintenance run has replaced files .* nothing was made; try again"
-    ):
+    with pytest.raises(KafkaStorageError, match=r"a maintenance run has replaced files .* nothing was made; try again"):
         restore_as(Cluster(stopped), "t", cluster.log("t").version, "back", "run")
 
     assert set(open_cluster(root).topics()) == {"t"}
