@@ -74,7 +74,7 @@ def test_there_is_nothing_to_repair_in_a_sound_cluster(root: str) -> None:
     done = verify(root, "--repair", "--execute")
 
     assert (told.code, done.code) == (0, 0)
-    assert "Nothing is damaged" in told.out
+    assert "There is no damage" in told.out
     assert contents(root) == before
 
 
