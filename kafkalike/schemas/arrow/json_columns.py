@@ -18,21 +18,9 @@ import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.schema import Schema
+from kafkalike.schemas.arrow import value_arrays as arrays
 from kafkalike.schemas.arrow.column_reader import UnmatchedError, ValueReader, check_type
 from kafkalike.schemas.arrow.exact_cast import at, check_kind, is_list, is_text, objects, without_doubles
-from kafkalike.schemas.arrow.value_arrays import (
-    Column,
-    LeafColumn,
-    Lists,
-    Maps,
-    Structs,
-    exact,
-    is_number,
-    nearest,
-    one_by_one,
-    parsed,
-    whole_number,
-)
 from kafkalike.schemas.json_documents import JsonReferences, Resolver, valid_json_schema
 from kafkalike.schemas.limits import load_json
 from kafkalike.schemas.schema_source import SchemaSource
@@ -52,7 +40,7 @@ def json_text(value: Any) -> str:  # noqa: ANN401 - any JSON
     Raises:
         ValueError: a number has more digits than a double.
     """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=exact)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=arrays.exact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +69,17 @@ class JsonColumns:
         with valid_json_schema():
             self._references = JsonReferences(load_json(text), documents)
 
-    def top(self) -> tuple[Structs, bool]:
+    def top(self) -> tuple[arrays.Structs, bool]:
         """Return the column of whole values, and True if it has an object's fields; else it has one field `value`."""
         references = self._references
         found = self._of([_Part(references.document, references.resolver)], ())
-        if isinstance(found, Structs):
+        if isinstance(found, arrays.Structs):
             return found, True
         if found is None:
             raise InvalidSchemaError("a schema that only consists of itself has no columns")
-        return Structs([("value", lambda values: values, found)]), False
+        return arrays.Structs([("value", lambda values: values, found)]), False
 
-    def _of(self, parts: Sequence[_Part], around: tuple[int, ...]) -> Column | None:
+    def _of(self, parts: Sequence[_Part], around: tuple[int, ...]) -> arrays.Column | None:
         """Return the column of values that match all given schemas; None for a schema nested too deeply in itself."""
         targets: dict[int, None] = {}
         parts = self._flat(parts, targets)
@@ -103,7 +91,7 @@ class JsonColumns:
             return self._object(parts, around)
         if kind == "array" and any(isinstance(part.schema.get("items"), dict) for part in parts):
             item = self._of(self._inner(parts, "items"), around)
-            return None if item is None else Lists(item, list)
+            return None if item is None else arrays.Lists(item, list)
         if kind == "string":
             return _text(next((part.schema["format"] for part in parts if "format" in part.schema), None))
         return _leaf(kind)
@@ -203,16 +191,18 @@ class JsonColumns:
         others = kinds - {"null"} or kinds
         return next(iter(others)) if len(others) == 1 else "any"
 
-    def _object(self, parts: Sequence[_Part], around: tuple[int, ...]) -> Column | None:
+    def _object(self, parts: Sequence[_Part], around: tuple[int, ...]) -> arrays.Column | None:
         names = dict.fromkeys(name for part in parts for name in _dict_of(part.schema.get("properties")))
         if names:
             found = [(name, self._of(self._inner(parts, "properties", name), around)) for name in names]
             required = {name for part in parts for name in _list_of(part.schema.get("required"))}
-            return Structs([(name, _taking(name), column) for name, column in found if column is not None], required)
+            return arrays.Structs(
+                [(name, _taking(name), column) for name, column in found if column is not None], required
+            )
         if any(_dict_of(part.schema.get("additionalProperties")) for part in parts):
             item = self._of(self._inner(parts, "additionalProperties"), around)
-            return None if item is None else Maps(LeafColumn(pa.string()), item)
-        return LeafColumn(pa.string(), json_text)
+            return None if item is None else arrays.Maps(arrays.LeafColumn(pa.string()), item)
+        return arrays.LeafColumn(pa.string(), json_text)
 
 
 def _dict_of(found: object) -> dict[str, Any]:
@@ -241,22 +231,22 @@ def _taking(name: str) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return take
 
 
-def _leaf(kind: object) -> Column:
+def _leaf(kind: object) -> arrays.Column:
     if kind == "integer":
-        return LeafColumn(pa.int64(), _whole)
+        return arrays.LeafColumn(pa.int64(), _whole)
     if kind == "number":
-        return LeafColumn(pa.float64(), _number)
+        return arrays.LeafColumn(pa.float64(), _number)
     if kind in {"boolean", "null"}:
-        return LeafColumn(pa.bool_() if kind == "boolean" else pa.null())
-    return LeafColumn(pa.string(), json_text)
+        return arrays.LeafColumn(pa.bool_() if kind == "boolean" else pa.null())
+    return arrays.LeafColumn(pa.string(), json_text)
 
 
-def _text(form: object) -> Column:
+def _text(form: object) -> arrays.Column:
     if form == "date":
-        return LeafColumn(pa.date32(), _day)
+        return arrays.LeafColumn(pa.date32(), _day)
     if form == "date-time":
-        return LeafColumn(pa.timestamp("us", "UTC"), moment)
-    return LeafColumn(pa.string())
+        return arrays.LeafColumn(pa.timestamp("us", "UTC"), moment)
+    return arrays.LeafColumn(pa.string())
 
 
 def _day(value: str) -> date:
@@ -285,15 +275,15 @@ def moment(value: str) -> datetime:
 
 
 def _whole(value: Any) -> int:  # noqa: ANN401
-    if not is_number(value):
+    if not arrays.is_number(value):
         raise TypeError(f"a whole number is needed, not {json_text(value)[:100]}")
-    return whole_number(value)
+    return arrays.whole_number(value)
 
 
 def _number(value: Any) -> float:  # noqa: ANN401
-    if not is_number(value):
+    if not arrays.is_number(value):
         raise TypeError(f"a number is needed, not {json_text(value)[:100]}")
-    return nearest(value)
+    return arrays.nearest(value)
 
 
 class JsonReader:
@@ -310,12 +300,12 @@ class JsonReader:
     def of(self, schema: Schema) -> ValueReader:
         """Return a reader of values written with any JSON Schema; see `ColumnReader.of`."""
         check_type(schema, "JSON")
-        return partial(one_by_one, self._top, _parsed)
+        return partial(arrays.one_by_one, self._top, _parsed)
 
 
 def _parsed(value: bytes) -> Any:  # noqa: ANN401 - any JSON
     # Reject a BOM and encodings other than UTF-8; `json.loads` would guess the encoding of bytes.
-    found = parsed(str(value, "utf-8"))
+    found = arrays.parsed(str(value, "utf-8"))
     if found is None:
         raise ValueError("the value is null")
     return found
@@ -348,18 +338,18 @@ def json_encoder(
     return write
 
 
-def _plain(column: Column, kind: pa.DataType, path: str) -> Plain:
-    if isinstance(column, Structs):
+def _plain(column: arrays.Column, kind: pa.DataType, path: str) -> Plain:
+    if isinstance(column, arrays.Structs):
         return _object(column, kind, path)
-    if isinstance(column, Lists) and is_list(kind):
+    if isinstance(column, arrays.Lists) and is_list(kind):
         item = _plain(column.item, kind.value_type, f"{path}[]")
         return lambda values: [None if value is None else item(value) for value in values]
-    if isinstance(column, Maps) and pa.types.is_map(kind) and is_text(kind.key_type):
+    if isinstance(column, arrays.Maps) and pa.types.is_map(kind) and is_text(kind.key_type):
         inner = _plain(column.item, kind.item_type, f"{path}{{}}")
         return lambda entries: {
             key: None if value is None else inner(value) for key, value in without_doubles(entries, path).items()
         }
-    if isinstance(column, LeafColumn):
+    if isinstance(column, arrays.LeafColumn):
         check_kind(kind, path)
         known = _leaf_encoder(column, kind)
         if known is not None:
@@ -367,7 +357,7 @@ def _plain(column: Column, kind: pa.DataType, path: str) -> Plain:
     raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has {column.kind}")
 
 
-def _object(column: Structs, kind: pa.DataType, path: str) -> Plain:
+def _object(column: arrays.Structs, kind: pa.DataType, path: str) -> Plain:
     if not pa.types.is_struct(kind):
         raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has an object")
     known = {name: inner for name, _, inner in column.fields}
@@ -390,7 +380,7 @@ def _object(column: Structs, kind: pa.DataType, path: str) -> Plain:
     return plain
 
 
-def _leaf_encoder(column: LeafColumn, kind: pa.DataType) -> Plain | None:
+def _leaf_encoder(column: arrays.LeafColumn, kind: pa.DataType) -> Plain | None:
     """Return an encoder of values of a type for a leaf of the schema; None if none of them can mean the same."""
     if pa.types.is_null(kind):
         return _same
@@ -399,7 +389,7 @@ def _leaf_encoder(column: LeafColumn, kind: pa.DataType) -> Plain | None:
     wanted = column.kind
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     known: list[tuple[bool, bool, Plain]] = [
-        (pa.types.is_integer(wanted), is_number, whole_number),
+        (pa.types.is_integer(wanted), is_number, arrays.whole_number),
         (pa.types.is_floating(wanted), is_number, _double),
         (pa.types.is_boolean(wanted), pa.types.is_boolean(kind), _same),
         (pa.types.is_null(wanted), not pa.types.is_nested(kind), _nothing),
@@ -418,7 +408,7 @@ def _any(kind: pa.DataType) -> Plain | None:
     if is_text(kind):
         return _json
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return exact
+        return arrays.exact
     if pa.types.is_boolean(kind):
         return _same
     return _time if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else None
@@ -434,11 +424,11 @@ def _nothing(value: Any) -> Any:  # noqa: ANN401
 
 def _double(value: Any) -> Any:  # noqa: ANN401
     """Return a number that readers parse as a double."""
-    nearest(value)
-    return exact(value)
+    arrays.nearest(value)
+    return arrays.exact(value)
 
 
-def _checked(column: LeafColumn) -> Plain:
+def _checked(column: arrays.LeafColumn) -> Plain:
     """Return an encoder of strings that readers parse as dates or timestamps."""
     convert = column.convert or _same
 
@@ -451,7 +441,7 @@ def _checked(column: LeafColumn) -> Plain:
 
 def _json(text: str) -> Any:  # noqa: ANN401 - any JSON
     """Parse JSON without losing digits of its numbers."""
-    return _undecimal(parsed(text, strict=True))
+    return _undecimal(arrays.parsed(text, strict=True))
 
 
 def _undecimal(value: Any) -> Any:  # noqa: ANN401 - any JSON
@@ -463,8 +453,8 @@ def _undecimal(value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _float(value: Decimal) -> float:
-    exact(value)
-    return nearest(value)
+    arrays.exact(value)
+    return arrays.nearest(value)
 
 
 def _time(value: date | datetime) -> str:

@@ -21,23 +21,11 @@ from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import IllegalArgumentError, InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.schema import Schema
+from kafkalike.schemas.arrow import value_arrays as arrays
 from kafkalike.schemas.arrow.column_reader import UnmatchedError, ValueReader, check_type
 from kafkalike.schemas.arrow.exact_cast import at, check_kind, is_bytes, is_list, is_text, objects, without_doubles
-from kafkalike.schemas.arrow.value_arrays import (
-    WRONG,
-    Column,
-    LeafColumn,
-    Lists,
-    Maps,
-    Structs,
-    exact,
-    is_number,
-    nearest,
-    one_by_one,
-    parsed,
-    whole_number,
-)
 from kafkalike.schemas.proto.field_changes import check_of
+from kafkalike.schemas.proto.parser import TYPE_NAMES
 from kafkalike.schemas.proto.proto_files import JSON_MESSAGES, WRAPPERS, build_file, indexes_of, message_at
 from kafkalike.schemas.schema_source import SchemaSource
 from kafkalike.schemas.wire import join_indexes, split_indexes
@@ -77,7 +65,7 @@ def chosen_message(file: FileDescriptor, name: str | None) -> Descriptor:
         raise IllegalArgumentError(f"the Protobuf schema has no message {name}") from None
 
 
-def message_columns(message: Descriptor, depth: int) -> Structs:
+def message_columns(message: Descriptor, depth: int) -> arrays.Structs:
     """Return a column that builds structs from messages.
 
     Args:
@@ -85,16 +73,16 @@ def message_columns(message: Descriptor, depth: int) -> Structs:
         depth: how many times a message may be nested in itself; deeper fields are left out.
     """
     found = _message(message, depth, ())
-    assert isinstance(found, Structs), "depth is at least 1"
+    assert isinstance(found, arrays.Structs), "depth is at least 1"
     return found
 
 
-def _message(message: Descriptor, depth: int, around: tuple[str, ...]) -> Structs | None:
+def _message(message: Descriptor, depth: int, around: tuple[str, ...]) -> arrays.Structs | None:
     if around.count(message.full_name) >= depth:
         return None
     inside = (*around, message.full_name)
     fields = [(field, _column(field, depth, inside)) for field in message.fields]
-    return Structs([(field.name, _taking(field), column) for field, column in fields if column is not None])
+    return arrays.Structs([(field.name, _taking(field), column) for field, column in fields if column is not None])
 
 
 def _taking(field: FieldDescriptor) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -110,26 +98,26 @@ def _get(name: str, message: Any) -> Any:  # noqa: ANN401
     return getattr(message, name)
 
 
-def _column(field: FieldDescriptor, depth: int, around: tuple[str, ...]) -> Column | None:
+def _column(field: FieldDescriptor, depth: int, around: tuple[str, ...]) -> arrays.Column | None:
     message = field.message_type
     if field.is_repeated and message is not None and message.GetOptions().map_entry:
         key, item = (_value(message.fields_by_name[name], depth, around) for name in ("key", "value"))
-        return None if key is None or item is None else Maps(key, item)
+        return None if key is None or item is None else arrays.Maps(key, item)
     value = _value(field, depth, around)
-    return Lists(value) if value is not None and field.is_repeated else value
+    return arrays.Lists(value) if value is not None and field.is_repeated else value
 
 
-def _value(field: FieldDescriptor, depth: int, around: tuple[str, ...]) -> Column | None:
+def _value(field: FieldDescriptor, depth: int, around: tuple[str, ...]) -> arrays.Column | None:
     """Return the column of a field's single values."""
     if field.message_type is not None:
         return _well_known(field.message_type) or _message(field.message_type, depth, around)
     if field.enum_type is not None:
-        return LeafColumn(pa.string(), _symbols(field.enum_type))
+        return arrays.LeafColumn(pa.string(), _symbols(field.enum_type))
     if field.type == _F.TYPE_BYTES:
-        return LeafColumn(pa.binary())
+        return arrays.LeafColumn(pa.binary())
     if field.type == _F.TYPE_STRING:
-        return LeafColumn(pa.string())
-    return LeafColumn(_SCALARS[field.cpp_type])
+        return arrays.LeafColumn(pa.string())
+    return arrays.LeafColumn(_SCALARS[field.cpp_type])
 
 
 def _symbols(enum: EnumDescriptor) -> Callable[[int], str]:
@@ -138,19 +126,19 @@ def _symbols(enum: EnumDescriptor) -> Callable[[int], str]:
     return lambda number: names.get(number) or str(number)
 
 
-def _well_known(message: Descriptor) -> Column | None:
+def _well_known(message: Descriptor) -> arrays.Column | None:
     """Return the column of a well-known type of Google's that is not a plain struct; None for other messages."""
     name = message.full_name
     if name == "google.protobuf.Timestamp":
-        return LeafColumn(pa.timestamp("us", "UTC"), _timestamp)
+        return arrays.LeafColumn(pa.timestamp("us", "UTC"), _timestamp)
     if name == "google.protobuf.Duration":
-        return LeafColumn(pa.duration("us"), _duration)
+        return arrays.LeafColumn(pa.duration("us"), _duration)
     if name in JSON_MESSAGES:
-        return LeafColumn(pa.string(), _json)
+        return arrays.LeafColumn(pa.string(), _json)
     if name in WRAPPERS:
         inner = _value(message.fields_by_name["value"], 1, ())
-        assert isinstance(inner, LeafColumn), "a wrapper has a scalar"
-        return LeafColumn(inner.kind, attrgetter("value"))
+        assert isinstance(inner, arrays.LeafColumn), "a wrapper has a scalar"
+        return arrays.LeafColumn(inner.kind, attrgetter("value"))
     return None
 
 
@@ -227,7 +215,7 @@ class ProtobufReader:
             except DecodeError as cause:
                 raise ValueError(f"the value is not a message {name}: {cause}") from cause
 
-        return partial(one_by_one, self._top, parse_one)
+        return partial(arrays.one_by_one, self._top, parse_one)
 
     def _parse(self, writer: Descriptor) -> Parse:
         """Return a parser of messages. If a field has changed its type, it checks that both schemas read the same."""
@@ -248,17 +236,7 @@ class ProtobufReader:
 Fill = Callable[[Any, Any], None]
 """Copies a value of an array into a message, or the value of a field into the message that has the field."""
 
-_WHOLE: Final = frozenset(
-    {
-        FieldDescriptor.CPPTYPE_INT32,
-        FieldDescriptor.CPPTYPE_INT64,
-        FieldDescriptor.CPPTYPE_UINT32,
-        FieldDescriptor.CPPTYPE_UINT64,
-    }
-)
-_NAMES: Final = {
-    number: name.removeprefix("TYPE_").lower() for name, number in vars(FieldDescriptor).items() if name[:5] == "TYPE_"
-}
+_WHOLE: Final = frozenset({_F.CPPTYPE_INT32, _F.CPPTYPE_INT64, _F.CPPTYPE_UINT32, _F.CPPTYPE_UINT64})
 
 
 def protobuf_encoder(
@@ -280,7 +258,7 @@ def protobuf_encoder(
             return bytes(head + made.SerializeToString())
         except SerializationError:
             raise
-        except (*WRONG, EncodeError) as cause:
+        except (*arrays.WRONG, EncodeError) as cause:
             raise SerializationError(f"a value is not a {found.full_name}: {cause}") from cause
 
     return lambda values: pa.array([encode(value) for value in objects(values)], pa.binary())
@@ -376,18 +354,18 @@ def _scalar(field: FieldDescriptor, kind: pa.DataType, path: str) -> Callable[[A
     integer, number = pa.types.is_integer(kind), pa.types.is_integer(kind) or pa.types.is_floating(kind)
     of = field.cpp_type
     known: list[tuple[bool, bool, Callable[[Any], Any]]] = [
-        (of == FieldDescriptor.CPPTYPE_ENUM, integer or is_text(kind), partial(_enum, field.enum_type)),
-        (of in _WHOLE, number or pa.types.is_decimal(kind), whole_number),
-        (of == FieldDescriptor.CPPTYPE_DOUBLE, number, _double),
-        (of == FieldDescriptor.CPPTYPE_FLOAT, number, _float),
-        (of == FieldDescriptor.CPPTYPE_BOOL, pa.types.is_boolean(kind), _same),
-        (field.type == FieldDescriptor.TYPE_STRING, is_text(kind), _same),
-        (field.type == FieldDescriptor.TYPE_BYTES, is_bytes(kind), _same),
+        (of == _F.CPPTYPE_ENUM, integer or is_text(kind), partial(_enum, field.enum_type)),
+        (of in _WHOLE, number or pa.types.is_decimal(kind), arrays.whole_number),
+        (of == _F.CPPTYPE_DOUBLE, number, _double),
+        (of == _F.CPPTYPE_FLOAT, number, _float),
+        (of == _F.CPPTYPE_BOOL, pa.types.is_boolean(kind), _same),
+        (field.type == _F.TYPE_STRING, is_text(kind), _same),
+        (field.type == _F.TYPE_BYTES, is_bytes(kind), _same),
     ]
     for is_wanted, is_kind, convert in known:
         if is_wanted and (is_kind or pa.types.is_null(kind)):
             return partial(_not_null, convert)
-    raise UnmatchedError(f"{path} is {kind}, and the schema has {_NAMES[field.type]}")
+    raise UnmatchedError(f"{path} is {kind}, and the schema has {TYPE_NAMES[field.type]}")
 
 
 def _not_null(convert: Callable[[Any], Any], value: Any) -> Any:  # noqa: ANN401
@@ -453,14 +431,14 @@ def _fill_json(made: Any, text: str | None) -> None:  # noqa: ANN401
     """Parse JSON into a message. Numbers become doubles, so a number without an equal double is rejected."""
     if text is None:
         raise ValueError("it is null")
-    waiting = [parsed(text)]
+    waiting = [arrays.parsed(text)]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict | list):
             waiting += value.values() if isinstance(value, dict) else value
-        elif is_number(value):
-            nearest(value)
-            exact(value)
+        elif arrays.is_number(value):
+            arrays.nearest(value)
+            arrays.exact(value)
     try:
         json_format.Parse(text, made)
     except json_format.ParseError as cause:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from kafkalike.model.schemas.schema import Schema
+from kafkalike.model.schemas.schema import Resolve, Schema
 from kafkalike.schemas.avro_schema import AvroField, AvroType, parse_avro
 from kafkalike.schemas.limits import no_deeper_than_the_stack
-
-Resolve = Callable[[Schema], Mapping[str, Schema]]
-"""Returns the schemas that a schema references (`SchemaSource.referenced`)."""
 
 _PROMOTED: Final[Mapping[str, frozenset[str]]] = {
     "long": frozenset({"int"}),

@@ -6,12 +6,12 @@ closed (there are none), or partially open (they must match a schema).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
 from kafkalike.errors import InvalidSchemaError
-from kafkalike.model.schemas.schema import Schema
+from kafkalike.model.schemas.schema import Resolve, Schema
 from kafkalike.schemas.compatibility.json_rules import (
     KEYWORDS,
     array_problems,
@@ -23,8 +23,6 @@ from kafkalike.schemas.compatibility.json_rules import (
 from kafkalike.schemas.json_documents import DocumentReferences, JsonSchema
 from kafkalike.schemas.limits import MAX_COMPARISONS, no_deeper_than_the_stack
 
-Resolve = Callable[[Schema], Mapping[str, Schema]]
-"""Returns the schemas that a schema references (`SchemaSource.referenced`)."""
 _SUMS: Final = ("oneOf", "anyOf")
 _COMBINED: Final = ("allOf", *_SUMS)
 

@@ -6,17 +6,15 @@ names of fields, enums and services do not. Removing a message is an incompatibi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor, OneofDescriptor
 
-from kafkalike.model.schemas.schema import Schema
+from kafkalike.model.schemas.schema import Resolve, Schema
 from kafkalike.schemas.limits import no_deeper_than_the_stack
+from kafkalike.schemas.proto.parser import TYPE_NAMES
 from kafkalike.schemas.proto.proto_files import build_file
-
-Resolve = Callable[[Schema], Mapping[str, Schema]]
-"""Returns the schemas that a schema references (`SchemaSource.referenced`)."""
 
 _GROUPS: Final = (
     ("int32", "uint32", "int64", "uint64", "bool", "enum"),
@@ -25,9 +23,6 @@ _GROUPS: Final = (
     ("fixed32", "sfixed32"),
     ("fixed64", "sfixed64"),
 )
-_NAMES: Final[Mapping[int, str]] = {
-    number: name.removeprefix("TYPE_").lower() for name, number in vars(FieldDescriptor).items() if name[:5] == "TYPE_"
-}
 _GROUP_OF: Final[Mapping[str, int]] = {name: number for number, names in enumerate(_GROUPS) for name in names}
 """Groups of types with the same encoding."""
 
@@ -109,8 +104,8 @@ class _Comparison:
         if reader.enum_type is not None and writer.enum_type is not None:
             same = _local(reader.enum_type) == _local(writer.enum_type)
             return [] if same else [f"{where}: the enum {wrote} became {read}"]
-        group = _GROUP_OF.get(_NAMES[reader.type])
-        if reader.type == writer.type or (group is not None and group == _GROUP_OF.get(_NAMES[writer.type])):
+        group = _GROUP_OF.get(TYPE_NAMES[reader.type])
+        if reader.type == writer.type or (group is not None and group == _GROUP_OF.get(TYPE_NAMES[writer.type])):
             return []
         return [f"{where}: the type {wrote} became {read}, which has another form"]
 
@@ -169,7 +164,7 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _is_number(field: FieldDescriptor) -> bool:
-    return _NAMES[field.type] not in {"string", "bytes", "message", "group"}
+    return TYPE_NAMES[field.type] not in {"string", "bytes", "message", "group"}
 
 
 def _entry(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]:
@@ -188,4 +183,4 @@ def _type_name(field: FieldDescriptor) -> str:
         key, value = _entry(field)
         return f"map<{_type_name(key)}, {_type_name(value)}>"
     named = field.message_type or field.enum_type
-    return named.full_name if named is not None else _NAMES[field.type]
+    return named.full_name if named is not None else TYPE_NAMES[field.type]

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from kafkalike.schemas.proto.parser import TYPE_NAMES
 from kafkalike.schemas.proto.proto_files import JSON_MESSAGES, TIMES, WRAPPERS
 
 Check = Callable[[Any, Any], None]
@@ -34,9 +35,6 @@ _NUMBERS: Final = frozenset(number for number in range(1, 19)) - {
     _F.TYPE_BYTES,
     _F.TYPE_MESSAGE,
     _F.TYPE_GROUP,
-}
-_NAMES: Final = {
-    number: name.removeprefix("TYPE_").lower() for name, number in vars(_F).items() if name.startswith("TYPE_")
 }
 
 
@@ -215,5 +213,5 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 
 def _words(field: FieldDescriptor) -> str:
     named = field.message_type or field.enum_type
-    name = _NAMES[field.type] if named is None else named.full_name
+    name = TYPE_NAMES[field.type] if named is None else named.full_name
     return f"repeated {name}" if field.is_repeated else name

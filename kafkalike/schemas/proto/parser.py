@@ -21,6 +21,10 @@ SCALARS: Final[dict[str, Any]] = {
     for name, number in FieldDescriptorProto.Type.items()
     if name not in {"TYPE_GROUP", "TYPE_MESSAGE", "TYPE_ENUM"}
 }
+TYPE_NAMES: Final[dict[int, str]] = {
+    number: name.removeprefix("TYPE_").lower() for name, number in FieldDescriptorProto.Type.items()
+}
+"""Names of the types of fields by number, including `group`, `message` and `enum`."""
 LABELS: Final[dict[str, Any]] = {
     name.removeprefix("LABEL_").lower(): number for name, number in FieldDescriptorProto.Label.items()
 }
