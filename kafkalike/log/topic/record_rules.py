@@ -1,4 +1,4 @@
-"""Record rules: a batch is checked against its topic's settings, and refused by a named error before a write."""
+"""Record rules: check a batch against its topic's settings before anything is written."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     from kafkalike.model.schemas.registry_state import RegistryState
 
 MAX_TIMESTAMP_MS: Final = 253_402_214_399_999
-"""Largest record time, ms: 9999-12-30T23:59:59.999Z. File statistics, which look-ups by time rest on, have times as
-text, Spark's in the session's time zone; beyond the year 9999, here a day away, that text is not defined."""
+"""Largest record time, ms: 9999-12-30T23:59:59.999Z. Look-ups by time use file statistics, which hold times as text,
+and Spark writes that text in the session's time zone. Beyond the year 9999, here a day away, the text is not
+defined."""
 
 RECORD_OVERHEAD: Final = 70
-"""Bytes Kafka's format 2 adds to a record alone in its batch: 61 of batch header, 9 of record fields at most for
-short records. `max.message.bytes` is measured with it, as a broker measures a batch."""
+"""Bytes that Kafka's format 2 adds to a record alone in its batch: 61 of batch header, and up to 9 of record fields for
+short records. `max.message.bytes` includes it, because a broker measures a batch."""
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
-    """Bytes that `max.message.bytes` counts for one record."""
+    """Return the bytes of one record that count towards `max.message.bytes`."""
     size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
     for name, content in headers or ():
         size += len(name.encode()) + len(content or b"")
@@ -41,20 +42,20 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers | None)
 
 
 class RegistryView(Protocol):
-    """A cluster's registry."""
+    """Read access to a cluster's schema registry."""
 
     @property
     def state(self) -> RegistryState:
-        """As of the last look."""
+        """State as of the last look."""
         ...
 
     def refresh(self) -> RegistryState:
-        """As of now."""
+        """Look at the registry and return its state."""
         ...
 
 
 SchemasOf = Callable[[], RegistryView]
-"""Gives a cluster's registry, which is opened only for topics that check schemas."""
+"""Returns a cluster's registry, which is opened only for topics that check schemas."""
 
 
 def check_batch(
@@ -64,18 +65,18 @@ def check_batch(
 
     Args:
         batch: the records.
-        info: the topic they go to.
+        info: the topic that gets them.
         config: its settings in effect.
-        now_ms: time of the append, ms; what the timestamp limits count from.
-        schemas: the cluster's registry; None only where the topic is known to check no schemas.
+        now_ms: time of the append, ms, which the timestamp limits count from.
+        schemas: the cluster's registry; None only if the topic checks no schemas.
 
     Raises:
         IllegalArgumentError: the batch is empty.
         MirrorTopicError: the topic is a read-only copy.
-        UnknownTopicOrPartitionError: a partition the topic does not have.
-        MessageSizeTooLargeError: a record above `max.message.bytes`.
-        InvalidTimestampError: a time that is negative, too large, or outside `message.timestamp.*.max.ms`.
-        InvalidRecordError: a record without key in a compacted topic, or with a schema that is not the topic's.
+        UnknownTopicOrPartitionError: the topic does not have a partition.
+        MessageSizeTooLargeError: a record is larger than `max.message.bytes`.
+        InvalidTimestampError: a time is negative, too large, or outside `message.timestamp.*.max.ms`.
+        InvalidRecordError: a record of a compacted topic has no key, or a record has a schema of another topic.
         KafkaError: the registry cannot be read.
     """
     if not batch.partitions:
@@ -99,7 +100,7 @@ def check_batch(
 
 
 def _check_schemas(batch: RecordBatch, info: TopicInfo, config: TopicConfig, registry: RegistryView) -> None:
-    """Refuse records whose schema is not the topic's. What is not known is looked up anew, once."""
+    """Refuse records with a schema that the topic does not admit. The registry is refreshed once for unknown ids."""
     from kafkalike.model.schemas.admission import admits, heads_of, id_of, refusal
 
     known = registry.state
@@ -120,29 +121,29 @@ def _check_schemas(batch: RecordBatch, info: TopicInfo, config: TopicConfig, reg
 
 
 def codec_for(config: TopicConfig, producer: str) -> str:
-    """The codec of new files: the topic's own, or the producer's where the topic says `producer`.
+    """Return the codec of new files: the topic's, or the producer's if the topic's setting is `producer`.
 
     Raises:
-        UnsupportedCodecError: the producer's is none of Kafka's, whichever of the two holds.
+        UnsupportedCodecError: the producer's codec is unknown, even if the topic's codec applies.
     """
     if producer not in CODECS:
-        raise UnsupportedCodecError(f"unknown compression codec {producer!r}; one of {', '.join(CODECS)} is needed")
+        raise UnsupportedCodecError(f"unknown compression codec {producer!r}; known codecs: {', '.join(CODECS)}")
     return producer if config.compression_type == "producer" else config.compression_type
 
 
 RECORD_ERRORS: Final = (InvalidRecordError, InvalidTimestampError, MessageSizeTooLargeError)
-"""What `check_batch` raises when single records are to blame."""
+"""Errors of `check_batch` that single records cause."""
 
 
 def refused_rows(
     batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms: int, schemas: SchemasOf | None = None
 ) -> dict[int, KafkaError]:
-    """Find the records for whose sake `check_batch` refuses a batch.
+    """Find the records that make `check_batch` refuse a batch.
 
-    For after a refusal: it halves the batch until the bad records stand alone, so few of them cost little.
+    Call it after a refusal: it halves the batch until the bad records stand alone, so a few bad records cost little.
 
     Returns:
-        By row, why the record is refused; empty when there is none.
+        Errors by row; empty if there are none.
 
     Raises:
         IllegalArgumentError, UnknownTopicOrPartitionError: as `check_batch`.
@@ -183,7 +184,7 @@ def _check_sizes(batch: RecordBatch, info: TopicInfo, config: TopicConfig) -> No
 
 
 def _longest(column: list[bytes | None]) -> int:
-    """Bytes of the longest; twice as fast where none is null."""
+    """Return the bytes of the longest value; twice as fast without nulls."""
     if None in column:
         return max(map(len, filter(None, column)), default=0)
     return max(map(len, column))  # type: ignore[arg-type]
@@ -213,20 +214,20 @@ def _check_times(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_m
 
 
 def check_after(topic: str, txn: TxnId, latest: int | None) -> None:
-    """Refuse a new write of an application that another writer has moved on since this one looked.
+    """Refuse a write of an application if another writer of the application wrote after this writer's look.
 
     Raises:
-        OutOfOrderSequenceNumberError: it has.
+        OutOfOrderSequenceNumberError: another writer wrote meanwhile.
     """
     if txn.after is not None and latest is not None and latest > txn.after:
         raise OutOfOrderSequenceNumberError(
-            f"{topic}: nothing was written: another writer has written version {latest} of {txn.app_id!r} after this "
-            "one had looked; two queries or jobs share the name"
+            f"{topic}: nothing was written: another writer wrote version {latest} of {txn.app_id!r} after this "
+            "writer's last look; two queries or jobs share the name"
         )
 
 
 def not_in_order(topic: str, app_id: str, version: int, latest: int) -> OutOfOrderSequenceNumberError:
-    """The error for a write whose version lies below the application's latest one and was never seen."""
+    """Return the error for a write whose version is below the application's latest one and was never written."""
     return OutOfOrderSequenceNumberError(
         f"{topic}: {app_id!r} has written version {latest}, and the log shows no version {version} of it; nothing was "
         "written: versions of an application must rise"

@@ -39,42 +39,41 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONGEST: Final = 1.2
-"""A reader that waits for records looks for them at least so often, where a look costs money: 1.2 s, so that an idle
-topic costs about one request a second and process, and with all others that a reader makes no more than 1.1 $ a
-month."""
+"""Longest time, seconds, between two looks of a waiting reader where a look is a paid request: an idle topic costs
+about one request a second and process, so that a reader's requests of all kinds cost at most 1.1 $ a month."""
 
 FETCH_BYTES: Final = 1_048_576
-"""Bytes a reader decodes at a time; Kafka's `max.partition.fetch.bytes`."""
+"""Bytes that a reader decodes at a time; Kafka's `max.partition.fetch.bytes`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicContext:
-    """What the logs of all topics of a cluster share."""
+    """The objects of a cluster that the logs of all its topics share."""
 
     store: Storage
-    """The cluster's files."""
+    """The root's storage."""
     metadata: ControlLog[ClusterState, MetadataRow]
-    """Say which topics there are."""
+    """The log of the table of topics."""
     server: Callable[[], ServerProperties]
-    """Gives the cluster-wide defaults, as of the last look at the metadata."""
+    """Returns the cluster-wide defaults, as of the last look at the metadata."""
     helpers: Helpers
     """Threads that keep the tables' logs short."""
     clock: Clock
-    """Time and waiting."""
+    """Source of time and waiting."""
     open_appends: OpenTables
-    """Appends of this process that may land still."""
+    """Appends of this process that may still be committed."""
     schemas: SchemasOf
-    """The registry, opened when a topic asks for it."""
+    """Opens the registry for a topic that checks schemas."""
     in_sync: Callable[[TopicInfo], int] = lambda _: 1
-    """How many replicas of a topic are in sync, as far as is known."""
+    """Returns how many replicas of a topic are in sync, as of the last look at the metadata."""
 
 
 class TailedTopic:
-    """The log of one topic, to be read.
+    """The readable log of one topic.
 
     Args:
         home: the cluster's files and metadata.
-        info: the topic as it was when this log was opened; its id must not change.
+        info: the topic when this log was opened; its id must not change.
         jitter: random number from 0 to 1 for the wait after a conflict.
     """
 
@@ -109,24 +108,25 @@ class TailedTopic:
 
     @property
     def schemas(self) -> SchemasOf:
-        """Gives the cluster's registry, for topics that check schemas."""
+        """Returns the cluster's registry, for topics that check schemas."""
         return self._home.schemas
 
     def refresh(
         self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf, surely: bool = False
     ) -> None:
-        """Look for new table commits and metadata. Costs two file look-ups when there is nothing new, or one.
+        """Look for new table commits and metadata. Costs two file look-ups, or one, if there is nothing new.
 
         Args:
-            metadata: False takes the cluster's metadata as of their last refresh, for who has just looked at them.
-            waiting: the caller comes again until there is something new. Where a look is a request that costs money,
-                it may then get what another look of this process saw: a commit of another process is seen some
-                milliseconds after it was made, or about 1 s where nothing came for long; topics' changes up to 30 s.
-                What this process commits is seen at once.
-            since: what `Cluster.look_ahead` has given, whose answers will do for the table.
-            surely: see `ControlLog.refresh`; of the table.
+            metadata: False uses the cluster's metadata of their last refresh, because the caller has just looked at
+                them.
+            waiting: the caller polls until it finds something. If a look is a paid request, it may then share the look
+                of another reader of this process. It sees another process's commit some milliseconds after it was made,
+                or about 1 s later if the topic was idle for long, and changes of topics up to 30 s later. It sees this
+                process's commits at once.
+            since: returned by `Cluster.look_ahead`; looks at the table since that time are used.
+            surely: as for `ControlLog.refresh`; concerns the table.
         """
-        # The metadata first, and not while this table is held: who holds theirs may want this.
+        # The metadata first, without this table's lock: a thread that holds the metadata's lock may want this one.
         if metadata:
             self.refresh_info(waiting=waiting)
         else:
@@ -135,16 +135,16 @@ class TailedTopic:
 
     @property
     def next_file(self) -> str | None:
-        """The file below the root that `refresh` looks for; None where one look does not say it."""
+        """The file below the root that `refresh` looks for; None if one look does not suffice."""
         name = self._table.next_file
         return None if name is None else f"{self.info.location}/{name}"
 
     def refresh_table(self, pace: Pace = NOW) -> None:
-        """Look for new table commits alone; see `TailedTable.refresh`."""
+        """Look for new table commits only; see `TailedTable.refresh`."""
         self._look(pace)
 
     def refresh_info(self, *, waiting: bool = False) -> None:
-        """Look for new metadata alone; see `refresh`."""
+        """Look for new metadata only; see `refresh`."""
         self._take_info(self._home.metadata.refresh(waiting=waiting))
 
     def _take_info(self, known: ClusterState) -> None:
@@ -154,14 +154,14 @@ class TailedTopic:
         if current is None or current.topic_id != self.info.topic_id:
             raise TopicDeletedError(self.info.name, self.info.topic_id, current.topic_id if current else None)
         if self.info.mirror is not None and current.mirror is None:
-            # What its promotion has put into the table counts from now on.
+            # The mirror was promoted, so the commit of its promotion in the table applies.
             self.refresh_table()
         self._current = None
         self.info = current
         self._current = known
 
     def look_anew(self, pace: Pace = NOW) -> None:
-        """Refresh, also when the log was cleaned up past what is known: before anything is said to be lost.
+        """Refresh, even if the log was cleaned up past the known version. Callers do so before they report a loss.
 
         Args:
             pace: see `TailedTable.refresh`.
@@ -170,33 +170,33 @@ class TailedTopic:
         self._look(pace, surely_there=True)
 
     def check_sound(self) -> None:
-        """Refresh; what is seen must be all that there is.
+        """Refresh, and refuse a table whose newest version cannot be read.
 
         Raises:
-            LogCorruptError: the table is gone or damaged, so that only an older state of it is known.
+            LogCorruptError: the table is missing or damaged, so that only an older state of it is known.
         """
         self.look_anew()
         self._table.check_sound()
 
     def check_known_sound(self) -> None:
-        """Refuse a table of which the last look has seen only an older version.
+        """Refuse a table of which the last look could read only an older version.
 
         Raises:
-            LogCorruptError: it is damaged.
+            LogCorruptError: the table is damaged.
         """
         self._table.check_sound()
 
     def _look(self, pace: Pace, *, surely_there: bool = False) -> None:
-        """Look at the table, which must be there and be the topic's; see `TailedTable.check_there`."""
+        """Look at the table, and check that it exists and belongs to the topic; see `TailedTable.check_there`."""
         try:
             self._table.refresh(pace)
             if surely_there:
                 self._table.check_there(pace)
         except FileNotFoundError as cause:
-            # It may have been deleted since the metadata were looked at.
+            # The topic may have been deleted after the look at the metadata.
             self.refresh_info()
             raise LogCorruptError(
-                f"{self.info.name}: its table {self.files.uri} is gone though the topic exists"
+                f"{self.info.name}: its table {self.files.uri} is missing though the topic exists"
             ) from cause
         found = self._table.state.table_id
         if found != self.info.table_id:
@@ -214,64 +214,67 @@ class TailedTopic:
         self.files.coordination.watch(f"{self.files.uri}/_delta_log", add)
 
     def log_start(self, partition: int) -> int:
-        """First offset that may be read."""
+        """Return the first readable offset."""
         return self.info.log_start(partition)
 
     def log_end(self, partition: int) -> int:
-        """Next offset to be written."""
+        """Return the offset of the next record."""
         return max(self._table.state.end(partition), self.info.log_start(partition))
 
     def last_append_ms(self) -> int:
-        """Time of the last table commit seen, ms; 0 when there is none."""
+        """Return the time of the newest commit seen, ms; 0 if there is none."""
         return self._table.state.last_commit_ms
 
     @property
     def version(self) -> int:
-        """Table version of the last `refresh`: as long as it stays, no log end has moved."""
+        """Table version of the last `refresh`. While it stays, no log end has moved."""
         return self._table.state.version
 
     @property
     def last_transaction(self) -> int:
-        """Number of the last decided transaction that the topic has, as of the last `refresh`; 0 for none.
+        """Number of the newest decided transaction in the topic, as of the last `refresh`; 0 for none.
 
-        It has all that were decided before it. See `Transactions`.
+        The topic has all earlier decisions, too. See `Transactions`.
         """
         if self.info.mirror is not None:
-            # Numbers of another cluster.
+            # The table has the numbers of another cluster.
             return 0
         return self._table.state.txns.get(TRANSACTIONS, 0)
 
     @property
     def fenced(self) -> int:
-        """The latest fence that the last `refresh` saw: files written before a later one may be gone."""
+        """The newest fence of the last `refresh`: data files written before a later fence may have been removed."""
         return self._table.state.fenced
 
     def snapshot(self) -> tuple[int, dict[int, int]]:
-        """Table version and log ends that belong together, whatever other threads do with this log meanwhile."""
+        """Return a table version and its log ends, consistent even if other threads use this log."""
         with self._table.mutex:
             return self._table.state.version, {p: self.log_end(p) for p in self.info.partitions}
 
     def segments(self, partition: int) -> Sequence[Segment]:
-        """Live data files in offset order; those wholly below the log start wait for maintenance and are left out."""
+        """Return the live data files in offset order.
+
+        Files wholly below the log start are left out; maintenance removes them.
+        """
         start = self.log_start(partition)
         return [s for s in self._table.state.index.segments(partition) if s.stop > start]
 
     def table_segments(self, partition: int) -> Sequence[Segment]:
-        """All data files of the table in offset order, those wholly below the log start included; for maintenance."""
+        """Return all data files of the table in offset order, those below the log start included; for maintenance."""
         return tuple(self._table.state.index.segments(partition))
 
     def holes_below(self, partition: int) -> int:
-        """Offset below which compaction may have taken records, whatever the policy is now; 0 when it never did.
+        """Return the offset below which compaction may have removed records, whatever the policy is; 0 if it never ran.
 
-        Each of its commits says so: what is missing above is lost, in a compacted topic too.
+        Each compaction commit records that offset. Records missing above it are lost, in a compacted topic too.
         """
         return self._table.state.txns.get(cleaner_app(partition, HOLES), 0)
 
     def check_no_overlap(self, segment: Segment, position: int) -> None:
-        """Refuse a segment some of whose offsets, from a position on, another segment holds too.
+        """Refuse a segment that shares offsets, from a position on, with another segment.
 
         Raises:
-            CorruptRecordError: it is not clear which records are the log's.
+            CorruptRecordError: the two files contradict each other about these offsets.
         """
         clash = self._table.state.index.overlap(segment)
         if clash is None:
@@ -286,47 +289,48 @@ class TailedTopic:
 
     @property
     def strays(self) -> Sequence[Segment]:
-        """Data files of offsets or partitions that the topic cannot have; only foreign writers make them."""
+        """Data files with offsets or partitions that the topic cannot have; only foreign writers make them."""
         return [s for s in self._table.state.index if s.start < 0 or s.partition not in self.info.partitions]
 
     def live_paths(self) -> KeysView[str]:
-        """Paths of all data files of the table, whatever partition they claim, as of the last `refresh`; a view.
+        """Return the paths of all data files of the table in any partition, as of the last `refresh`; a view.
 
         Raises:
-            LogCorruptError: the newest version cannot be read; whoever removes all other files must not go by an older.
+            LogCorruptError: the newest version cannot be read. A caller that removes all other files must not use an
+                older one.
         """
         self._table.check_sound()
         return self._table.state.index.paths
 
     def segments_within(self, partition: int, offsets: range) -> list[Segment]:
-        """Live data files that hold any of these offsets, in offset order."""
+        """Return the live data files that hold any of these offsets, in offset order."""
         return self._table.state.index.within(partition, offsets)
 
     def segment_at_or_after(self, partition: int, offset: int) -> Segment | None:
-        """The segment that holds an offset, or else the next one above."""
+        """Return the segment that holds an offset, or else the next one above."""
         return self._table.state.index.at_or_after(partition, offset)
 
     def is_live(self, segment: Segment) -> bool:
-        """Whether the segment's file is part of the table."""
+        """True if the segment's file is part of the table."""
         return self._table.state.index.has(segment.path)
 
     def reader(self, partition: int, position: int) -> PartitionReader:
-        """A reader that begins at an offset. Checks it at the first read, not here."""
+        """Return a reader that starts at an offset. The first read checks the offset."""
         return PartitionReader(self, partition, position)
 
     def with_key(self, partition: int, key: bytes, *, below: int, most_bytes: int) -> Iterator[Searched]:
-        """The records with a key as of the last `refresh`, file by file, the newest file first.
+        """Yield the records with a key as of the last `refresh`, file by file, the newest file first.
 
         Args:
             partition: of the topic.
             key: the key's bytes.
-            below: records from this offset on are not meant.
-            most_bytes: how much is kept of a file, the newest records of it and one in any case. After a file that
-                has more the answer ends; what is below the last `Searched.start` may be asked for next.
+            below: exclusive upper bound of offsets.
+            most_bytes: limit for the records kept of one file, which are its newest, and at least one record. A file
+                with more ends the result; continue with `below` at the last `Searched.start`.
 
         Raises:
-            CorruptRecordError: a file is damaged, or does not hold what the log says.
-            KafkaStorageError: the storage cannot be read now, or a file is gone: it may be tried again.
+            CorruptRecordError: a file is damaged, or contradicts the log.
+            KafkaStorageError: the storage cannot be read at present, or a file is missing; retry.
         """
         from kafkalike.log.topic.key_search import KeyQuery, search
 
@@ -340,33 +344,33 @@ class TailedTopic:
     # --- time ----------------------------------------------------------------------------------
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """The first offset, in offset order from the log start, whose timestamp is at or after a time.
+        """Return the first offset, in offset order from the log start, whose timestamp is at or after a time.
 
-        A file is read only where the log's statistics do not say it: where its records have several timestamps.
+        A file whose records have several timestamps is read, because the log's statistics do not suffice for it.
         """
         start = self.log_start(partition)
         candidates = list(self._table.state.index.first_with_time(partition, timestamp_ms, start))
         return first_at_or_after(self, candidates, timestamp_ms, start)
 
     def max_timestamp(self, partition: int) -> OffsetAndTimestamp | None:
-        """The first record that has the largest timestamp; None when the partition is empty."""
+        """Return the first record with the largest timestamp; None if the partition is empty."""
         return latest_record(self, self.segments(partition), self.log_start(partition))
 
 
 OPENED_BESIDE: Final = 8
-"""Topics that are opened side by side; each reads commits side by side, too."""
+"""Number of topics opened in parallel; each reads its commits in parallel, too."""
 
 
 def look_ahead(store: Storage, logs: Iterable[TailedTopic], *, waiting: bool) -> float:
-    """Ask what a look at each log asks.
+    """Make the requests of a look at each log in parallel.
 
     Args:
-        store: the cluster's, where a look takes a request.
+        store: the cluster's storage, where a look takes a request.
         logs: of several topics.
         waiting: see `TopicLog.refresh`.
 
     Returns:
-        The time before, seconds of the machine's monotonic clock: the `since` of `TopicLog.refresh`.
+        The time before the requests, seconds of the machine's monotonic clock: the `since` of `TopicLog.refresh`.
     """
     begun = SYSTEM_CLOCK.monotonic()
     names = [log.next_file for log in logs]
@@ -377,11 +381,11 @@ def look_ahead(store: Storage, logs: Iterable[TailedTopic], *, waiting: bool) ->
 
 
 def open_ahead(infos: Iterable[TopicInfo], opened: Callable[[TopicInfo], T]) -> dict[str, T]:
-    """Open the logs of several topics; one that cannot be opened is left out.
+    """Open the logs of several topics in parallel; a topic that cannot be opened is left out.
 
     Args:
         infos: the topics.
-        opened: opens one; called in other threads, with the caller's deadline.
+        opened: opens a log; called in other threads, with the caller's deadline.
     """
 
     def attempt(info: TopicInfo) -> T | None:
@@ -389,15 +393,15 @@ def open_ahead(infos: Iterable[TopicInfo], opened: Callable[[TopicInfo], T]) -> 
             return opened(info)
         return None
 
-    # Not the store's own threads: opening asks for things side by side, and would wait for them in their places.
+    # Not the store's own threads: opening a log starts requests in them, and would occupy one while it waits for these.
     threads = ThreadPoolExecutor(OPENED_BESIDE, thread_name_prefix="kafkalike-open")
     try:
         futures = {info.name: threads.submit(copy_context().run, attempt, info) for info in infos}
         found = {name: future.result() for name, future in futures.items()}
     except RuntimeError:
-        # There can be no threads, as at the interpreter's end.
+        # Threads cannot be started while the interpreter shuts down.
         return {}
     finally:
-        # Not waited for: after an interrupt they read a little more, and nobody hears of it.
+        # After an interrupt, running threads finish in the background, and their results are dropped.
         threads.shutdown(wait=False, cancel_futures=True)
     return {name: log for name, log in found.items() if log is not None}

@@ -28,7 +28,7 @@ from kafkalike.storage.port import Storage
 
 
 def find_write(topic: str, files: Storage, state: TableState, txn: TxnId) -> Appended | None:
-    """The earlier write of the same `TxnId`, if the table has it; see `TopicLog.already_appended`."""
+    """Return the earlier write of the same `TxnId`, if the table has it; see `TopicLog.already_appended`."""
     known = state.txns.get(txn.app_id)
     if known is None or known < txn.version:
         check_after(topic, txn, known)
@@ -49,11 +49,11 @@ def find_write(topic: str, files: Storage, state: TableState, txn: TxnId) -> App
 
 
 def names_of(txn: TxnId, known: Mapping[str, int]) -> dict[str, int]:
-    """What a commit notes of the name of a write.
+    """Return the application versions that a commit records for the name of a write.
 
     Args:
         txn: the name.
-        known: the versions of names that the table has; none of them goes down.
+        known: the versions of names in the table; none of them may decrease.
     """
     names = {txn.app_id: txn.version}
     if txn.also is not None:
@@ -64,7 +64,7 @@ def names_of(txn: TxnId, known: Mapping[str, int]) -> dict[str, int]:
 
 
 def find_commit(files: Storage, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
-    """The newest commit that fits, among those a table's log still holds.
+    """Return the newest matching commit that a table's log still holds.
 
     Raises:
         KafkaStorageError: the storage does not answer.
@@ -83,7 +83,7 @@ def find_commit(files: Storage, wanted: Callable[[TableCommit], bool]) -> TableC
 
 
 def ranges_of(segments: Iterable[Segment]) -> dict[int, range]:
-    """Offsets of an append's segments, by partition."""
+    """Return the offsets of an append's segments, by partition."""
     runs: dict[int, range] = {}
     for segment in segments:
         known = runs.get(segment.partition, segment.offsets)
@@ -92,15 +92,15 @@ def ranges_of(segments: Iterable[Segment]) -> dict[int, range]:
 
 
 LOOK_BACK: Final = 100
-"""Commits below a checkpoint that a load looks through at most for what the live files do not say; a few ms."""
+"""Most commits below a checkpoint that a load reads for facts that the live files do not show; a few ms."""
 
 
 def look_back(state: TableState, checkpoint: int, files: Storage) -> None:
-    """Look through the last commits below a checkpoint for what it does not say.
+    """Read the last commits below a checkpoint for facts that the checkpoint does not hold.
 
-    That is a rewind, by the commits back to the last one of ours, and the ends of records that are gone from a table
-    whose ends no commit has noted yet. A checkpoint is no reason to stop: RESTORE writes one itself. An append that has
-    recorded log ends is one: whoever made it had looked back from there.
+    These are a rewind, read back to the newest commit of kafkalike, and the log ends of removed records in a table
+    whose ends no commit has recorded. The search does not stop at another checkpoint, because RESTORE writes one. It
+    stops at an append that recorded log ends, because its writer had looked back from there.
     """
     rewind_possible = not state.went_on
     keeps_ends = FORGETS not in state.properties
@@ -112,7 +112,7 @@ def look_back(state: TableState, checkpoint: int, files: Storage) -> None:
         try:
             commit = parse_commit(version, files.read(log_name(version)), files.uri)
         except (FileNotFoundError, LogCorruptError):
-            # The checkpoint has what was in it.
+            # The checkpoint has the content of older commits.
             break
         rewind_possible = state.saw_below(commit, lambda add: segment_of(add, files), rewind_possible)
         seen.append(commit)
@@ -122,13 +122,13 @@ def look_back(state: TableState, checkpoint: int, files: Storage) -> None:
 
 
 def _keep_taken(state: TableState, seen: Sequence[TableCommit], files: Storage, *, older_recorded: bool) -> None:
-    """Let the log end stay above files that foreign writers took out and whose own commits are not read any more.
+    """Keep the log end above files that foreign writers removed and whose adding commits are not read.
 
-    Where nothing says how far such a file went, the table counts as rewound.
+    If nothing shows the end of such a file, the table counts as rewound.
 
     Args:
-        state: the table's.
-        seen: the commits that were looked through, newest first.
+        state: the table's state.
+        seen: the commits that were read, newest first.
         files: the table.
         older_recorded: whether the ends of all files that older commits added are recorded.
     """
@@ -146,7 +146,7 @@ def _keep_taken(state: TableState, seen: Sequence[TableCommit], files: Storage, 
 
 
 WORK_KEY: Final = "maintenance"
-"""Key, in a commit's user metadata, of what maintenance did: a key of `OPERATIONS`."""
+"""Key of the maintenance operation in a commit's user metadata; its value is a key of `OPERATIONS`."""
 
 RUN_KEY: Final = "run"
 """Key of the id of the maintenance run."""
@@ -161,17 +161,17 @@ OPERATIONS: Final = {
     "forget": "REWRITE",
     "undo": "REWRITE",
 }
-"""What the table's history calls them."""
+"""Names of maintenance operations in the table's history."""
 
 
 def maintenance_of(user_metadata: str | None) -> dict[str, Any]:
-    """What maintenance wrote into a commit's user metadata; empty when the commit is not its own."""
+    """Return the user metadata of a maintenance commit; empty for any other commit."""
     info = append_info(user_metadata)
     return info if WORK_KEY in info else {}
 
 
 def transaction_of(user_metadata: str | None) -> int | None:
-    """Number of the decision that a commit brought into the topic; None for one that brought none."""
+    """Return the number of the decision that a commit applied to the topic; None if it applied none."""
     match append_info(user_metadata).get("txn"):
         case [app, int() as number] if app == TRANSACTIONS:
             return number
@@ -188,7 +188,7 @@ _COLUMN_RULES: Final = {
 
 
 def append_refusal(properties: Mapping[str, str], schema: str) -> str | None:
-    """Why nothing may be appended to a table; None when it asks for nothing unusual.
+    """Return the reason why nothing may be appended to a table; None if it allows appends.
 
     Args:
         properties: the table's configuration.
@@ -197,20 +197,20 @@ def append_refusal(properties: Mapping[str, str], schema: str) -> str | None:
     if FORGETS in properties:
         return (
             f"the table property {FORGETS}={properties[FORGETS]} lets Delta forget which writes it has (`txn_id`, "
-            "streams' batches, log ends), so that they could be written twice; take it away: "
+            "streams' batches, log ends), so that they could be written twice; remove it: "
             f"ALTER TABLE … UNSET TBLPROPERTIES ('{FORGETS}')"
         )
     checks = sorted(name.removeprefix(_CONSTRAINT) for name in properties if name.startswith(_CONSTRAINT))
     if checks:
         return f"it has CHECK constraints ({', '.join(checks)}), which kafkalike does not check; drop them"
     for column, what in _rules_of(schema):
-        return f"its column {column} has {what}, which kafkalike does not check; take it away"
+        return f"its column {column} has {what}, which kafkalike does not check; remove it"
     return None
 
 
 def _rules_of(schema: str) -> Iterator[tuple[str, str]]:
-    """Columns that have a rule, with what it is."""
-    # Parsing takes longer than the looking.
+    """Yield the columns that have a rule, and the rule."""
+    # A text search first, because parsing takes longer.
     if not any(name in schema for name in _COLUMN_RULES):
         return
     yield from _rules_below(json.loads(schema), "")
@@ -232,16 +232,16 @@ _log = logging.getLogger(__name__)
 
 
 def foreign_change(commit: TableCommit) -> str | None:
-    """What a foreign writer has done to records; None where it is a change of ours, or one that leaves them alone.
+    """Describe a foreign writer's change of records; None if a commit is kafkalike's or changes no records.
 
-    Files that are only rewritten (`dataChange=false`, as by OPTIMIZE) leave them alone.
+    Files that are only rewritten (`dataChange=false`, as by OPTIMIZE) do not change records.
     """
     added = [add for add in commit.adds if add.data_change]
     if commit.append_id is not None or not (added or commit.taken):
         return None
-    acts = [f"{verb} {_files(files)}" for verb, files in (("took out", commit.taken), ("added", added)) if files]
+    acts = [f"{verb} {_files(files)}" for verb, files in (("removed", commit.taken), ("added", added)) if files]
     then = (
-        "records that were read before may be others now, or gone"
+        "records that were read before may have changed or disappeared"
         if commit.taken
         else "nothing has checked their offsets and times"
     )
@@ -258,34 +258,34 @@ def _files(files: Sequence[Add]) -> str:
 
 
 class ForeignWarnings:
-    """Warns of foreign changes as they arrive, once each.
+    """Logs a warning for each foreign change when it arrives.
 
     Args:
-        topic: whose table it is, by name.
+        topic: returns the topic's name.
     """
 
     def __init__(self, topic: Callable[[], str]) -> None:
         self._topic = topic
 
     def on_load(self, state: TableState) -> None:
-        """Nothing: who begins anew has read nothing before."""
+        """Ignore a full load, because this reader has read nothing before."""
 
     def on_commit(self, commit: TableCommit) -> None:
-        """Warn if somebody else has changed records."""
+        """Log a warning if a foreign writer has changed records."""
         change = foreign_change(commit)
         if change is not None:
             _log.warning("topic %s: %s", self._topic(), change)
 
 
 PART_BYTES: Final = 1024 * 1024
-"""Bytes read at a time where nothing is decoded."""
+"""Bytes read at a time for a checksum."""
 
 LONG_MAX: Final = 2**63 - 1
 """The largest log end that Kafka's clients can name."""
 
 
 def parse_time_ms(text: str | int) -> int:
-    """A timestamp of file statistics, in ms since the epoch; a number is one already."""
+    """Return a timestamp of file statistics in ms since the epoch; a number is in ms already."""
     if isinstance(text, int):
         return text
     moment = datetime.fromisoformat(text)
@@ -296,14 +296,14 @@ def parse_time_ms(text: str | int) -> int:
 
 
 def segment_of(add: Add, files: Storage) -> Segment:
-    """The segment that an added file is.
+    """Return the segment of an added file.
 
-    Reads the file itself when the commit carries no statistics that say it, as a foreign writer's may.
+    Reads the file itself if the commit has no usable statistics, as a foreign writer's may.
 
     Raises:
         LogCorruptError: the file has no partition, or rows without offset.
-        CorruptRecordError: it is missing.
-        KafkaStorageError: it cannot be read now.
+        CorruptRecordError: the file is missing.
+        KafkaStorageError: the file cannot be read at present.
     """
     if add.partition is None:
         raise LogCorruptError(f"{files.uri}/{add.path} belongs to no partition: a foreign writer wrote it")
@@ -318,7 +318,7 @@ def segment_of(add: Add, files: Storage) -> Segment:
                 stop=stop,
                 num_records=int(add.stats["numRecords"]),
                 min_timestamp=first_ms,
-                # The same where all records are of one append of a topic with `LogAppendTime`, or there is only one.
+                # Equal if all records are of one append of a topic with `LogAppendTime`, or the file has one record.
                 max_timestamp=first_ms if high["timestamp"] == low["timestamp"] else parse_time_ms(high["timestamp"]),
                 size_bytes=add.size,
                 path=add.path,
@@ -330,7 +330,7 @@ def segment_of(add: Add, files: Storage) -> Segment:
 
 
 def _segment_from_file(add: Add, partition: int, files: Storage) -> Segment:
-    import pyarrow.compute as pc  # 30 ms, which most processes never need
+    import pyarrow.compute as pc  # imported late: it takes 30 ms, and most processes never need it
 
     try:
         table = open_parquet(files, add.path).read(columns=["offset", "timestamp"])
@@ -357,15 +357,15 @@ def _segment_from_file(add: Add, partition: int, files: Storage) -> Segment:
 
 
 def versions(files: Storage) -> list[int]:
-    """Table versions whose commit file still exists, in order."""
+    """Return the table versions whose commit file still exists, in order."""
     return sorted(v for entry in files.list("_delta_log") if (v := version_of(entry.name)) is not None)
 
 
 def sha256_of(files: Storage, name: str) -> str:
-    """SHA-256 of a file's content.
+    """Return the SHA-256 of a file's content.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
         OSError: the storage does not answer.
     """
     hashed = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""TopicLog: one topic's Delta table as a log: what `TailedTopic` reads, and appends."""
+"""TopicLog: one topic's Delta table as a log that can be read and appended to."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ if TYPE_CHECKING:
 
 
 PATIENCE_SECONDS: Final = 5.0
-"""How long a writer queues behind others of its machine before it writes all the same. One of them may have been
-stopped while it had its turn, and the table's version alone decides. Writing a large append takes less, so that who
-has its turn for honest work is seldom overtaken, and made to do that work again."""
+"""How long a writer queues behind other writers of its machine before it writes without its turn. A writer may be
+stopped while it holds the turn, and only the table's version decides. A large append takes less time, so a working
+writer is seldom overtaken and made to write again."""
 
 T = TypeVar("T")
 
 
 class TopicLog(TailedTopic):
-    """The log of one topic: one life of a name, from its creation to its deletion.
+    """The log of one topic, from the topic's creation to its deletion.
 
-    All methods may raise `TopicDeletedError` when the topic is deleted or deleted and created again.
-    Thread-safe for `append`; everything else belongs to one thread.
+    All methods may raise `TopicDeletedError` if the topic is deleted, or deleted and recreated. `append` is
+    thread-safe; all other methods belong to one thread.
 
     Args:
         home: the cluster's files and metadata.
-        info: the topic as it was when this log was opened; its id must not change.
+        info: the topic when this log was opened; its id must not change.
         jitter: random number from 0 to 1 for the wait after a conflict.
     """
 
@@ -76,11 +76,11 @@ class TopicLog(TailedTopic):
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
         self._combined: TopicGroupCommit | None = None
         self._applications = 0
-        """How many have written to the table, when it was looked at whether it has replicas."""
+        """Number of applications in the table's state when replicas were last looked for."""
         self._seals: dict[str, int] = {}
-        """Those of them that say who has replicas, and the epoch of each."""
+        """Epochs of the applications that record replicas."""
         if self.files.scheduler.combines:
-            # Only there appends are combined: a process that has a local root need not load how.
+            # Imported late because only object stores combine appends.
             from kafkalike.log.topic.topic_group_commit import TopicGroupCommit
 
             self._combined = TopicGroupCommit(self, self._table, jitter, home.open_appends.of(info.topic_id))
@@ -98,17 +98,18 @@ class TopicLog(TailedTopic):
         Records of one partition get consecutive offsets in the order of the batch.
 
         Args:
-            batch: at least one record, every partition known.
-            codec: compression, used when the topic's `compression.type` is `producer`.
-            timeout_ms: how long to wait for concurrent writers and retry (delivery.timeout.ms); None without end.
-            txn: makes a rerun of the same write add nothing; versions of an application must rise.
+            batch: at least one record; every partition exists.
+            codec: compression, used if the topic's `compression.type` is `producer`.
+            timeout_ms: how long to wait for concurrent writers and retry (delivery.timeout.ms); None waits without
+                limit.
+            txn: makes a retry of the same write idempotent; versions of an application must rise.
 
         Raises:
             KafkaTimeoutError: concurrent writers held the topic for too long; nothing was written.
-            OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never seen, or
-                another writer of the application came between.
+            OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never written, or
+                another writer of the application wrote meanwhile.
             KafkaStorageError: the storage refused; nothing was written.
-            UnknownOutcomeError: neither can be said.
+            UnknownOutcomeError: the records may have been written or not.
             MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: a record breaks a topic setting;
                 nothing was written.
         """
@@ -119,7 +120,7 @@ class TopicLog(TailedTopic):
         if isinstance(batch, RecordBatch):
             return BatchPayload(batch, self.schemas)
         if self._combined is not None and batch.size <= self._combined.most_stored:
-            # So that it may wait beside the table, as other appends do.
+            # A small batch may wait in a staged file for the group commit.
             return BatchPayload(batch.records(), self.schemas)
         from kafkalike.log.topic.column_batch import ColumnPayload
 
@@ -164,7 +165,7 @@ class TopicLog(TailedTopic):
         Args:
             state: the table.
             payload: the records.
-            codec: used when the topic's `compression.type` is `producer`.
+            codec: used if the topic's `compression.type` is `producer`.
             txn: the write's name.
             ranges: gets the offsets of the records, by partition.
         """
@@ -212,20 +213,20 @@ class TopicLog(TailedTopic):
         )
 
     def _check_in_sync(self, config: TopicConfig) -> None:
-        """Refuse an append where too few replicas are in sync; before anything is written.
+        """Refuse an append before anything is written if too few replicas are in sync.
 
         Raises:
-            NotEnoughReplicasError: fewer than `min.insync.replicas` says.
+            NotEnoughReplicasError: fewer than `min.insync.replicas` are in sync.
         """
         wanted = config.min_isr
         if (there := self._home.in_sync(self.info)) < wanted:
             raise NotEnoughReplicasError(f"{self.info.name}: {_few(there, wanted)}; nothing was written")
 
     def _check_still_in_sync(self, config: TopicConfig) -> None:
-        """Say that replicas were taken out while an append was written.
+        """Report that replicas fell out of sync during an append.
 
         Raises:
-            NotEnoughReplicasAfterAppendError: fewer are left than `min.insync.replicas` says.
+            NotEnoughReplicasAfterAppendError: fewer than `min.insync.replicas` are left in sync.
         """
         wanted = config.min_isr
         if (there := self._home.in_sync(self.info)) < wanted:
@@ -244,22 +245,22 @@ class TopicLog(TailedTopic):
         return self._table.state.version
 
     def _just_seen(self) -> int | None:
-        """The table's version, if what others wrote was read a moment ago, so that little of it is left to be read."""
+        """Return the table's version if this log read others' commits a moment ago, so that few are left to read."""
         return self._table.state.version if self._table.seen_within(NEW_SECONDS) else None
 
     def _questions(self) -> list[Callable[[], object]]:
-        """What `ready_to_append` asks the storage."""
+        """Return the storage requests of `ready_to_append`, to be made in parallel."""
         return [*self._home.metadata.questions()[:1], *self._table.questions()]
 
     def look_for_append(self) -> None:
-        """Look at what an append must have seen, as `change_for_append` does; see `ready_to_append` for the errors."""
+        """Look at everything an append must have seen, as `change_for_append` does; errors as in `ready_to_append`."""
         looked = SYSTEM_CLOCK.monotonic()
         if self.files.scheduler.combines:
             self.files.scheduler.beside(self._questions())
         self.ready_to_append(Pace(since=looked) if self.files.scheduler.combines else NOW)
 
     def change_for_append(self, plan: Plan[T], deadline: Deadline) -> Landed | Unchanged[T]:
-        """Change the topic's table; the plan may be made beside the look, of what is known."""
+        """Change the topic's table; the plan may be made from known state while the look is in progress."""
         return self.change(plan, deadline, questions=self._questions)
 
     def change(
@@ -269,14 +270,14 @@ class TopicLog(TailedTopic):
         discard: Callable[[Change], None] | None = None,
         questions: Questions | None = None,
     ) -> Landed | Unchanged[T]:
-        """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
+        """Change the topic's table; see `Table.change`. Appends and maintenance call it within `exclusive`."""
         landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
         if isinstance(landed, Landed):
             self._cleaner.after_commit(landed, self.info.table_id, self._table.state.index.paths)
         return landed
 
     def fence(self, deadline: Deadline) -> None:
-        """Make every writer that has data files in hand plan anew, and write new ones; see `Table.fence`."""
+        """Make every writer with written data files plan again and write new ones; see `Table.fence`."""
         with self.exclusive(deadline):
             self._table.fence(deadline)
 
@@ -287,7 +288,7 @@ class TopicLog(TailedTopic):
             deadline: until when to try.
 
         Returns:
-            Whether the table's protocol was changed.
+            True if the table's protocol was changed.
 
         Raises:
             MirrorTopicError, LogCorruptError, UnsupportedVersionError: see `ready_to_append`.
@@ -303,7 +304,7 @@ class TopicLog(TailedTopic):
             return Change(operation=operation, time_ms=self.clock.now_ms(), closes=closed, requires=requires)
 
         changed = False
-        # The setting is in another table: whoever changes it while this lands may find nothing to do.
+        # The setting is in another table and may have changed meanwhile, so check until nothing is left to do.
         while True:
             with self.exclusive(deadline):
                 if isinstance(self.change(plan, deadline), Unchanged):
@@ -311,12 +312,13 @@ class TopicLog(TailedTopic):
             changed = True
 
     def seal_mirror(self, application: str, deadline: Deadline) -> None:
-        """End what a mirror writes: a version without content takes the place of the next one that it could bring.
+        """Fence the mirror's writer: commit an empty version with the number that the writer would copy next.
 
-        Numbers of decided transactions begin anew with it, as those of this cluster.
+        The commit restarts the numbering of decided transactions, because the source's numbers do not apply to this
+        cluster.
 
         Args:
-            application: Delta application that says it was done; it is done once.
+            application: Delta application that records the commit, so that it is made once.
             deadline: until when to try.
 
         Raises:
@@ -332,28 +334,25 @@ class TopicLog(TailedTopic):
             self._table.change(plan, deadline)
 
     def ready_to_append(self, pace: Pace = NOW) -> None:
-        """Refresh, and refuse a table that a foreign writer has replaced, or whose log end has been taken back.
+        """Refresh, and refuse a table that a foreign writer has replaced, or whose log end has moved back.
 
         Raises:
             MirrorTopicError: the topic is a read-only copy.
-            LogCorruptError: appending would give offsets out for the second time.
-            UnsupportedVersionError: the table has a property or a column rule that we do not honour.
+            LogCorruptError: an append would assign offsets a second time.
+            UnsupportedVersionError: the table has a property or a column rule that kafkalike does not honor.
         """
         self.look_anew(pace)
         self.check_appendable()
 
     def check_appendable(self) -> None:
-        """Refuse what `ready_to_append` refuses, by the last look.
-
-        Raises: see there.
-        """
+        """Make the checks of `ready_to_append` on the state of the last look; raises the same errors."""
         state = self._table.state
         self._look_after_seals(state.txns)
         self.info.check_own()
         self._table.durable = self.config.flush
         refusal = self._append_refusal(state)
         if refusal is not None:
-            raise UnsupportedVersionError(f"{self.info.name}: nothing is written to {self.files.uri}: {refusal}")
+            raise UnsupportedVersionError(f"{self.info.name}: {self.files.uri} cannot be written to: {refusal}")
         rewound = state.rewound
         if rewound is not None:
             raise LogCorruptError(
@@ -363,7 +362,7 @@ class TopicLog(TailedTopic):
             )
 
     def _look_after_seals(self, txns: Mapping[str, int]) -> None:
-        """Where the table got replicas, look at the metadata once more: these say it to clients that know one root."""
+        """If the table got replicas, look at the metadata again, which tell clients of one root so."""
         if len(txns) == self._applications and self._seals.items() <= txns.items():
             return
         seals = {name: epoch for name, epoch in txns.items() if name.startswith(REPLICAS)}
@@ -372,7 +371,7 @@ class TopicLog(TailedTopic):
         self._applications, self._seals = len(txns), seals
 
     def _append_refusal(self, state: TableState) -> str | None:
-        """See `append_refusal`; worked out once for each of the table's metadata, which are never changed in place."""
+        """Return `append_refusal`, computed once for each of the table's metadata, which are never changed in place."""
         known, properties, schema = self._refusal, state.properties, state.schema
         if known is None or known[0] is not properties or known[1] is not schema:
             known = self._refusal = (properties, schema, append_refusal(properties, schema))
@@ -382,48 +381,48 @@ class TopicLog(TailedTopic):
         """Refuse a table whose files may not be removed, before any work; see `Table.check_removable`.
 
         Raises:
-            PolicyViolationError: saying which property forbids it.
+            PolicyViolationError: names the property that forbids it.
         """
         self._table.check_removable()
 
     def foreign_rules(self) -> list[str]:
-        """What foreign writers have asked of the table that appends or maintenance do not honour, for people."""
+        """Return the demands of foreign writers on the table that appends or maintenance do not honor, as messages."""
         state = self._table.state
         found = (self._append_refusal(state), state.removal_refusal)
         return [refusal for refusal in found if refusal is not None]
 
     @property
     def is_closed_as_set(self) -> bool:
-        """Whether the table was as open to foreign writers as `kafkalike.foreign.writes` says, at the last look."""
+        """True if, at the last look, the table was as open to foreign writers as `kafkalike.foreign.writes` says."""
         return self._table.state.closed == self.config.closed
 
     def clean_log(self) -> bool:
-        """Keep the table's log short; see `LogCleaner.clean`. Caller: maintenance, which has just looked."""
+        """Keep the table's log short; see `LogCleaner.clean`. Maintenance calls it after a look."""
         return self._cleaner.clean(self.info.table_id, self._table.state)
 
-    # --- recognising writes --------------------------------------------------------------------
+    # --- recognizing writes --------------------------------------------------------------------
 
     def already_appended(self, txn: TxnId | None) -> Appended | None:
-        """The earlier write of the same `TxnId`, if the table has it.
+        """Return the earlier write of the same `TxnId`, if the table has it.
 
-        Its offsets are found as long as the table's log still holds the commit; later they are empty.
+        Its offsets are known while the table's log still holds the commit; later they are empty.
 
         Raises:
-            OutOfOrderSequenceNumberError: the application has written a higher version, and nothing shows that it ever
-                wrote this one: a counter that began anew, or two jobs that share a name. Or `after` is overtaken.
+            OutOfOrderSequenceNumberError: the application has written a higher version, and nothing shows that it wrote
+                this one: its counter was reset, or two jobs share a name. Or a version above `after` exists.
         """
         return None if txn is None else find_write(self.info.name, self.files, self._table.state, txn)
 
     def txn_version(self, app_id: str) -> int | None:
-        """Latest version that an application has written, as of the last `refresh`; None when it never has."""
+        """Return the latest version that an application has written, as of the last `refresh`; None if it never has."""
         return self._table.state.txns.get(app_id)
 
     def apps(self, prefix: str) -> list[str]:
-        """Applications that have ever written, as of the last `refresh`, whose names begin so."""
+        """Return the names with a prefix of all applications that have written, as of the last `refresh`, sorted."""
         return sorted(app for app in self._table.state.txns if app.startswith(prefix))
 
     def find_commit(self, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
-        """The newest commit that fits, among those the log still holds."""
+        """Return the newest matching commit that the log still holds."""
         return find_commit(self.files, wanted)
 
 
@@ -433,10 +432,10 @@ def _few(there: int, wanted: int) -> str:
 
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""From a commit on a local disk to one that waited for its time-out."""
+"""Histogram bounds: from a commit on a local disk to an append that waited for its timeout."""
 
 APPENDS: Final = Histogram(SECONDS)
-"""Those that ended well, with their wait for others."""
+"""Seconds of successful appends, waits for other writers included."""
 
 FAILED: Final = Histogram(SECONDS)
-"""Those that raised something."""
+"""Seconds of appends that raised an error."""

@@ -237,7 +237,7 @@ def test_a_table_that_vanished_is_named(log_folder: Path, root: str) -> None:
     shutil.rmtree(Path(root, "t"))
 
     for attempt in (lambda: log.append(batch((0, "new"))), lambda: all_records(root)):
-        with pytest.raises(LogCorruptError, match="is gone though the topic exists"):
+        with pytest.raises(LogCorruptError, match="is missing though the topic exists"):
             attempt()
 
     assert not Path(root, "t", "partition=0").exists()

@@ -314,7 +314,7 @@ def test_a_client_that_has_the_topic_open_warns_of_changed_records_once(
     else:
         (text,) = told
         assert text.startswith(f"topic t: table version {before + 1} is a foreign writer's (")
-        assert ("took out" in text, "added" in text) != (False, False)
+        assert ("removed" in text, "added" in text) != (False, False)
 
 
 def test_an_update_is_named_with_its_files_and_partitions(
@@ -326,8 +326,8 @@ def test_an_update_is_named_with_its_files_and_partitions(
 
     (text,) = [text for text in caplog.messages if "foreign writer's" in text]
     assert "(UPDATE by delta-rs" in text
-    assert "took out 2 files of partition 0 and added 1 file of partition 0" in text
-    assert "may be others now, or gone" in text
+    assert "removed 2 files of partition 0 and added 1 file of partition 0" in text
+    assert "may have changed or disappeared" in text
 
 
 @pytest.mark.parametrize("predicate", ["offset = 3", "offset >= 8", "offset >= 0"])

@@ -364,7 +364,7 @@ def test_a_write_that_another_one_of_its_name_came_before_is_refused(log: TopicL
     """Two jobs of one name that have looked before either has written; the same write again is a rerun."""
     log.append(batch(b"a"), txn=TxnId("job", 3, after=-1))
 
-    with pytest.raises(OutOfOrderSequenceNumberError, match="another writer has written version 3 of 'job'"):
+    with pytest.raises(OutOfOrderSequenceNumberError, match="another writer wrote version 3 of 'job'"):
         log.append(batch(b"b"), txn=TxnId("job", 5, after=-1))
 
     assert log.append(batch(b"a"), txn=TxnId("job", 3, after=-1)).duplicate
