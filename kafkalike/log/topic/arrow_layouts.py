@@ -1,7 +1,7 @@
-"""Arrow values: a column of any Arrow layout in, the same bytes or header lists in the plain layout out.
+"""Arrow values: convert a column of any Arrow layout to the plain layout of bytes or header lists.
 
-Tools hand over one content in many layouts: views, large and fixed sizes, dictionaries, runs. Arrow's kernels cast
-only some of them, so values are gathered by their positions here. A type with another content is refused by name.
+Tools store one content in many layouts: views, large and fixed sizes, dictionaries, runs. Arrow's kernels cast only
+some of them, so values are gathered by their positions here. A type with another content raises an error.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def plain_bytes(column: pa.ChunkedArray, name: str) -> pa.Array:
     """Return a column of bytes or text as one BINARY array.
 
     Args:
-        column: bytes or text in any layout of Arrow's; extension types count as their storage.
+        column: bytes or text in any Arrow layout; extension types count as their storage.
         name: of the column, for errors.
 
     Raises:
-        TypeError: it holds something else.
+        TypeError: the column holds something else.
         IllegalArgumentError: its values have more than `MAX_BATCH_BYTES`.
     """
     if not _holds_bytes(column.type):
@@ -64,7 +64,7 @@ def plain_bytes(column: pa.ChunkedArray, name: str) -> pa.Array:
 
 
 def plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column with its dictionary, runs or extension type replaced by the values that they stand for."""
+    """Return a column with its dictionary, runs or extension type replaced by their values."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return plain_numbers(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))
@@ -78,11 +78,11 @@ def plain_headers(column: pa.ChunkedArray) -> pa.Array:
     """Return a column of headers as one array of `HEADERS_TYPE`; an empty list counts as none, as in `send`.
 
     Args:
-        column: lists of structs `key` and `value`, or maps, in any layout of Arrow's.
+        column: lists of structs `key` and `value`, or maps, in any Arrow layout.
 
     Raises:
-        TypeError: it holds something else.
-        InvalidRecordError: a header has no key, or one that is not UTF-8.
+        TypeError: the column holds something else.
+        InvalidRecordError: a header has no key, or a key that is not UTF-8.
         IllegalArgumentError: the headers have more than `MAX_BATCH_BYTES`.
     """
     _check_headers_type(column.type)
@@ -107,7 +107,7 @@ def _joined(parts: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
 
 
 def _content(kind: pa.DataType) -> pa.DataType:
-    """The type of the values, without the layouts that repeat them."""
+    """Return the type of the values, without the layouts that repeat them."""
     if isinstance(kind, pa.BaseExtensionType):
         return _content(kind.storage_type)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -121,11 +121,11 @@ def _holds_bytes(kind: pa.DataType) -> bool:
 
 
 def _positions(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Values of a dictionary or of runs, and which of them stands in each row (null for none)."""
+    """Return the values of a dictionary or of runs, and each row's position among them (null for none)."""
     if pa.types.is_dictionary(array.type):
         return array.dictionary, array.indices
     rows = np.arange(array.offset, array.offset + len(array), dtype=np.int64)
-    # The children of a slice are those of the whole array.
+    # A slice has the children of the whole array.
     ends = array.run_ends.cast(pa.int64()).to_numpy()
     return array.values, numbers(np.searchsorted(ends, rows, side="right").astype(np.int64), pa.int64())
 
@@ -136,7 +136,7 @@ def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _at(values: Longs, positions: pa.Array) -> Longs:
-    """Numbers at some positions; 0 where a position is null."""
+    """Return the numbers at some positions; 0 for a null position."""
     found = np.zeros(len(positions), np.int64)
     valid = _valid(positions)
     found[valid] = values[positions.drop_null().cast(pa.int64()).to_numpy()]
@@ -144,7 +144,7 @@ def _at(values: Longs, positions: pa.Array) -> Longs:
 
 
 def _lengths(array: pa.Array) -> Longs:
-    """Bytes of each value, 0 for null. No value is copied: those of a dictionary or of views may come to far more."""
+    """Return the bytes of each value, 0 for null, without copying values, which may expand a dictionary or views."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return _lengths(array.storage)
@@ -163,7 +163,7 @@ def _lengths(array: pa.Array) -> Longs:
 
 
 def _binary(array: pa.Array) -> pa.Array:
-    """Values as BINARY; their size has been checked."""
+    """Return values as BINARY; their size has been checked."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return _binary(array.storage)
@@ -203,18 +203,18 @@ class _Lists:
 
     starts: Longs
     counts: Longs
-    """0 where there is no list."""
+    """Number of entries; 0 for a row without a list."""
     names: pa.Array
     contents: pa.Array
     absent: npt.NDArray[np.bool_]
     """Entries that are null."""
 
     def at(self, positions: pa.Array) -> _Lists:
-        """The lists at some positions; empty where a position is null."""
+        """Return the lists at some positions; empty for a null position."""
         return _Lists(_at(self.starts, positions), _at(self.counts, positions), self.names, self.contents, self.absent)
 
     def num_bytes(self) -> int:
-        """Bytes of all names and contents, with the lengths that Arrow keeps of each."""
+        """Return the bytes of all names and contents, with the lengths that Arrow keeps of each."""
         total = int(self.counts.sum())
         if not total:
             return 0
@@ -224,7 +224,7 @@ class _Lists:
         return int((before[self.starts + self.counts] - before[self.starts]).sum())
 
     def headers(self, first_row: int) -> pa.Array:
-        """The lists in the plain layout; null where they are empty."""
+        """Return the lists in the plain layout; null for empty ones."""
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.counts)])
         entries = np.repeat(self.starts - ends[:-1], self.counts) + np.arange(ends[-1], dtype=np.int64)
         names, contents = self._entries(entries)
@@ -244,7 +244,7 @@ class _Lists:
         return made
 
     def _entries(self, entries: Longs) -> tuple[pa.Array, pa.Array]:
-        """Names and contents of some entries."""
+        """Return the names and contents of some entries."""
         held = _binary(self.names), _binary(self.contents)
         whole = len(entries) and np.array_equal(entries, np.arange(entries[0], entries[0] + len(entries)))
         if whole:
@@ -273,7 +273,7 @@ def _lists(array: pa.Array) -> _Lists:
             starts, counts = offsets.copy(), array.sizes.cast(pa.int64()).to_numpy().copy()
         else:
             starts, counts = offsets[:-1].copy(), np.diff(offsets)
-    # What a null row points to is not defined.
+    # The position of a null row is undefined.
     null = ~_valid(array)
     starts[null] = counts[null] = 0
     if pa.types.is_map(kind):

@@ -50,14 +50,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Payload(Protocol):
-    """Records that wait for their offsets."""
+    """Records that have no offsets yet."""
 
     def counts(self) -> Mapping[int, int]:
-        """How many there are, by partition."""
+        """Return the number of records by partition."""
         ...
 
     def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
-        """Refuse what the topic does not take, by its newest settings."""
+        """Raise an error if the topic rejects a record, by its newest settings."""
         ...
 
     def write(
@@ -69,17 +69,17 @@ class Payload(Protocol):
         now_ms: int,
         now_counts: bool,
     ) -> list[Add]:
-        """Write the data files, under new names that nobody sees yet.
+        """Write the data files under new names, which no commit names yet.
 
         Args:
             files: the topic's table.
             plan: the records' offsets, by partition.
-            codec: a name of `PARQUET_CODECS`.
+            codec: a key of `PARQUET_CODECS`.
             now_ms: time of the append.
-            now_counts: whether that is every record's timestamp (LogAppendTime).
+            now_counts: whether every record gets that time as its timestamp (LogAppendTime).
 
         Raises:
-            KafkaStorageError: the storage refused; what was written is removed again, or left to VACUUM.
+            KafkaStorageError: the storage refused. Written files are removed, or left to VACUUM.
         """
         ...
 
@@ -90,14 +90,14 @@ class BatchPayload:
 
     batch: RecordBatch
     schemas: SchemasOf | None = None
-    """The cluster's registry; None for what was checked before."""
+    """The cluster's registry; None if the batch was checked before."""
 
     def counts(self) -> Mapping[int, int]:
-        """See `Payload`."""
+        """Return the number of records by partition."""
         return Counter(self.batch.partitions)
 
     def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
-        """See `Payload`."""
+        """Raise an error if the topic rejects a record."""
         check_batch(self.batch, info, config, now_ms, self.schemas)
 
     def write(
@@ -109,7 +109,7 @@ class BatchPayload:
         now_ms: int,
         now_counts: bool,
     ) -> list[Add]:
-        """One Parquet file per partition."""
+        """Write one Parquet file per partition; see `Payload.write`."""
         faults.point("append.before_files")
         named: list[tuple[Add, pa.Table]] = []
         try:
@@ -122,19 +122,19 @@ class BatchPayload:
 
 
 def written(files: Storage, add: Add, table: pa.Table, codec: str) -> Add:
-    """Write the file that an action names, and say its size."""
+    """Write the file that an action names, and return the action with the file's size."""
     return replace(add, size=put_parquet(files, add.path, table, PARQUET_CODECS[codec]))
 
 
 def refused(files: Storage, adds: Iterable[Add], cause: Exception) -> KafkaStorageError:
-    """Remove what was written of an append, and say why it failed."""
+    """Remove the written files of an append, and return the error with its cause."""
     for add in adds:
         files.remove(add.path, quietly=True)
     return KafkaStorageError(f"{files.uri}: the storage refused the records: {cause}")
 
 
 def segment_name(partition: int, start: int) -> str:
-    """A new name for the file of a segment."""
+    """Return a new name for the file of a segment."""
     return f"partition={partition}/part-{start:020d}-{uuid.uuid4().hex}.parquet"
 
 
@@ -161,7 +161,7 @@ def _tables(batch: RecordBatch, plan: Mapping[int, range], append_time_ms: int |
 
 
 def _rows_by_partition(partitions: Sequence[int], plan: Mapping[int, range]) -> dict[int, pa.Array | None]:
-    """Row numbers of each partition, in sending order; None stands for all rows."""
+    """Return the row numbers of each partition, in sending order; None stands for all rows."""
     if len(plan) == 1:
         return dict.fromkeys(plan)
     where = np.array(partitions, np.int64)
@@ -176,7 +176,7 @@ def _header_structs(headers: object) -> list[dict[str, object]] | None:
 
 
 def unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
-    """The action for a file of rows (`CHUNK_SCHEMA`, a chunk a column) that is still to be written."""
+    """Return the action for a file of rows (`CHUNK_SCHEMA`, one chunk a column) before the file is written."""
     offsets = held_numbers(table.column("offset").chunk(0))
     times = held_numbers(table.column("timestamp").chunk(0))
     return Add(
@@ -194,7 +194,7 @@ def unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
 
 
 def segment_stats(rows: int, offsets: tuple[int, int], times_ms: tuple[int, int]) -> dict[str, object]:
-    """Delta's statistics of a segment, from its number of records, and its first and last offset and time."""
+    """Return Delta's statistics of a segment, from its number of records, and its first and last offset and time."""
     first = iso_time(times_ms[0])
     last = first if times_ms[0] == times_ms[1] else iso_time(times_ms[1])
     return {
@@ -206,7 +206,7 @@ def segment_stats(rows: int, offsets: tuple[int, int], times_ms: tuple[int, int]
 
 
 def add_of(segment: Segment) -> Add:
-    """The action that names a segment's file."""
+    """Return the action that names a segment's file."""
     return Add(
         path=segment.path,
         partition=segment.partition,
@@ -222,24 +222,24 @@ def add_of(segment: Segment) -> Add:
 
 
 def iso_time(time_ms: int) -> str:
-    """A time in the form of Delta's file statistics: ISO 8601 with ms, UTC."""
+    """Return a time in the form of Delta's file statistics: ISO 8601 with ms, UTC."""
     moment = _EPOCH + timedelta(milliseconds=time_ms)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
 
 
 BEFORE_KEY: Final = "before"
-"""What an append under one of kafkalike's own names says of that name's version before it, 0 for none."""
+"""Key of the previous version of a name of kafkalike's own, 0 for none, in the note of an append under that name."""
 
 
 def append_note(append_time_ms: int, txn: TxnId | None, known: Mapping[str, int]) -> dict[str, object]:
-    """What an append writes into the commit's user metadata beside its id.
+    """Return the user metadata of an append's commit, beside its id.
 
-    The time is that of the records in a topic with LogAppendTime; the commit's own may be a little later.
+    The time is the records' timestamp in a topic with LogAppendTime. The commit's own time may be a little later.
 
     Args:
         append_time_ms: that time.
         txn: the write's name.
-        known: the versions of names that the table has.
+        known: the versions of names in the table.
     """
     if txn is None:
         return {"time": append_time_ms}
@@ -248,14 +248,15 @@ def append_note(append_time_ms: int, txn: TxnId | None, known: Mapping[str, int]
 
 
 _PARTITIONS: Final = re.compile(rb'"partitions":\[(\d+(?:,\d+)*)\]')
-"""In the head of a file; text in it has a backslash before each quote."""
+"""The partitions in the head of a staged file. Text in the head has a backslash before each quote, so it cannot
+match."""
 
 Loose = tuple[RecordBatch, str, TxnId | None]
 """Records, the producer's codec, and the write's name."""
 
 
 def pack(batch: RecordBatch, codec: str, txn: TxnId | None) -> bytes:
-    """The file of an append."""
+    """Return the content of an append's staged file."""
     pieces: list[bytes] = []
 
     def length(value: bytes | None) -> int | None:
@@ -264,7 +265,7 @@ def pack(batch: RecordBatch, codec: str, txn: TxnId | None) -> bytes:
         pieces.append(value)
         return len(value)
 
-    # In the order in which `unpack` takes the bytes again.
+    # `unpack` reads the bytes in this order.
     columns = {
         "keys": [length(key) for key in batch.keys],
         "values": [length(value) for value in batch.values],
@@ -281,10 +282,10 @@ def pack(batch: RecordBatch, codec: str, txn: TxnId | None) -> bytes:
 
 
 def unpack(content: bytes) -> Loose:
-    """What waits in a file.
+    """Return the append in a staged file.
 
     Raises:
-        CorruptRecordError: it is none, or is damaged, or only a newer release can read it.
+        CorruptRecordError: the content is not a staged file, is damaged, or is of a newer release.
     """
     try:
         return _unpacked(content)
@@ -293,13 +294,13 @@ def unpack(content: bytes) -> Loose:
 
 
 def partitions_in(head: bytes) -> Counter[int] | None:
-    """Records by partition, of a file's beginning.
+    """Return the number of records by partition, from a staged file's beginning.
 
     Args:
-        head: so many bytes as are at hand. They are not checked: good for showing only.
+        head: the available bytes. They are not checked, so use the result for display only.
 
     Returns:
-        None when that does not stand there, or not all of it.
+        None if the bytes do not contain the complete list.
     """
     found = _PARTITIONS.search(head)
     return None if found is None else Counter(map(int, found[1].split(b",")))
@@ -345,7 +346,7 @@ def _txn(found: Any) -> TxnId | None:  # noqa: ANN401 - any JSON
 
 
 class _Taker:
-    """Takes bytes off the front."""
+    """Reads values from the front of some bytes."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

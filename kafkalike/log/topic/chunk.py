@@ -1,6 +1,6 @@
-"""Chunk: consecutive records of one partition as Arrow columns; what a reader hands to a consumer.
+"""Chunk: consecutive records of one partition as Arrow columns, as a reader returns them to a consumer.
 
-Arrow and Spark carry text without looking at its bytes, and Kafka's header keys are UTF-8. Every name is checked before
+Arrow and Spark carry text without looking at its bytes, and Kafka's header keys are UTF-8. Header keys are checked when
 records are written, and again when they are read, because other engines write the table's files as well.
 """
 
@@ -26,7 +26,7 @@ CHUNK_SCHEMA: Final = pa.schema(
         pa.field("headers", HEADERS_TYPE),
     ]
 )
-"""Columns of a chunk: those of the topic table without `partition`, which its folder says."""
+"""Columns of a chunk: the topic table's columns without `partition`, which the file's folder names."""
 
 ARROW_SCHEMA: Final = pa.schema(
     [
@@ -49,12 +49,12 @@ class ChunkColumns:
 
     offsets: list[int]
     timestamps: list[int]
-    """ms since the epoch."""
+    """Times in ms since the epoch."""
     timestamp_types: list[int]
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: list[list[tuple[str, bytes | None]]] | None
-    """None when no record of the chunk has headers."""
+    """None if no record of the chunk has headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +63,25 @@ class Chunk:
 
     partition: int
     table: pa.Table
-    """Columns of `CHUNK_SCHEMA`."""
+    """The records with the columns of `CHUNK_SCHEMA`."""
     next_offset: int
-    """Where to go on after these records; more than the last offset + 1 where compaction left a hole."""
+    """The offset to continue at; more than the last offset + 1 if compaction left a hole."""
 
     def __len__(self) -> int:
-        """Number of records."""
+        """Return the number of records."""
         return int(self.table.num_rows)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the records in memory."""
+        """Memory of the records in bytes."""
         return int(self.table.nbytes)
 
     def offset_at(self, row: int) -> int:
-        """Offset of the record at a row."""
+        """Return the offset of the record at a row."""
         return int(self.table.column("offset")[row].as_py())
 
     def split(self, count: int) -> tuple[Chunk, Chunk | None]:
-        """Split: the first `count` records, and the rest (None when there is none)."""
+        """Return the first `count` records, and the rest (None if there is none)."""
         if count >= len(self):
             return self, None
         rest = self.table.slice(count)
@@ -89,7 +89,7 @@ class Chunk:
         return Chunk(self.partition, self.table.slice(0, count), cut), Chunk(self.partition, rest, self.next_offset)
 
     def columns(self) -> ChunkColumns:
-        """The records as Python lists."""
+        """Return the records as Python lists."""
         table = self.table
         headers = table.column("headers")
         return ChunkColumns(
@@ -102,7 +102,7 @@ class Chunk:
         )
 
     def to_arrow(self, topic: str) -> pa.Table:
-        """The records with Spark's Kafka columns (`ARROW_SCHEMA`)."""
+        """Return the records with Spark's Kafka columns (`ARROW_SCHEMA`)."""
         rows = len(self)
         table = self.table
         columns: dict[str, Any] = {
@@ -115,12 +115,12 @@ class Chunk:
 
 
 def concat_tables(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables of one schema as one, without copying; at least one is needed."""
+    """Join tables of one schema without copying; at least one is required."""
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
 
 def _milliseconds(column: pa.ChunkedArray) -> list[int]:
-    """Of times in microseconds; cut off towards 0. Arrow's `cast` would import `pyarrow.compute`: 30 ms."""
+    """Convert times from µs to ms, truncated towards 0. Arrow's `cast` would import `pyarrow.compute`: 30 ms."""
     found: list[int] = []
     for run in column.chunks:
         held = held_numbers(run)
@@ -144,15 +144,15 @@ def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None
 
 @dataclass(frozen=True, slots=True)
 class UndecodableName:
-    """A header without a key that is text."""
+    """A header whose key is not text."""
 
     row: int
     """Row of the record in the column."""
     key: bytes | None
-    """The key; None where there is none."""
+    """The key's bytes; None if the key is null."""
 
     def __str__(self) -> str:
-        """What the record has, in words."""
+        """Describe the header for messages."""
         if self.key is None:
             return "a header without key"
         return f"a header with the key {self.key!r}, which is not UTF-8"

@@ -1,4 +1,4 @@
-"""ColumnBatch: records as Arrow columns, and the Parquet files of an append that they become."""
+"""ColumnBatch: records as Arrow columns, and their Parquet files as an append."""
 
 from __future__ import annotations
 
@@ -35,47 +35,47 @@ if TYPE_CHECKING:
 
 
 UNROUTED: Final = -1
-"""Partition of a record that has none yet."""
+"""Partition of a record without one."""
 
 _TAKEN: Final = ("key", "value", "headers", "partition", "timestamp")
 _IGNORED: Final = frozenset({"topic", "offset", "timestampType"})
-"""Columns of `poll_arrow` that say where a record was."""
+"""Columns of `poll_arrow` with a record's former place."""
 
 _INDEX: Final = "__index_level_"
-"""How pandas calls the columns of an index."""
+"""Prefix of pandas' columns of an index."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ColumnBatch:
-    """Records on their way into one topic, in the order in which they were sent. Made by `column_batch`."""
+    """Records on their way into one topic, in sending order. Created by `column_batch`."""
 
     table: pa.Table
-    """Columns `key` and `value` BINARY, `timestamp` in µs and whole ms, `headers` (null for none), a chunk each."""
+    """Columns `key` and `value` BINARY, `timestamp` in µs and whole ms, `headers` (null for none), one chunk each."""
     partitions: np.ndarray
-    """INT32; `UNROUTED` where one is to be chosen. Replaced as a whole."""
+    """INT32; `UNROUTED` for a partition to be chosen. Replaced as a whole."""
     sizes: np.ndarray
     """Bytes of each record, as `max.message.bytes` counts them."""
 
     def __len__(self) -> int:
-        """Records in the batch."""
+        """Return the number of records."""
         return len(self.partitions)
 
     @property
     def size(self) -> int:
-        """Bytes of all records."""
+        """Total bytes of all records."""
         return int(self.sizes.sum())
 
     def counts(self) -> Counter[int]:
-        """Records by partition."""
+        """Return the number of records by partition."""
         found, counts = np.unique(self.partitions, return_counts=True)
         return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
 
     def route(self, num_partitions: int, first: int) -> None:
-        """Choose partitions where there are none: by murmur2 of the key; without key, runs of records take turns.
+        """Choose the missing partitions: murmur2 of the key; without a key, runs of records take turns.
 
         Args:
             num_partitions: of the topic.
-            first: the partition whose turn it is.
+            first: first partition to use.
         """
         found = self.partitions.copy()
         keys = Slices.of(self.table.column("key"))
@@ -88,7 +88,7 @@ class ColumnBatch:
         self.partitions = found
 
     def records(self, rows: np.ndarray | None = None) -> RecordBatch:
-        """The records, or some of them, as Python objects."""
+        """Return the records, or some of them, as Python objects."""
         picked = self.table if rows is None else self.table.take(numbers(rows.astype(np.int64), pa.int64()))
         partitions = self.partitions if rows is None else self.partitions[rows]
         headers = picked.column("headers")
@@ -103,10 +103,10 @@ class ColumnBatch:
         )
 
     def extremes(self, parts: Collection[str]) -> np.ndarray:
-        """Rows that break a topic's rule if any row does: first, last, largest, without key, of each schema.
+        """Return the rows that break a topic's rule if any row does: first, last, largest, without key, of each schema.
 
         Args:
-            parts: `key`, `value` or both, where their schemas count.
+            parts: `key`, `value` or both, if their schemas are checked.
         """
         times = self.table.column("timestamp").cast(pa.int64()).to_numpy()
         found = {int(at) for column in (self.partitions, times) for at in (column.argmin(), column.argmax())}
@@ -120,7 +120,7 @@ class ColumnBatch:
 
 
 def _first_of_each_head(column: pa.Array) -> set[int]:
-    """A row for each different beginning, which names a schema."""
+    """Return one row for each different beginning, which names a schema."""
     heads = pc.binary_slice(column, 0, HEAD).dictionary_encode()
     codes = heads.indices.drop_null().to_numpy()
     rows = np.flatnonzero(~Slices.of(pa.chunked_array([column])).null)
@@ -128,7 +128,7 @@ def _first_of_each_head(column: pa.Array) -> set[int]:
 
 
 def joined(batches: Sequence[ColumnBatch]) -> ColumnBatch:
-    """The records of several batches, one behind the other."""
+    """Concatenate the records of several batches."""
     return ColumnBatch(
         table=pa.concat_tables([batch.table for batch in batches]).combine_chunks(),
         partitions=np.concatenate([batch.partitions for batch in batches]),
@@ -137,19 +137,19 @@ def joined(batches: Sequence[ColumnBatch]) -> ColumnBatch:
 
 
 def column_batch(data: Any, now_ms: int) -> ColumnBatch:  # noqa: ANN401 - whatever speaks Arrow
-    """Take the records of a table.
+    """Convert a table to a batch.
 
     Args:
-        data: a pyarrow Table or RecordBatch, or what gives one by Arrow's PyCapsule interface or the dataframe
-            interchange protocol: polars, pandas, DuckDB and others.
+        data: a pyarrow Table or RecordBatch, or an object with Arrow's PyCapsule interface or the dataframe interchange
+            protocol: polars, pandas, DuckDB and others.
         now_ms: time of records without one.
 
     Raises:
-        TypeError: it is no table, or a column is of a wrong type.
-        IllegalArgumentError: no record, no `value`, a column that is none of a record's, neither key nor value in a
-            row, a negative partition, or more than `MAX_BATCH_BYTES`.
-        InvalidTimestampError: a time that is negative or too large.
-        InvalidRecordError: a header without key, or with one that is not UTF-8.
+        TypeError: the data are not a table, or a column has a wrong type.
+        IllegalArgumentError: the table has no rows, no `value`, an unknown column, a row without key and value, a
+            negative partition, or more than `MAX_BATCH_BYTES`.
+        InvalidTimestampError: a time is negative or too large.
+        InvalidRecordError: a header has no key, or a key that is not UTF-8.
     """
     table = _table(data)
     _check_names(table.column_names)
@@ -185,8 +185,10 @@ def _table(data: Any) -> pa.Table:  # noqa: ANN401
 
             return from_dataframe(data)
     except (pa.ArrowException, ValueError, TypeError) as cause:
-        raise TypeError(f"the data are no table of records: {cause}") from cause
-    raise TypeError(f"a table is needed (pyarrow, polars, pandas, or what speaks Arrow), not {type(data).__name__}")
+        raise TypeError(f"the data cannot be read as a table of records: {cause}") from cause
+    raise TypeError(
+        f"expected a table (pyarrow, polars, pandas, or an object with Arrow's interface), not {type(data).__name__}"
+    )
 
 
 def _check_names(names: list[str]) -> None:
@@ -194,10 +196,10 @@ def _check_names(names: list[str]) -> None:
         if name not in _TAKEN and name not in _IGNORED and not name.startswith(_INDEX):
             near = difflib.get_close_matches(name, _TAKEN, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise IllegalArgumentError(f"column {name!r} is none of a record's, which are {', '.join(_TAKEN)}{hint}")
+            raise IllegalArgumentError(f"unknown column {name!r}; a record has {', '.join(_TAKEN)}{hint}")
     doubled = [name for name, count in Counter(names).items() if count > 1]
     if doubled:
-        raise IllegalArgumentError(f"column {doubled[0]!r} is there twice")
+        raise IllegalArgumentError(f"the table has column {doubled[0]!r} twice")
     if "value" not in names:
         raise IllegalArgumentError("the table needs a column 'value'")
 
@@ -218,7 +220,7 @@ def _bytes(table: pa.Table, name: str) -> pa.Array:
 
 
 def _headers(table: pa.Table) -> pa.Array:
-    """Headers; an empty list counts as none, as in `send`."""
+    """Return the headers; an empty list counts as none, as in `send`."""
     if "headers" not in table.column_names:
         return pa.nulls(table.num_rows, HEADERS_TYPE)
     return plain_headers(table.column("headers"))
@@ -238,7 +240,10 @@ def _partitions(table: pa.Table) -> np.ndarray:
 
 
 def _times(table: pa.Table, now_ms: int) -> pa.Array:
-    """Times in whole ms; now where there are none. A copy: what is given may be another one's memory."""
+    """Return the times in whole ms, the present for missing ones.
+
+    Always a copy, because the data may be shared memory.
+    """
     rows = table.num_rows
     if "timestamp" not in table.column_names:
         return numbers(np.full(rows, now_ms * 1000, np.int64), pa.timestamp("us", "UTC"))
@@ -266,29 +271,29 @@ def _times(table: pa.Table, now_ms: int) -> pa.Array:
 
 
 IN_THREADS: Final = 4 * 1024 * 1024
-"""Bytes from which it pays to write the files of an append side by side on a local disk."""
+"""Bytes from which writing the files of an append in parallel on a local disk pays off."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPayload:
-    """Records as Arrow columns as a payload; see `Payload`."""
+    """Arrow columns as a payload."""
 
     batch: ColumnBatch
     schemas: SchemasOf | None
-    """The cluster's registry."""
+    """The cluster's schema registry."""
 
     def counts(self) -> Mapping[int, int]:
-        """See `Payload`."""
+        """Return the number of records by partition."""
         return self.batch.counts()
 
     def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
-        """See `Payload`. The rules are `check_batch`'s, asked for the rows that break them if any row does."""
+        """Apply `check_batch` to the rows that break a rule if any row does."""
         try:
             check_batch(
                 self.batch.records(self.batch.extremes(config.schemas.parts)), info, config, now_ms, self.schemas
             )
         except RECORD_ERRORS:
-            # The same once more for all, so that the error names the record.
+            # Check all rows, so that the error names the record.
             check_batch(self.batch.records(), info, config, now_ms, self.schemas)
             raise
 
@@ -301,7 +306,7 @@ class ColumnPayload:
         now_ms: int,
         now_counts: bool,
     ) -> list[Add]:
-        """One Parquet file per partition."""
+        """Write one Parquet file per partition; see `Payload.write`."""
         faults.point("append.before_files")
         named = {p: segment_name(p, run.start) for p, run in plan.items()}
         calls = [
@@ -318,7 +323,7 @@ class ColumnPayload:
             raise refused(files, failed, cause) from cause
 
     def _rows(self, partitions: list[int]) -> list[pa.Array | None]:
-        """Row numbers of each partition, in sending order; None stands for all rows."""
+        """Return the row numbers of each partition, in sending order; None stands for all rows."""
         if len(partitions) == 1:
             return [None]
         where = self.batch.partitions
@@ -352,7 +357,7 @@ class ColumnPayload:
 
 
 def _beside(files: Storage, calls: Sequence[Callable[[], Add]], size: int) -> list[Add]:
-    """Make all calls, side by side where that helps; all have ended then."""
+    """Make all calls, in parallel if that helps, and wait for them."""
     if files.scheduler.is_remote or len(calls) == 1 or size < IN_THREADS:
         return files.scheduler.beside(calls)
     with ThreadPoolExecutor(min(len(calls), os.cpu_count() or 1)) as pool:

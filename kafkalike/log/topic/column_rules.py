@@ -1,7 +1,7 @@
-"""Routing: records as Arrow columns in, the partition of each out, or the error for one that its topic does not take.
+"""Column rules: choose the partitions of Arrow rows, and check the rows against their topic's rules.
 
-The rules of `record_rules` and of Kafka's default partitioner for whole columns. Spark hands its rows to Python as
-Arrow batches anyway (`staging`), and NumPy does both in a fifth of the time that Column expressions took.
+It applies the rules of `record_rules` and of Kafka's default partitioner. Spark passes its rows to Python as Arrow
+batches, and NumPy takes a fifth of the time that Column expressions would take.
 """
 
 from __future__ import annotations
@@ -32,30 +32,31 @@ if TYPE_CHECKING:
     from kafkalike.model.config.topic_config import TopicConfig
 
 WAITING: Final = -1
-"""Partition of records that get theirs when it is known how many the topic has."""
+"""Partition of records that get theirs when the topic's number of partitions is known."""
 
 RUN: Final = 128
-"""Consecutive records without key that share a partition, as a sticky producer's batches would fall."""
+"""Consecutive records without a key that share a partition, as in the batches of a sticky producer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a topic takes, and where records go in it; travels to Spark's Python workers."""
+    """A topic's limits for records, and its partitioning; sent to Spark's Python workers."""
 
     num_partitions: int
-    """Of the topic; where it `grows`, the fewest that it gets."""
+    """Partitions of the topic; if it `grows`, the least that it gets."""
     first_turn: int
-    """Partition at which the first task's records without key begin; another one for each append spreads small ones."""
+    """Partition of the first records without a key in the first task. It differs between appends, to spread small
+    ones."""
     max_bytes: int
     min_time_ms: int
     max_time_ms: int
     now_ms: int
-    """What the limits of time count from; 0 where there are none."""
+    """Time that the timestamp limits count from; 0 without limits."""
     compacted: bool
     schema_ids: tuple[tuple[str, frozenset[int]], ...] = ()
-    """Ids of the schemas that `key` or `value` may have, where the topic checks them."""
+    """Ids of the schemas that `key` or `value` may have, if the topic checks them."""
     grows: bool = False
-    """The topic does not exist, and is created with as many partitions as its records name."""
+    """True if the topic does not exist yet, and is created with as many partitions as its records name."""
 
     @classmethod
     def of(
@@ -66,7 +67,7 @@ class Rules:
         first_turn: int,
         schema_ids: tuple[tuple[str, frozenset[int]], ...] = (),
     ) -> Rules:
-        """The rules of a topic now."""
+        """Return the current rules of a topic."""
         before, after = config.timestamp_before_max_ms, config.timestamp_after_max_ms
         free = config.log_append_time or before == after == LONG_MAX
         now_ms = 0 if free else clock.now_ms()
@@ -83,16 +84,16 @@ class Rules:
 
 
 class ColumnRouter:
-    """Gives the records of a Spark task their partitions, batch by batch.
+    """Assigns the records of a Spark task to partitions, batch by batch.
 
-    A record without one gets murmur2 of its key's bytes modulo the number of partitions, Kafka's rule; one without key
-    either shares a partition with `RUN` of its like in turn.
+    A record without a partition gets murmur2 of its key's bytes modulo the number of partitions, Kafka's rule. Records
+    without partition and key take turns: `RUN` consecutive ones share a partition.
 
-    Where the topic grows, no task knows that number. From the first record without a partition on, all records of the
-    task wait together, so that they keep their order: `partition` is `WAITING`, and `given` is what they name.
+    If the topic grows, no task knows that number. From the first record without a partition on, all records of the task
+    wait together, so that they keep their order: `partition` is `WAITING`, and `given` holds the named partition.
 
     Args:
-        rules: the topic's.
+        rules: the topic's rules.
         task: number of the Spark task.
     """
 
@@ -102,21 +103,21 @@ class ColumnRouter:
         self._turns = 0
         self._waiting = False
         self.highest = WAITING
-        """Highest partition that a record has named, where the topic grows."""
+        """Highest partition that a record has named, if the topic grows."""
 
     def routed(self, table: pa.Table) -> pa.Table:
-        """Choose partitions where none is given, and check the records.
+        """Choose the missing partitions, and check the records.
 
         Args:
             table: at least one record; columns `value` BINARY, and optionally `timestamp`, `key` BINARY, `partition`
                 INT (null: to be chosen) and `headers` with `has_headers`.
 
         Returns:
-            The same columns, `partition` never null; with `given` where the records wait.
+            The same columns, `partition` never null; with `given` if the records wait.
 
         Raises:
             UnknownTopicOrPartitionError, MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: the topic
-                does not take a record.
+                rejects a record.
         """
         keys = Slices.of(table.column("key")) if "key" in table.column_names else Slices.none(table.num_rows)
         values = Slices.of(table.column("value"))
@@ -134,7 +135,7 @@ class ColumnRouter:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """A BINARY column as one buffer and where each value lies in it; null values have no bytes."""
+    """A BINARY column as one buffer and the bounds of each value in it; null values have no bytes."""
 
     data: np.ndarray
     starts: np.ndarray
@@ -143,7 +144,7 @@ class Slices:
 
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> Slices:
-        """Of a column; without a copy where it is one chunk."""
+        """Return the slices of a column, without a copy if it has one chunk."""
         held = _whole(column)
         wide = pa.types.is_large_binary(held.type)
         _, offsets, body = held.buffers()
@@ -154,13 +155,13 @@ class Slices:
 
     @classmethod
     def none(cls, rows: int) -> Slices:
-        """A column of nulls."""
+        """Return the slices of a column of nulls."""
         nowhere = np.zeros(rows, np.int64)
         return cls(np.empty(0, np.uint8), nowhere, nowhere, np.ones(rows, np.bool_))
 
     @property
     def lengths(self) -> np.ndarray:
-        """Bytes of each value."""
+        """Length of each value in bytes."""
         found: np.ndarray = self.ends - self.starts
         if self.null.any():
             found[self.null] = 0
@@ -168,7 +169,7 @@ class Slices:
 
 
 def _waiting(table: pa.Table) -> pa.Table:
-    """Records that wait for their partitions; see `ColumnRouter`."""
+    """Mark records as waiting for their partitions; see `ColumnRouter`."""
     names = ["given" if name == "partition" else name for name in table.column_names]
     waiting = numbers(np.full(table.num_rows, WAITING, np.int32), pa.int32())
     return table.rename_columns(names).append_column("partition", waiting)
@@ -184,7 +185,7 @@ def _flags(flags: pa.Array) -> np.ndarray:
 
 
 def _partitions(rules: Rules, task: int, table: pa.Table, keys: Slices, taken: int) -> tuple[np.ndarray, int]:
-    """The partition of each record, and how many have taken turns so far."""
+    """Return the partition of each record, and the number of records that have taken turns."""
     found = np.full(table.num_rows, -1, np.int32)
     chosen = np.zeros(table.num_rows, np.bool_)
     if "partition" in table.column_names:
@@ -202,10 +203,10 @@ def _partitions(rules: Rules, task: int, table: pa.Table, keys: Slices, taken: i
 
 
 def _check_given(rules: Rules, column: pa.ChunkedArray) -> int:
-    """Refuse a partition that the topic does not have, or that no topic can have where it grows.
+    """Refuse a partition that the topic does not have, or, if it grows, that no topic can have.
 
     Returns:
-        The highest one that is named; `WAITING` for none.
+        The highest named partition; `WAITING` for none.
     """
     named = column.drop_null()
     if not len(named):
@@ -225,13 +226,13 @@ def _check_given(rules: Rules, column: pa.ChunkedArray) -> int:
 
 
 def turns(first: int, count: int, num_partitions: int, taken: int = 0) -> np.ndarray:
-    """Partitions of records without key.
+    """Return the partitions of records without a key.
 
     Args:
-        first: the partition that begins.
-        count: how many records.
+        first: the first partition.
+        count: number of records.
         num_partitions: of the topic.
-        taken: how many records have had theirs before.
+        taken: number of earlier records without a key.
     """
     turn = (taken + np.arange(count)) // RUN
     found: np.ndarray = (turn + first) % num_partitions
@@ -258,7 +259,7 @@ def _check(rules: Rules, table: pa.Table, keys: Slices, values: Slices) -> None:
 
 
 _HEAD: Final = 5
-"""Bytes of the magic byte and a schema's id."""
+"""Bytes of the magic byte and the schema's id."""
 
 
 def _check_schemas(part: str, column: Slices, ids: frozenset[int]) -> None:
@@ -292,7 +293,7 @@ def _check_times(rules: Rules, column: pa.ChunkedArray) -> None:
 
 
 def header_sizes(headers: pa.ListArray) -> np.ndarray:
-    """Bytes of each record's headers."""
+    """Return the bytes of each record's headers."""
     inner = headers.flatten()
     names, contents = inner.field("key"), inner.field("value")
     if names.null_count:

@@ -1,6 +1,6 @@
-"""DataFile: a data file of a topic, whose rows are read batch by batch, whatever their order.
+"""DataFile: a data file of a topic, whose rows are read batch by batch, in any order.
 
-A process holds a limited number of them open between two reads (`OpenFiles`).
+A process keeps a limited number of them open between two reads (`OpenFiles`).
 """
 
 from __future__ import annotations
@@ -38,37 +38,38 @@ MAX_ROWS: Final = 262_144
 """Rows decoded at a time, at most."""
 
 WHOLE_BYTES: Final = 64 * 1024
-"""Largest file that is fetched whole, and decoded without threads: those take longer to wake up than it takes."""
+"""Largest file that is fetched whole and decoded without threads, because threads take longer to wake up."""
 
 FAR_WHOLE_BYTES: Final = 8 * 1024 * 1024
-"""Largest file that is fetched whole where a request takes longer than it takes to send some megabytes."""
+"""Largest file that is fetched whole from a remote storage, where a request takes longer than sending some
+megabytes."""
 
 PROBE_ROWS: Final = 64
-"""Rows decoded to see how large records are, where the file's own figures do not say."""
+"""Rows decoded to measure the size of records, if the file's statistics do not suffice."""
 
 PROBE_BUFFER: Final = 64 * 1024
 """Bytes that a probe fetches at a time, instead of whole columns."""
 
 PROBE_FREE_BYTES: Final = 64 * 1024 * 1024
-"""Largest size in memory that a file's rows may come to at the worst without a probe."""
+"""A probe is made if a file's rows could be larger than this in memory."""
 
 
 class FlawError(Exception):
-    """A data file is not what the table's log promises; the message says in what."""
+    """A data file contradicts the table's log; the message names the contradiction."""
 
 
 @contextlib.contextmanager
 def named_flaws(where: str, then: str = "") -> Iterator[None]:
-    """Turn what is wrong with a data file into the errors of a client; that the file is gone stays what it is.
+    """Turn the errors of a data file into a client's errors; `FileNotFoundError` passes through.
 
     Args:
-        where: what is read, for the error.
-        then: what follows in the error of a damaged file; it begins with `. `, or is empty.
+        where: name of the file, for the error.
+        then: end of the message for a damaged file; begins with `. `, or is empty.
 
     Raises:
-        CorruptRecordError: the file is damaged, or is not what the log promises.
-        KafkaStorageError: the storage cannot be read now.
-        FileNotFoundError: it is gone.
+        CorruptRecordError: the file is damaged, or contradicts the log.
+        KafkaStorageError: the storage cannot be read at present.
+        FileNotFoundError: the file does not exist.
     """
     try:
         yield
@@ -82,16 +83,16 @@ def named_flaws(where: str, then: str = "") -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How rows are wanted."""
+    """Columns and sizes of a read."""
 
     columns: tuple[str, ...] = COLUMNS
     """Columns of `CHUNK_SCHEMA`, `offset` among them."""
     batch_bytes: int
-    """Bytes decoded at a time, about."""
+    """Approximate bytes decoded at a time."""
     max_rows: int = MAX_ROWS
     """Rows decoded at a time, at most."""
     threads: bool = True
-    """Whether the columns of a large file are decoded side by side."""
+    """True to decode the columns of a large file in parallel."""
 
 
 class DataFile:
@@ -99,13 +100,13 @@ class DataFile:
 
     Args:
         files: the topic's table.
-        segment: what the table's log says of the file.
-        reading: which columns, and how much at a time.
+        segment: the log's entry for the file.
+        reading: columns, and how much to decode at a time.
 
     Raises:
-        FlawError: its columns are no topic's, or it has another number of rows than the log says.
-        FileNotFoundError: it is gone.
-        OSError, pa.ArrowException: it is damaged, or the storage does not answer.
+        FlawError: its columns are not a topic's, or its number of rows contradicts the log.
+        FileNotFoundError: the file does not exist. OSError, pa.ArrowException: the file is damaged, or the storage does
+            not answer.
     """
 
     def __init__(self, files: Storage, segment: Segment, reading: ReadOptions) -> None:
@@ -129,14 +130,14 @@ class DataFile:
         return [int(metadata.row_group(number).num_rows) for number in range(metadata.num_row_groups)]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the Parquet file."""
         self._file.close(force=True)
 
     def offsets(self) -> Longs:
-        """The offsets of all rows, in the file's order.
+        """Return the offsets of all rows, in the file's order.
 
         Raises:
-            FlawError: a row has none.
+            FlawError: a row has no offset.
         """
         column = self._file.read(columns=["offset"]).column("offset")
         if column.null_count:
@@ -144,7 +145,7 @@ class DataFile:
         return np.concatenate([longs(part) for part in column.chunks])
 
     def groups_with(self, keys: Iterable[bytes]) -> list[int]:
-        """Row groups that may have one of some keys: those whose Bloom filter does not rule all of them out."""
+        """Return the row groups that may hold any of some keys, by their Bloom filters."""
         metadata = self._file.metadata
         if not HAS_FILTERS:
             return list(range(metadata.num_row_groups))
@@ -154,7 +155,7 @@ class DataFile:
         ]
 
     def keys_of(self, group: int) -> list[pa.Array]:
-        """The keys of a row group, without its other columns."""
+        """Return the keys of a row group without reading its other columns."""
         found = self._file.iter_batches(
             batch_size=MAX_ROWS, row_groups=[group], columns=[KEY], use_threads=not self._small
         )
@@ -174,23 +175,23 @@ class DataFile:
         )
 
     def rows_of(self, batch_bytes: int, groups: Sequence[int], columns: tuple[str, ...] = COLUMNS) -> int:
-        """How many rows of some row groups come to about so many bytes; see `rows_at_a_time`."""
+        """Return the number of rows of some row groups that come to about this many bytes; see `rows_at_a_time`."""
         return rows_at_a_time(self._files, self._path, self._file, groups, batch_bytes, columns)
 
     def rows_at_once(self, groups: Sequence[int]) -> int:
-        """How many rows of some row groups are decoded at a time."""
+        """Return the number of rows of some row groups to decode at a time."""
         reading = self._reading
         return min(self.rows_of(reading.batch_bytes, groups, reading.columns), reading.max_rows)
 
     def batches(self, groups: Sequence[int], rows: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of some row groups.
+        """Yield the rows of some row groups.
 
         Args:
             groups: their numbers.
-            rows: rows at a time; None goes by the reading.
+            rows: rows at a time; None uses the file's `ReadOptions`.
 
         Raises:
-            FlawError: a column is not what the file's footer says.
+            FlawError: a column contradicts the file's footer.
         """
         reading = self._reading
         found = self._file.iter_batches(
@@ -203,7 +204,7 @@ class DataFile:
 
 
 def flaw_of_columns(file: pq.ParquetFile) -> str:
-    """What is wrong with the columns of a data file; empty when they are a topic's. Columns beside them do no harm."""
+    """Return the defect of a data file's columns; empty if it has the columns of a topic, possibly among others."""
     global _sound  # noqa: PLW0603 - one reference, replaced as a whole
     if _sound is not None and file.schema.equals(_sound):
         return ""
@@ -220,11 +221,11 @@ def flaw_of_columns(file: pq.ParquetFile) -> str:
 
 
 _sound: pq.ParquetSchema | None = None
-"""Schema of the last file with the right columns: nearly all files have the same."""
+"""Schema of the last file with the right columns, because nearly all files have the same."""
 
 
 def kind_of(kind: pa.DataType) -> str:
-    """A type's name without what engines choose differently: names of list elements, the width of lengths, zones."""
+    """Return a type's name without details that engines choose: list elements' names, width of lengths, time zones."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return f"list<{kind_of(kind.value_type)}>"
     if pa.types.is_struct(kind):
@@ -237,10 +238,10 @@ def kind_of(kind: pa.DataType) -> str:
 def rows_at_a_time(  # noqa: PLR0917
     files: Storage, path: str, file: pq.ParquetFile, groups: Sequence[int], wanted: int, columns: Sequence[str]
 ) -> int:
-    """How many rows of a file come to about `wanted` bytes when they are decoded.
+    """Return the number of rows of a file that come to about `wanted` bytes when they are decoded.
 
-    A file's figures count a value that is repeated once (dictionary pages), so that its rows may be far larger
-    than they say. Where that could matter, the first rows are decoded to see.
+    A file's statistics count a repeated value once (dictionary pages), so its rows may be far larger. If that could
+    matter, the first rows are decoded as a probe.
     """
     count = size = 0
     for number in groups:
@@ -260,25 +261,25 @@ def rows_at_a_time(  # noqa: PLR0917
 
 
 def longs(column: pa.Array) -> Longs:
-    """A view of 64-bit numbers without nulls; `to_numpy` would import pandas, a second of the first poll."""
+    """Return a view of 64-bit numbers without nulls. `to_numpy` would import pandas, a second of the first poll."""
     values: Longs = np.frombuffer(column.buffers()[1], np.int64, len(column), column.offset * 8)
     return values
 
 
 @lru_cache
 def _schema_of(columns: tuple[str, ...]) -> pa.Schema:
-    """Some columns as topics have them."""
+    """Return the topic's schema of some columns."""
     return pa.schema([CHUNK_SCHEMA.field(name) for name in columns])
 
 
 @lru_cache
 def _required(columns: tuple[str, ...]) -> tuple[int, ...]:
-    """Which of some columns have no nulls."""
+    """Return the positions of those columns that have no nulls in a topic."""
     return tuple(at for at, name in enumerate(columns) if not CHUNK_SCHEMA.field(name).nullable)
 
 
 def _typed(batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
-    """Rows with their columns as topics have them, whichever engine has written them."""
+    """Return rows with the types of a topic's columns, independent of the engine that wrote them."""
     schema = _schema_of(columns)
     found = batch
     if not batch.schema.equals(schema):
@@ -302,15 +303,15 @@ LIMIT: Final = 256
 
 
 class Holder(Protocol):
-    """Who may hold a file open."""
+    """An object that may keep a file open."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it does."""
+        """True if its file is open."""
         ...
 
     def close(self) -> None:
-        """Close it; the next read opens it again."""
+        """Close the file; the next read opens it again."""
         ...
 
 
@@ -318,7 +319,7 @@ class OpenFiles:
     """The open files of a process. Thread-safe.
 
     Args:
-        limit: most of them.
+        limit: most files.
     """
 
     def __init__(self, limit: int) -> None:
@@ -326,13 +327,13 @@ class OpenFiles:
         self.forget()
 
     def forget(self) -> None:
-        """Begin with none. Caller: a process that was forked, whose parent may have held the lock."""
+        """Reset to no open files. Called in a forked process, because the parent may have held the lock."""
         self._lock = threading.Lock()
         self._idle: OrderedDict[weakref.ref[Holder], None] = OrderedDict()
 
     @contextlib.contextmanager
     def using(self, holder: Holder) -> Iterator[None]:
-        """Keep a file from being closed; afterwards close those whose last use is the longest ago."""
+        """Keep a file open during its use; afterwards close the least recently used files above the limit."""
         key = weakref.ref(holder)
         with self._lock:
             self._idle.pop(key, None)

@@ -1,7 +1,7 @@
-"""Key search: the data files of a partition and a key in, the records that have it out, the newest file first.
+"""Key search: find the records of a partition with a key, the newest data file first.
 
-A file with a Bloom filter on its keys is asked by that; of the row groups that are left the keys are read, and all
-columns only of those where the key is. Of a file with more such records than may be kept, the newest ones are.
+A file's Bloom filter on keys is asked first. In the remaining row groups the column of keys is read, and all columns
+only of row groups that hold the key. If a file has more matching records than the limit, its newest ones are returned.
 """
 
 from __future__ import annotations
@@ -28,50 +28,50 @@ if TYPE_CHECKING:
 _READING = ReadOptions(batch_bytes=16 * 1024 * 1024)
 
 ROW_BYTES: Final = 512
-"""What a record takes beside its bytes."""
+"""Memory of a record beside its bytes."""
 
 NOTHING: Final = numbers(np.array([0], np.int64), pa.int64())[0]
-"""Zero; a Python number would import pandas."""
+"""The number 0 as an Arrow scalar; a Python number would import pandas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What was found in one data file."""
+    """The search result of one data file."""
 
     chunk: Chunk | None
-    """The records with the key, in offset order; None when there are none."""
+    """The records with the key, in offset order; None if there are none."""
     skipped: bool
-    """Whether its statistics alone said so."""
+    """True if the file's statistics alone ruled the key out."""
     start: int = 0
     """The file was searched down to this offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyQuery:
-    """What a search is for."""
+    """Key and limits of a search."""
 
     key: bytes
     start: int
-    """The log start: records below it are no records any more."""
+    """The log start; records below it do not count."""
     below: int
-    """Offsets from here on are not meant."""
+    """Exclusive upper bound of offsets."""
     most_bytes: int
-    """Bytes of records that are kept of a file, and one record in any case."""
+    """Most bytes of records returned of one file; one record is always returned."""
 
 
 def search(files: Storage, segments: Sequence[Segment], wanted: KeyQuery) -> Iterator[Searched]:
     """Look for a key, file by file, the last one first.
 
-    Where a file has more than may be kept, the search ends after it: one for what is below its `start` goes on.
+    A file with more records than the limit ends the search; continue with a search below its `start`.
 
     Args:
         files: the topic's table.
         segments: the live data files of one partition, in offset order.
-        wanted: the key, and where it is looked for.
+        wanted: the key and the limits.
 
     Raises:
-        CorruptRecordError: a file is damaged, or does not hold what the log says.
-        KafkaStorageError: the storage cannot be read now, or a file is gone: the search may be made again.
+        CorruptRecordError: a file is damaged, or contradicts the log.
+        KafkaStorageError: the storage cannot be read at present, or a file is missing; repeat the search.
     """
     for segment in reversed(segments):
         if segment.start >= wanted.below:
@@ -82,7 +82,7 @@ def search(files: Storage, segments: Sequence[Segment], wanted: KeyQuery) -> Ite
             with named_flaws(where):
                 found = sound(files, segment.path, read, (*UNREADABLE, FlawError))
         except FileNotFoundError as cause:
-            raise KafkaStorageError(f"{where} is gone; look again") from cause
+            raise KafkaStorageError(f"{where} is missing; refresh and repeat the search") from cause
         yield found
         if found.start > segment.start:
             return
@@ -95,7 +95,7 @@ def _searched(files: Storage, segment: Segment, wanted: KeyQuery) -> Searched:
     kept = _Kept(wanted)
     try:
         groups = file.groups_with([wanted.key])
-        # From the last one on: in a file in order, that one has the highest offsets.
+        # Backwards, because in an ordered file the last row group has the highest offsets.
         for group in reversed(groups):
             for rows in _rows_with(file, group, wanted.key):
                 kept.add(rows)
@@ -112,10 +112,10 @@ def _searched(files: Storage, segment: Segment, wanted: KeyQuery) -> Searched:
 
 
 class _Kept:
-    """The newest records of a file, in whatever order they come.
+    """The newest matching records of a file, added in any order.
 
     Args:
-        wanted: which, and how many bytes.
+        wanted: the key and the limits.
     """
 
     def __init__(self, wanted: KeyQuery) -> None:
@@ -123,13 +123,13 @@ class _Kept:
         self._parts: list[pa.Table] = []
         self._size = 0
         self.lowest: int | None = None
-        """Of all records with the key."""
+        """Lowest offset of all records with the key."""
         self.highest = -1
         self.floor: int | None = None
-        """Records below this offset were left out for their size; None where none was."""
+        """Records below this offset were dropped for their size; None if none was dropped."""
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows that have the key; forgets the oldest ones where there are too many."""
+        """Add rows that have the key; drop the oldest ones above the limit."""
         offsets = longs(rows.column("offset"))
         self.lowest = int(offsets.min()) if self.lowest is None else min(self.lowest, int(offsets.min()))
         self.highest = max(self.highest, int(offsets.max()))
@@ -147,7 +147,7 @@ class _Kept:
             self._size = _bytes_of(self._parts[0])
 
     def table(self) -> pa.Table:
-        """What is kept, in offset order."""
+        """Return the kept records in offset order."""
         if not self._parts:
             return CHUNK_SCHEMA.empty_table()
         whole = pa.concat_tables(self._parts)
@@ -158,7 +158,7 @@ class _Kept:
         count = max(1, int(np.searchsorted(sizes, self._wanted.most_bytes, side="right")))
         if count < len(offsets):
             self.floor = int(offsets[newest_first[count - 1]])
-        # A copy, which holds on to nothing that is left out.
+        # A copy, so that the memory of dropped records is released.
         return whole.take(numbers(newest_first[:count][::-1], pa.int64())).select(CHUNK_SCHEMA.names)
 
 
@@ -167,7 +167,7 @@ def _bytes_of(rows: pa.Table) -> int:
 
 
 def _sizes(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Bytes that each row takes as a record, roughly."""
+    """Return the approximate bytes of each row as a record."""
     sizes = np.full(rows.num_rows, ROW_BYTES, np.int64)
     for name in ("key", "value"):
         lengths = pc.fill_null(pc.cast(pc.binary_length(rows.column(name)), pa.int64()), NOTHING).combine_chunks()
@@ -177,8 +177,8 @@ def _sizes(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _rows_with(file: DataFile, group: int, key: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows of a row group that have a key. Its other columns are read only where there is one."""
-    # Null where there is no key, which a filter leaves out. A Python value here would import pandas.
+    """Yield the rows of a row group that have a key; its other columns are read only if it holds the key."""
+    # A missing key gives null, which a filter drops. A Python value here would import pandas.
     wanted = binaries([key])[0]
     masks = [pc.equal(keys, wanted) for keys in file.keys_of(group)]
     mask = pa.concat_arrays(masks) if masks else pa.nulls(0, pa.bool_())

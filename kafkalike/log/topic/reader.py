@@ -1,4 +1,4 @@
-"""PartitionReader: Arrow chunks of a partition's records from a position on; and records by their time."""
+"""PartitionReader: read a partition's records as Arrow chunks from a position on; find records by their time."""
 
 from __future__ import annotations
 
@@ -23,78 +23,78 @@ MAX_FILES: Final = 64
 
 AHEAD_FILES: Final = 16
 AHEAD_BYTES: Final = 1024 * 1024
-"""How many files are fetched side by side where each is a request, and how large they may be together."""
+"""Most files, and most bytes of them, that are fetched in parallel where each file is a request."""
 
 RECORD_COST: Final = 32
-"""Bytes of a record in memory beside its key, value and headers: offset, time and the columns' own offsets."""
+"""Bytes of a record in memory beside its key, value and headers: offset, time and the columns' offsets."""
 
 
 class ReadableLog(Protocol):
-    """What a reader asks of a topic's log; see `TopicLog`."""
+    """The methods of `TopicLog` that a reader uses."""
 
     fetch_bytes: int
 
     @property
     def info(self) -> TopicInfo:
-        """The topic."""
+        """Metadata of the topic."""
         ...
 
     @property
     def files(self) -> Storage:
-        """Its table's files."""
+        """Files of the topic's table."""
         ...
 
     def log_start(self, partition: int) -> int:
-        """First offset that may be read."""
+        """Return the first readable offset."""
         ...
 
     def log_end(self, partition: int) -> int:
-        """Next offset to be written."""
+        """Return the offset of the next record."""
         ...
 
     def holes_below(self, partition: int) -> int:
-        """Offset below which one without a record is no loss."""
+        """Return the offset below which missing records are not a loss."""
         ...
 
     def look_anew(self, pace: Pace = NOW) -> None:
-        """Refresh, also when the log was cleaned up past what is known."""
+        """Refresh, even if the log was cleaned up past the known version."""
         ...
 
     def is_live(self, segment: Segment) -> bool:
-        """Whether the segment's file is part of the table."""
+        """True if the segment's file is part of the table."""
         ...
 
     def segment_at_or_after(self, partition: int, offset: int) -> Segment | None:
-        """The segment that holds an offset, or else the next one above."""
+        """Return the segment that holds an offset, or else the next one above."""
         ...
 
     def check_no_overlap(self, segment: Segment, position: int) -> None:
-        """Refuse a segment some of whose offsets another one holds too."""
+        """Refuse a segment that shares offsets with another one."""
         ...
 
 
 class PartitionReader:
-    """Reads one partition forward. See `PartitionReader`."""
+    """Reads one partition forward."""
 
     def __init__(self, log: ReadableLog, partition: int, position: int) -> None:
         self.position = position
         self._log = log
         self._partition = partition
         self._segment: Segment | None = None
-        """The segment that `_rows` reads."""
+        """The segment of `_rows`."""
         self._rows: SegmentRows | None = None
         self._decoded: pa.RecordBatch | None = None
-        """Rows of `_segment` that were decoded and not yet handed out, from the position on."""
+        """Decoded rows of `_segment` from the position on that were not returned yet."""
         self._fetched = 0
-        """Offset up to which files were fetched ahead."""
+        """Offset up to which files were prefetched."""
         self._end = position
-        """The log end when the position was checked last."""
+        """The log end at the last check of the position."""
 
     def read(self, max_bytes: int) -> Chunk | None:
-        """Records from `position` on, in offset order, and move the position past them.
+        """Return records from `position` on, in offset order, and move the position past them.
 
-        Returns at least one record if there is one, and stops near `max_bytes`; `None` at the log end. Sees what
-        was committed up to the log's last `refresh`.
+        Returns at least one record if there is one, and stops near `max_bytes`; `None` at the log end. Sees commits up
+        to the log's last `refresh`.
 
         Raises:
             OffsetOutOfRangeError: the position is below the log start, or above the log end.
@@ -109,7 +109,7 @@ class PartitionReader:
                 batch = None if segment is None else self._rows_of(segment)
             except KafkaError:
                 if parts:
-                    # What comes before it is handed out; the next call meets it again.
+                    # Return the records before the error; the next call raises it.
                     break
                 raise
             if segment is None:
@@ -134,12 +134,12 @@ class PartitionReader:
         return Chunk(self._partition, pa.Table.from_batches(parts), self.position)
 
     def _decodable(self, batch: pa.RecordBatch, count: int, *, first: bool) -> int:
-        """How many of the first rows come before a header whose key is no text.
+        """Return how many of the first rows precede a header whose key is not text.
 
         Args:
             batch: the next rows.
-            count: how many of them are wanted.
-            first: whether there is nothing to hand out yet, so that such a row at the beginning is an error.
+            count: the number of rows to return.
+            first: True if no rows were collected before, so that such a row at the beginning is an error.
 
         Raises:
             CorruptRecordError: names the record's offset.
@@ -148,7 +148,7 @@ class PartitionReader:
         if wrong is None or wrong.row >= count:
             return count
         if wrong.row or not first:
-            # The next call meets it again.
+            # The next call raises the error.
             return wrong.row
         self._decoded = batch
         offset = int(longs(batch.column("offset"))[0])
@@ -161,7 +161,7 @@ class PartitionReader:
         log, p = self._log, self._partition
         live = range(log.log_start(p), log.log_end(p))
         if not live.start <= self.position <= live.stop:
-            # Who acknowledged what lies above the end may have been lost since: that end is no reason to go back to.
+            # The leader that acknowledged records above the end may be lost, so look again before resetting to the end.
             log.look_anew(SURELY if self.position > live.stop else NOW)
             live = range(log.log_start(p), log.log_end(p))
         if not live.start <= self.position <= live.stop:
@@ -171,7 +171,7 @@ class PartitionReader:
         self._end = live.stop
 
     def _next_segment(self) -> Segment | None:
-        """The segment that holds the position, or the next one in a compacted topic."""
+        """Return the segment that holds the position, or the next one in a compacted topic."""
         self._check_position()
         log, p = self._log, self._partition
         current = self._segment
@@ -180,7 +180,7 @@ class PartitionReader:
         segment, stop = self._segment_and_begin()
         if stop > self.position:
             if stop > log.holes_below(p):
-                # Retention may have been there since the metadata were looked at.
+                # Retention may have removed records after the last look at the metadata.
                 log.look_anew()
                 self._check_position()
                 segment, stop = self._segment_and_begin()
@@ -188,18 +188,18 @@ class PartitionReader:
                 name = f"{log.info.name}-{p}"
                 raise DataLossError(
                     f"{name}: offsets [{self.position}, {stop}) are missing though the log is [{log.log_start(p)}, "
-                    f"{log.log_end(p)}): data loss; `kafkalike verify --topic {log.info.name}` says more"
+                    f"{log.log_end(p)}): data loss; run `kafkalike verify --topic {log.info.name}`"
                 )
             self.position = max(self.position, stop)
         return segment
 
     def _segment_and_begin(self) -> tuple[Segment | None, int]:
-        """The segment that holds the position, or the next one above, and where it begins; or else the log end."""
+        """Return the segment at or above the position and its first offset; without one, None and the log end."""
         segment = self._log.segment_at_or_after(self._partition, self.position)
         return segment, self._end if segment is None else segment.start
 
     def _rows_of(self, segment: Segment) -> pa.RecordBatch | None:
-        """The next rows of a segment from the position on; None when the segment must be looked up again."""
+        """Return the next rows of a segment from the position on; None if the segment must be looked up again."""
         batch, self._decoded = self._decoded, None
         if batch is not None and segment is self._segment:
             return batch
@@ -230,7 +230,7 @@ class PartitionReader:
         return rows
 
     def _fetch_ahead(self, segment: Segment) -> None:
-        """Fetch a small file and the small ones that follow it, side by side."""
+        """Fetch a small file and the small files after it, in parallel."""
         names: list[str] = []
         following: Segment | None = segment
         room = AHEAD_BYTES
@@ -248,7 +248,7 @@ class PartitionReader:
             rows.close()
 
     def _explain(self, segment: Segment, cause: Exception) -> None:
-        """A file could not be read: maintenance may have merged it away, the topic may be gone, or it is damaged."""
+        """Return if maintenance has replaced an unreadable file; else raise the reason, such as a deleted topic."""
         self._log.look_anew()
         if not self._log.is_live(segment):
             return
@@ -261,11 +261,11 @@ class PartitionReader:
 
 
 def _fitting(batch: pa.RecordBatch, max_bytes: int) -> int:
-    """How many of the first rows come to `max_bytes` at most."""
+    """Return how many of the first rows come to at most `max_bytes`."""
     sizes = np.full(batch.num_rows, RECORD_COST + batch.column("headers").nbytes // batch.num_rows, np.int64)
     for name in ("key", "value"):
         column = batch.column(name)
-        # Where each row's bytes end; a null has none. `to_numpy` would import pandas, a second of the first poll.
+        # The end of each row's bytes; a null has none. `to_numpy` would import pandas, a second of the first poll.
         sizes += np.diff(np.frombuffer(column.buffers()[1], np.int32, batch.num_rows + 1, column.offset * 4))
     return int(np.searchsorted(np.cumsum(sizes), max_bytes, side="right"))
 
@@ -276,13 +276,13 @@ _COLUMNS: Final = ("offset", "timestamp")
 def first_at_or_after(
     log: ReadableLog, segments: Iterable[Segment], timestamp_ms: int, start: int
 ) -> OffsetAndTimestamp | None:
-    """The first record, in offset order from an offset on, whose timestamp is at or after a time.
+    """Return the first record, in offset order from an offset on, whose timestamp is at or after a time.
 
-    A file is read only where the log's statistics do not say it: where its records have several timestamps.
+    A file whose records have several timestamps is read, because the log's statistics do not suffice for it.
 
     Args:
         log: the topic.
-        segments: those that may have one, in offset order.
+        segments: candidates in offset order.
         timestamp_ms: the time.
         start: the offset.
     """
@@ -298,7 +298,7 @@ def first_at_or_after(
 
 
 def latest_record(log: ReadableLog, segments: Iterable[Segment], start: int) -> OffsetAndTimestamp | None:
-    """The first record, from an offset on, that has the largest timestamp; see `first_at_or_after`."""
+    """Return the first record, from an offset on, with the largest timestamp; see `first_at_or_after`."""
     best: OffsetAndTimestamp | None = None
     for segment in sorted(segments, key=lambda s: (-s.max_timestamp, s.start)):
         if best is not None and (segment.max_timestamp, -segment.start) <= (best.timestamp, -best.offset):
@@ -313,7 +313,7 @@ def latest_record(log: ReadableLog, segments: Iterable[Segment], start: int) -> 
 
 
 def _times(log: ReadableLog, segment: Segment, start: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Offsets and times (ms) of a segment from an offset on, in offset order."""
+    """Yield the offsets and times (ms) of a segment from an offset on, in offset order."""
     name = f"{log.info.name}-{segment.partition}"
     reading = ReadOptions(columns=_COLUMNS, batch_bytes=log.fetch_bytes)
     rows = SegmentRows(log.files, segment, start, reading, name=name)

@@ -1,9 +1,9 @@
-"""SegmentRows: a data file and a position in; its rows from there on out, in offset order, checked against the log.
+"""SegmentRows: read the rows of a data file from a position on, in offset order, and check them against the log.
 
-Everything that reads records of a topic's data file reads them here: consumers, Spark's tasks, look-ups by time,
-maintenance and `verify`. The table's log promises how many rows a file has, and its first and last offset. A file that
-breaks the promise, or has other columns than a topic, is refused by name. A file whose rows are complete but not in
-order, as OPTIMIZE, UPDATE or MERGE of other Delta writers leave them, is sorted in bounded memory.
+Every reader of a topic's data files uses it: consumers, Spark's tasks, look-ups by time, maintenance and `verify`. The
+table's log states the number of rows of a file, and its first and last offset. A file that contradicts the log, or does
+not have the columns of a topic, raises an error. A file whose rows are complete but out of order, as OPTIMIZE, UPDATE
+or MERGE of other Delta writers leave them, is sorted in bounded memory.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 WHOLE_ROWS: Final = 65_536
 WHOLE_BATCH_BYTES: Final = 16 * 1024 * 1024
-"""Rows decoded at a time at most, and about how many bytes, where a file is read from its beginning to its end."""
+"""Most rows, and approximate bytes, decoded at a time when a whole file is read."""
 
 
 class MissingInsideError(DataLossError):
-    """Offsets are missing between two rows of a file, where nothing may be missing.
+    """Offsets are missing between two rows of a file that may not have holes.
 
     Args:
-        message: what is missing, and where.
+        message: names the missing offsets and the file.
         lost: the offsets.
     """
 
@@ -54,20 +54,20 @@ class MissingInsideError(DataLossError):
 
 
 def everywhere() -> int:
-    """Offset below which offsets may be missing, for a reader that does not judge that."""
+    """Return the largest offset, for a reader that accepts holes anywhere."""
     return 2**63 - 1
 
 
 class SegmentRows:
-    """Reads one data file forward. After an error the next call tries again from the same position.
+    """Reads one data file forward. After an error the next call retries from the same position.
 
     Args:
         files: the topic's table.
-        segment: what the table's log says of the file.
-        position: offset to begin at.
-        reading: which columns, and how much at a time.
+        segment: the log's entry for the file.
+        position: first offset to read.
+        reading: columns, and how much to decode at a time.
         name: the partition, for errors.
-        holes_below: gives the offset below which compaction may have taken records. Asked when offsets are missing.
+        holes_below: returns the offset below which compaction may have removed records; called if offsets are missing.
     """
 
     def __init__(
@@ -81,25 +81,25 @@ class SegmentRows:
         holes_below: Callable[[], int] = everywhere,
     ) -> None:
         self.position = max(position, segment.start)
-        """The next offset to be handed out."""
+        """The next offset to be returned."""
         self._given = self._files = files
-        """Where the file is, and where it is read: at another replica where the first one has it damaged."""
+        """The file's storage, and the storage that is read: another replica if the first one has a damaged copy."""
         self._segment = segment
         self._reading = reading
         self._name = name
         self._holes_below = holes_below
         self._dense = is_dense(segment)
         self._waiting: pa.RecordBatch | None = None
-        """Rows that were checked and not handed out, all at or above the position."""
+        """Checked rows at or above the position that were not returned yet."""
         self._file: DataFile | None = None
         self._batches: Iterator[pa.RecordBatch] = iter(())
-        """What `_file` has yet to give."""
+        """The remaining batches of `_file`."""
         self._proof: OffsetProof
-        """What that has to hold to, once there is a file."""
+        """The check of those batches, once a file is open."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it holds an open file."""
+        """True if it holds an open file."""
         return self._file is not None
 
     def close(self) -> None:
@@ -109,20 +109,20 @@ class SegmentRows:
             file.close()
 
     def next(self, stop: int | None = None) -> pa.RecordBatch | None:
-        """The next rows.
+        """Return the next rows.
 
         Args:
-            stop: offset to end before; None takes the segment's end.
+            stop: exclusive end offset; None takes the segment's end.
 
         Returns:
-            At least one row, in offset order, the first at the position or after a hole that compaction has left;
-            None when there are no more below `stop`. `position` is the offset after them.
+            At least one row, in offset order, starting at the position or after a hole of compaction; None if there are
+            no more below `stop`. `position` is the offset after them.
 
         Raises:
-            FileNotFoundError: the file is gone.
-            CorruptRecordError: the file is damaged, is no file of a topic, or does not hold what the log says.
-            MissingInsideError: offsets are missing; the position is behind them now.
-            KafkaStorageError: the storage cannot be read now.
+            FileNotFoundError: the file does not exist.
+            CorruptRecordError: the file is damaged, is not a topic's data file, or contradicts the log.
+            MissingInsideError: offsets are missing; the position is after them.
+            KafkaStorageError: the storage cannot be read at present.
         """
         stop = self._segment.stop if stop is None else min(stop, self._segment.stop)
         if self.position >= stop:
@@ -150,7 +150,7 @@ class SegmentRows:
         return batch.slice(0, end)
 
     def _unbroken(self, offsets: Longs) -> int:
-        """How many of the first rows have no hole between them but those of compaction."""
+        """Return how many of the first rows have no holes between them, except holes of compaction."""
         after = np.flatnonzero(np.diff(offsets) > 1) + 1
         if not len(after) or offsets[after[-1]] <= (below := self._holes_below()):
             return len(offsets)
@@ -166,21 +166,21 @@ class SegmentRows:
     # --- reading -------------------------------------------------------------------------------
 
     def _fetch(self) -> pa.RecordBatch:
-        """The next rows of the file at or above the position, of the first replica that has them."""
+        """Return the file's next rows at or above the position, from the first replica that has them intact."""
         failed = (CorruptRecordError, KafkaStorageError, *UNREADABLE)
         return sound(self._given, self._segment.path, self._fetched_at, failed)
 
     def _fetched_at(self, files: Storage) -> pa.RecordBatch:
-        """The next rows of the file at or above the position, checked."""
+        """Return the file's next rows at or above the position, checked."""
         self._files = files
-        # A file that is fetched whole is never open.
+        # A file that is fetched whole does not stay open.
         held = contextlib.nullcontext() if self._segment.size_bytes <= WHOLE_BYTES else open_files.using(self)
         try:
             with OnError(self.close), held:
                 while True:
                     batch = self._decoded()
                     if not self._proof.left:
-                        # The last row is there, and none comes after it.
+                        # The last row has been read.
                         self.close()
                     offsets = longs(batch.column("offset"))
                     if offsets[0] >= self.position:
@@ -198,7 +198,7 @@ class SegmentRows:
             raise self._named(cause) from cause
 
     def _decoded(self) -> pa.RecordBatch:
-        """The next rows of the file."""
+        """Decode and check the next rows of the file."""
         file = self._file
         if file is None:
             file = self._open()
@@ -212,7 +212,7 @@ class SegmentRows:
             if self._proof.follows(longs(batch.column("offset"))):
                 return batch
             if ordered:
-                raise FlawError("its records are not those that its own offsets say")
+                raise FlawError("its records contradict its own column of offsets")
             self._proof, self._batches = in_order(file, self._segment, self.position)
             ordered = True
 
@@ -224,9 +224,9 @@ class SegmentRows:
         return file
 
     def _groups_before(self, file: DataFile) -> tuple[int, int]:
-        """Row groups that are wholly below the position, and the number of their rows.
+        """Return the number of row groups wholly below the position, and their rows.
 
-        In a file without holes the row number says it; else all are read, and their rows are counted.
+        In a file without holes the row number gives the offset. In other files every row group is read.
         """
         if not self._dense:
             return 0, 0
@@ -241,7 +241,7 @@ class SegmentRows:
 
     def _named(self, cause: BaseException) -> KafkaError:
         if is_storage_error(cause):
-            # Nothing is known of the file: its records may well be there.
+            # The file may be intact, so its records are not reported as lost.
             why = str(cause) or type(cause).__name__
             return KafkaStorageError(f"{self._offsets}: {self._file_name} cannot be read now: {why}")
         return CorruptRecordError(f"{self._lost} cannot be read: {cause}")
@@ -260,16 +260,16 @@ class SegmentRows:
 
 
 def read_segment(files: Storage, segment: Segment, columns: tuple[str, ...] = COLUMNS) -> Iterator[pa.Table]:
-    """The rows of a segment in offset order, some ten thousand at a time.
+    """Yield the rows of a segment in offset order, some ten thousand at a time.
 
     Args:
         files: the topic's table.
-        segment: a live one.
+        segment: a live segment.
         columns: columns of `CHUNK_SCHEMA` to read, `offset` among them.
 
     Raises:
-        CorruptRecordError: it cannot be read, is no file of a topic, or does not hold what the log says.
-        KafkaStorageError: the storage cannot be read now.
+        CorruptRecordError: the file cannot be read, is not a topic's data file, or contradicts the log.
+        KafkaStorageError: the storage cannot be read at present.
     """
     reading = ReadOptions(columns=columns, batch_bytes=WHOLE_BATCH_BYTES, max_rows=WHOLE_ROWS)
     rows = SegmentRows(files, segment, segment.start, reading, name=f"partition {segment.partition}")
@@ -285,32 +285,32 @@ def read_segment(files: Storage, segment: Segment, columns: tuple[str, ...] = CO
 
 
 class OffsetProof:
-    """Follows the offsets of a file from row to row.
+    """Checks the offsets of a file from row to row.
 
-    The log promises the first offset, the last one, and how many rows there are. So a file without holes has exactly
-    one possible order, and each row's offset follows from the one before.
+    The log states the first offset, the last one, and the number of rows. So a file without holes has exactly one
+    possible order, and each row's offset follows from the previous one.
 
     Args:
-        segment: what the log says.
-        rows_before: rows that are not read: those of the row groups before the first one that is.
-        before: offset of the row before the first one that is read; None where it follows from `rows_before`.
+        segment: the log's entry for the file.
+        rows_before: number of rows in skipped row groups.
+        before: offset of the row before the first row that is read; None computes it from `rows_before`.
     """
 
     def __init__(self, segment: Segment, rows_before: int = 0, before: int | None = None) -> None:
         self.left = segment.num_records - rows_before
-        """Rows that have yet to come."""
+        """Rows that have yet to be read."""
         self._segment = segment
         self._dense = is_dense(segment)
         self._before = segment.start - 1 + rows_before if before is None else before
 
     def follows(self, offsets: Longs) -> bool:
-        """Whether these may be the next rows. If so, they are counted.
+        """Return True and count the rows if these may be the next ones.
 
         Args:
-            offsets: those of at least one row.
+            offsets: of at least one row.
 
         Raises:
-            FlawError: they end the file, and not at the offset that the log says.
+            FlawError: they end the file at another offset than the log's.
         """
         rows = len(offsets)
         first, last = int(offsets[0]), int(offsets[-1])
@@ -327,7 +327,7 @@ class OffsetProof:
         return True
 
     def _begins(self, first: int) -> bool:
-        """Whether a batch may begin with an offset."""
+        """True if a batch may begin with an offset."""
         following = self._before + 1
         if self._dense or following == self._segment.start:
             return first == following
@@ -335,24 +335,24 @@ class OffsetProof:
 
 
 def is_dense(segment: Segment) -> bool:
-    """Whether no offset of the segment is without a record."""
+    """True if every offset of the segment has a record."""
     return segment.num_records == segment.stop - segment.start
 
 
 SORT_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of records, about, that are sorted at a time. Each time the row groups that hold them are decoded again."""
+"""Approximate bytes of records sorted at a time. Each time, the row groups that hold them are decoded again."""
 
 
 def in_order(file: DataFile, segment: Segment, position: int) -> tuple[OffsetProof, Iterator[pa.RecordBatch]]:
-    """The rows of a file from an offset on, sorted, and what they must hold to.
+    """Return the rows of a file from an offset on, sorted, and the check for them.
 
     Args:
         file: an open file.
-        segment: what the log says of it.
-        position: the offset to begin at.
+        segment: the log's entry for it.
+        position: first offset to return.
 
     Raises:
-        FlawError: it does not hold all that the log promises, or an offset twice.
+        FlawError: the file contradicts the log, or holds an offset twice.
     """
     offsets = file.offsets()
     if len(offsets) != segment.num_records:
@@ -369,7 +369,7 @@ def in_order(file: DataFile, segment: Segment, position: int) -> tuple[OffsetPro
 
 
 def _sorted(file: DataFile, order: Longs) -> Iterator[pa.RecordBatch]:
-    """Rows by their numbers in the file, `SORT_BYTES` at a time."""
+    """Yield rows by their numbers in the file, `SORT_BYTES` at a time."""
     groups, ends = range(len(file.groups)), np.cumsum(file.groups)
     rows = file.rows_at_once(groups)
     at_once = max(rows, file.rows_of(SORT_BYTES, groups))

@@ -1,4 +1,4 @@
-"""Topic group commit: appends of several writers to one topic, in one commit, which says where each of them is."""
+"""Topic group commit: commit appends of several writers to one topic together, and record each writer's offsets."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MOST_STORED: Final = 2 * 1024 * 1024
-"""Bytes of keys and values of an append that may wait beside the table. A larger one only races."""
+"""Most bytes of keys and values of an append that may wait in a staged file. A larger append only competes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """An append without a place."""
+    """An append without offsets."""
 
     payload: Payload
     codec: str
-    """The producer's."""
+    """The producer's codec."""
     txn: TxnId | None
 
 
 class GroupedTopic(Protocol):
-    """What an append asks of a topic's log; `TopicLog` says what each is."""
+    """The methods of `TopicLog` that a group commit uses."""
 
     info: TopicInfo
     files: Storage
@@ -74,7 +74,7 @@ class GroupedTopic(Protocol):
 
 
 class TopicAppends:
-    """What appends to a topic are, for `GroupCommit`.
+    """The appends to a topic, as `GroupCommit` handles them.
 
     Args:
         log: the topic.
@@ -84,33 +84,33 @@ class TopicAppends:
         self._log = log
 
     def change(self, plan: Plan[Any], deadline: Deadline) -> Landed | Unchanged[Any]:
-        """See `Appends`."""
+        """Change the topic's table."""
         return self._log.change_for_append(plan, deadline)
 
     def look(self) -> None:
-        """See `Appends`."""
+        """Look for new commits of the table."""
         self._log.refresh_table()
 
     def admit(self, own: Append) -> None:
-        """See `Appends`."""
+        """Look at the table, and raise an error if the topic rejects an append."""
         log = self._log
         log.look_for_append()
         own.payload.check(log.info, log.config, log.clock.now_ms())
         codec_for(log.config, own.codec)
 
     def turn(self, deadline: Deadline) -> AbstractContextManager[None]:
-        """See `Appends`."""
+        """Hold the table's write queue."""
         return self._log.exclusive(deadline)
 
     def storable(self, own: Append) -> bool:
-        """See `Appends`."""
+        """True if the append may wait in a staged file."""
         if not isinstance(own.payload, BatchPayload):
             return False
         batch = own.payload.batch
         return sum(len(b) for column in (batch.keys, batch.values) for b in column if b) <= MOST_STORED
 
     def packed(self, own: Append) -> bytes:
-        """See `Appends`."""
+        """Return the append's staged file."""
         assert isinstance(own.payload, BatchPayload)
         return pack(own.payload.batch, own.codec, own.txn)
 
@@ -121,7 +121,7 @@ class TopicAppends:
         part: WaitingAppend | None,
         others: Sequence[tuple[WaitingAppend, bytes]] | None,
     ) -> GroupedChange | Placed:
-        """See `Appends`."""
+        """Plan a commit of an append together with waiting appends; see `Appends`."""
         log = self._log
         sequence = 0 if part is None else part.sequence
         done = log.already_appended(own.txn)
@@ -132,8 +132,8 @@ class TopicAppends:
         if not own.payload.counts() and own.txn is None:
             return Placed(sequence, state.version, {}, now)
         taken, unfit = self._acceptable(state, own, others or (), now)
-        # One file for each partition and codec: what has the same codec stands together. Own records that do not wait
-        # come last, as they were not there when others began to wait.
+        # Appends of one codec follow each other, because each partition and codec gets one file. Own records that do
+        # not wait come last, because they arrived after the waiting ones.
         appends = sorted(
             [*taken, (part or OWN, own)], key=lambda found: (self._codec(found[1]), found[0] is OWN, found[0])
         )
@@ -168,7 +168,7 @@ class TopicAppends:
     def _acceptable(
         self, state: TableState, own: Append, others: Sequence[tuple[WaitingAppend, bytes]], now: int
     ) -> tuple[list[tuple[WaitingAppend, Append]], list[WaitingAppend]]:
-        """Those that the topic takes now, of several writes of one name only one; and what need not be read again."""
+        """Return the waiting appends that the topic admits, one for each name, and others not to be read again."""
         log = self._log
         found, unfit = list[tuple[WaitingAppend, Append]](), list[WaitingAppend]()
         names = set() if own.txn is None else {own.txn.app_id}
@@ -187,16 +187,16 @@ class TopicAppends:
                     if txn.app_id in names:
                         continue
                     names.add(txn.app_id)
-            except Exception as cause:  # noqa: BLE001 - whatever is wrong with it, the own append must go on
+            except Exception as cause:  # noqa: BLE001 - another writer's bad file must not stop the own append
                 _log.debug("%s: append %s is left out: %r", log.info.name, part.name, cause)
-                # What the topic does not take now is not asked again: whoever waits for it does that in its own turn.
+                # A rejected append is not read again, because its writer tries it in its own turn.
                 unfit.append(part)
                 continue
             found.append((part, append))
         return found, unfit
 
     def _written(self, appends: Sequence[Append], runs: Sequence[Mapping[int, range]], now: int) -> list[Add]:
-        """The data files: one for each partition and codec, and those of a payload that is no batch."""
+        """Write the data files: one for each partition and codec; other kinds of payload get files of their own."""
         config, adds = self._log.config, list[Add]()
         numbered_appends = zip(appends, runs, strict=True)
         try:
@@ -218,7 +218,7 @@ class TopicAppends:
 
 
 class TopicGroupCommit(GroupCommit[Append]):
-    """Appends of one process to one topic, each committed by whoever makes the next version. Thread-safe.
+    """Appends of one process to one topic; the writer of the next version, in any process, commits them. Thread-safe.
 
     Args:
         log: the topic.
@@ -233,7 +233,7 @@ class TopicGroupCommit(GroupCommit[Append]):
     most_stored: Final = MOST_STORED
 
     def bring(self, payload: Payload, codec: str, txn: TxnId | None, deadline: Deadline) -> Appended:
-        """Number the records of a payload, write and commit them: all of them or none; see `append` for the errors."""
+        """Number the records of a payload, write and commit them: all of them or none; errors as in `append`."""
         placed = self.append(Append(payload, codec, txn), deadline)
         return Appended(
             version=placed.version,
@@ -248,7 +248,7 @@ def _kind(codec: str, append: Append) -> tuple[str, bool]:
 
 
 def _joined(appends: Sequence[Append]) -> Payload:
-    """Records of several appends as one payload, in order."""
+    """Return the records of several appends as one payload, in order."""
     if len(appends) == 1:
         return appends[0].payload
     whole = RecordBatch()
@@ -259,7 +259,7 @@ def _joined(appends: Sequence[Append]) -> Payload:
 
 
 def _spans(runs: Sequence[Mapping[int, range]]) -> dict[int, range]:
-    """Runs that follow each other, as one for each partition."""
+    """Join consecutive runs into one for each partition."""
     starts: dict[int, int] = {}
     lengths: Counter[int] = Counter()
     for one in runs:

@@ -352,7 +352,7 @@ class TopicLog(TailedTopic):
         self._table.durable = self.config.flush
         refusal = self._append_refusal(state)
         if refusal is not None:
-            raise UnsupportedVersionError(f"{self.info.name}: {self.files.uri} cannot be written to: {refusal}")
+            raise UnsupportedVersionError(f"{self.info.name}: nothing is written to {self.files.uri}: {refusal}")
         rewound = state.rewound
         if rewound is not None:
             raise LogCorruptError(

@@ -1,4 +1,4 @@
-"""Transaction append: what a committed transaction brings into a topic, as a payload, and where it is then."""
+"""Transaction append: apply the records of a committed transaction to a topic, and find them there."""
 
 from __future__ import annotations
 
@@ -23,37 +23,36 @@ if TYPE_CHECKING:
     from kafkalike.storage.port import Storage
 
 JOINED_BYTES: Final = 32 * 1024 * 1024
-"""Staged bytes that become one data file of a partition at most, and are held in memory at a time."""
+"""Most staged bytes that become one data file of a partition and are held in memory at a time."""
 
 Load = Callable[[StagedFile], Loose]
-"""Reads a staged file, checked.
+"""Reads and checks a staged file.
 
 Raises:
-    LogCorruptError: it is gone or damaged.
-"""
+    LogCorruptError: the file is missing or damaged."""
 
 
 class StagedFileError(LogCorruptError):
-    """A staged file of a decided transaction is gone or damaged."""
+    """A staged file of a decided transaction is missing or damaged."""
 
     @classmethod
     def of(cls, where: str, why: str, topic: str, seq: int) -> StagedFileError:
-        """The error for a file.
+        """Return the error for a file.
 
         Args:
             where: the file.
-            why: what is wrong with it.
-            topic: whose records it has.
+            why: its defect, such as "is missing".
+            topic: the topic of its records.
             seq: number of the decision.
         """
         return cls(
-            f"{where} {why}; without it transaction {seq} cannot be brought into topic {topic!r}, nor any later one; "
-            "`kafkalike verify --repair` leaves it out"
+            f"{where} {why}; without it transaction {seq} cannot be applied to topic {topic!r}, nor any later one; "
+            "`kafkalike verify --repair` skips it"
         )
 
 
 class DecidedRecords(Payload, Protocol):
-    """The records of a part as a payload."""
+    """The records of one transaction for one topic, as a payload."""
 
     @property
     def codec(self) -> str:
@@ -62,12 +61,13 @@ class DecidedRecords(Payload, Protocol):
 
 
 class DecidedPayload:
-    """The records of a part as a payload.
+    """The records of one transaction for one topic, as a payload.
 
-    Its topic's rules were checked when they were staged, and count no more: what is decided must come in.
+    The topic's rules were checked when the records were staged. They are not checked again, because a decided
+    transaction must be applied.
 
     Args:
-        part: what the decision says.
+        part: the decision's entry for the topic.
         load: see `Load`.
     """
 
@@ -85,11 +85,11 @@ class DecidedPayload:
         return self._load(self._part.files[0])[1]
 
     def counts(self) -> Mapping[int, int]:
-        """See `Payload`."""
+        """Return the number of records by partition."""
         return self._part.counts
 
     def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
-        """See `Payload`. Partitions are never taken away."""
+        """Check that the partitions exist; partitions are never removed."""
         del config, now_ms
         unknown = [p for p in self._part.counts if p not in info.partitions]
         if unknown:
@@ -106,7 +106,7 @@ class DecidedPayload:
         now_ms: int,
         now_counts: bool,
     ) -> list[Add]:
-        """See `Payload`. A file for each partition, or more where there are very many records."""
+        """Write a file for each partition, or more for very many records; see `Payload.write`."""
         adds: list[Add] = []
         at = {p: run.start for p, run in plan.items()}
         try:
@@ -126,10 +126,10 @@ class DecidedPayload:
         return adds
 
     def batches(self) -> Iterator[RecordBatch]:
-        """The records in their order, some files at a time.
+        """Yield the records in their order, some files at a time.
 
         Raises:
-            LogCorruptError: a file is gone or damaged.
+            LogCorruptError: a file is missing or damaged.
         """
         whole, size = RecordBatch(), 0
         for file in self._part.files:
@@ -149,17 +149,17 @@ class DecidedPayload:
 
 
 def name_of(seq: int, also: WriteName | None = None) -> TxnId:
-    """The name of a decision among the writes of a topic.
+    """Return the name of a decision's write to a topic.
 
     Args:
-        seq: its number.
-        also: what its application calls it.
+        seq: number of the decision.
+        also: the application's own name for the write.
     """
     return TxnId(TRANSACTIONS, seq, own=True, also=also)
 
 
 class TopicDecisions:
-    """Decisions in the table of a topic. All may raise `TopicDeletedError`.
+    """Decisions in the table of a topic. All methods may raise `TopicDeletedError`.
 
     Args:
         log: the topic.
@@ -170,11 +170,11 @@ class TopicDecisions:
 
     @property
     def last(self) -> int:
-        """The last decision that it is known to have; 0 for none."""
+        """The newest decision known to be in the topic; 0 for none."""
         return self._log.last_transaction
 
     def look(self) -> int:
-        """The last decision that it has now."""
+        """Look at the topic, and return its newest decision."""
         self._log.refresh()
         return self._log.last_transaction
 
@@ -185,24 +185,24 @@ class TopicDecisions:
             seq: its number.
             payload: the records.
             deadline: until when to try.
-            also: what its application calls it; the topic notes that, too.
+            also: the application's own name for the write, which the topic records, too.
 
         Raises:
-            LogCorruptError: the payload cannot be read; nothing was written. And see `TopicLog.append`.
+            LogCorruptError: the payload cannot be read; nothing was written. Other errors as in `TopicLog.append`.
         """
         return self._log.append_payload(payload, codec=payload.codec, deadline=deadline, txn=name_of(seq, also))
 
     def where(self, seq: int) -> Appended:
-        """Where the records of a decision are that the topic has; without ranges where its log has forgotten them."""
+        """Return the offsets of a decision's records in the topic; empty if the log no longer has its commit."""
         self._log.refresh_table()
         found = self._log.already_appended(name_of(seq))
         assert found is not None, (self._log.info.name, seq)
         return found
 
     def as_of(self, seq: int) -> TopicCut | None:
-        """The newest version without later decisions; None when the log does not have the commits that say it.
+        """Return the newest version without later decisions; None if the log no longer has the commits after it.
 
-        Reads no more than the commits after that version.
+        Reads only the commits after that version.
         """
         log = self._log
         log.refresh()
