@@ -186,7 +186,7 @@ class TopicLog(TailedTopic):
             known[partition] = end = state.end(partition)
             starts[partition] = max(end, info.log_start(partition))
         runs = plan_offsets(starts, counts)
-        # Of an earlier plan there may be others.
+        # An earlier plan may have left other ranges.
         ranges.clear()
         ranges.update(sorted(runs.items()))
         requires: list[Requirement] = [Still(lambda: self.info is info, "the topic")]
