@@ -1,4 +1,4 @@
-"""Consumer: topics or partitions in, records out, positions committed."""
+"""Consumer: reads the records of topics or partitions, and commits its positions."""
 
 from kafkalike.consumer.kafka_consumer import KafkaConsumer
 from kafkalike.consumer.subscription import ConsumerRebalanceListener

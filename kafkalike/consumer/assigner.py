@@ -1,6 +1,6 @@
-"""Assigner: turns the cluster's topics and the group's roster into the partitions of this consumer.
+"""Assigner: derives this consumer's partitions from the cluster's topics and the group's roster.
 
-What is to be done when is said by `kafkalike.model.groups.assignment`; here it is done.
+`kafkalike.model.groups.assignment` has the rules; this module carries out their acts.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 
 class Assigner:
-    """Keeps an assignment up with the cluster and, for a member of a group, with the group's roster."""
+    """Keeps the assignment up to date with the cluster and, for a member of a group, with the group's roster."""
 
     def __init__(self, context: ConsumerContext, commits: OffsetCommits, positions: StartPositions) -> None:
         config = context.config
         self._phase: assignment.Phase = assignment.Unassigned()
         """The phase of the assignment. Replaced before its acts are carried out."""
         self._calling = ActiveBlock()
-        """The user's listener."""
+        """Active while the user's listener runs."""
         self._cluster = context.cluster
         self._logs = context.logs
         self._subscription = context.subscription
@@ -46,37 +46,37 @@ class Assigner:
         self._commits = commits
         self._positions = positions
         self._followed: Roster | None = None
-        """The roster after which there was nothing to do; None where there may be."""
+        """The roster that needed no further acts; None if acts may be due."""
         self._seen: int | None = None
-        """Number of the metadata row up to which the assignment is right; None when a look is due."""
+        """Number of the metadata row that the assignment is based on; None if a look is due."""
         self._begun = False
         self._looked = 0.0
         self._asked = 0.0
-        """When the storage was surely asked about the topics."""
+        """Time of the last look that surely asked the storage about the topics."""
         self._bound = -1
-        """Changes of the subscription up to which partitions assigned by hand know their topics."""
+        """Subscription changes up to which manually assigned partitions know their topics."""
         self._warned: set[str | TopicPartition] = set()
 
     @property
     def waiting(self) -> bool:
-        """True while other members still have to give up partitions of this one. Any thread may ask."""
+        """True while other members must still give up partitions for this one. Any thread may ask."""
         return self._phase.waits
 
     def refuse_in_callback(self, call: str) -> None:
-        """Keep a rebalance listener from calling what changes the assignment.
+        """Prevent a rebalance listener from calls that change the assignment.
 
         Raises:
-            IllegalStateError: the listener is being called.
+            IllegalStateError: the listener is running.
         """
         if self._calling.now:
             raise IllegalStateError(f"a rebalance listener cannot {call}")
 
     def renew(self) -> None:
-        """Look again at the next need. Caller: client, when partitions were assigned by hand."""
+        """Make the next call look again. Caller: client, after a manual assignment."""
         self._seen = None
 
     def send_heartbeat(self, now: float) -> None:
-        """Let the group know that the application works at a time (s of the monotonic clock). Caller: poll."""
+        """Record that the application is alive at a time (s of the monotonic clock). Caller: poll."""
         if self._member is not None:
             if not self._heartbeat.running:
                 self._member.beat()
@@ -84,14 +84,14 @@ class Assigner:
 
     @property
     def lapsed(self) -> bool:
-        """True if another member may own these partitions: this one sent no heartbeat for its session timeout."""
+        """True if another member may own these partitions, because this one missed its session timeout."""
         return self._member is not None and self._subscription.automatic and self._member.lapsed
 
     def is_stale(self, now: float) -> bool:
-        """True if the last look is too old at a time (s of the monotonic clock), or a step of a rebalance is left.
+        """Return True if the last look is too old at a time (s of the monotonic clock), or a rebalance is unfinished.
 
-        A consumer that shares out a group looks at each poll, as often as its cluster's tail may be looked at: one that
-        lived on its buffer would go on with records that another member reads as well. Others look again after
+        A consumer of a shared group looks at each poll, as often as its cluster allows. If it only read from its
+        buffer, it could continue with records that another member reads, too. Other consumers look again after
         `metadata_max_age_ms`.
         """
         if self._seen is None or self._subscription.changed or self.lapsed:
@@ -103,7 +103,7 @@ class Assigner:
         return now - self._looked >= oldest
 
     def look(self, view: CallView) -> None:
-        """Compare the assignment with the cluster, and change it where it differs.
+        """Compare the assignment with the cluster, and update it if they differ.
 
         Caller: client, in poll and position. Changes: subscription, membership.
 
@@ -111,20 +111,20 @@ class Assigner:
             view: the call's.
 
         Raises:
-            TopicDeletedError: a topic that was read is gone or another one by now; raised once. Its positions are
-                forgotten, and the next look goes on with what there is.
+            TopicDeletedError: a topic of the assignment was deleted or recreated; raised once. Its positions are
+                forgotten, and the next look continues with the existing topics.
             FencedInstanceIdError: another process has this consumer's static name.
             InconsistentGroupProtocolError: the group's members have no assignor in common with this consumer.
             KafkaError: a listener failed, which is the cause.
         """
-        # Until this look is over: one that is cut short is made again.
+        # Reset until this look is complete, so that an interrupted look is repeated.
         seen, self._seen = self._seen, None
         self._looked = view.now
         waiting = self._looked - self._asked < self._config.metadata_max_age_ms / 1000
         if seen is None or self._subscription.changed or not waiting:
             waiting, self._asked = False, self._looked
         if not self._begun:
-            # What was read when this client was made may do for it, and not for the next look.
+            # The metadata read at the client's start may be used once, but not for the next look.
             self._begun, self._asked = True, -math.inf
         state = view.metadata(waiting=waiting)
         news = state.seq != seen
@@ -155,7 +155,7 @@ class Assigner:
     # --- assign --------------------------------------------------------------------------------
 
     def _bind(self, topics: Mapping[str, TopicInfo]) -> None:
-        """Note the topic ids of partitions that were assigned by hand."""
+        """Record the topic ids of manually assigned partitions."""
         missing = set()
         for tp, state in self._subscription.items():
             if state.topic_id is not None:
@@ -171,7 +171,7 @@ class Assigner:
         self._await_missing(missing)
 
     def _await_missing(self, topics: set[str]) -> None:
-        """Remember and say once that topics that were asked for by name do not exist yet."""
+        """Remember missing topics that were requested by name, and warn once about each."""
         for topic in sorted(topics):
             if topic not in self._warned:
                 self._warned.add(topic)
@@ -182,17 +182,17 @@ class Assigner:
     # --- subscribe -------------------------------------------------------------------------------
 
     def _take_all(self, target: Mapping[TopicPartition, str]) -> None:
-        """Read all partitions of the topics: there is no group."""
+        """Take all partitions of the topics, for a consumer without a group."""
         subscription = self._subscription
         _raise(self._do(self._enter(assignment.Matched(target, subscription.held, subscription.changed))))
 
     def _follow(self, member: GroupMember, view: CallView, *, news: bool) -> None:
-        """Be a member, and do what the group's roster asks for. A removed member finds out at the next look.
+        """Join the group, and do the acts that its roster requires. A removed member finds out at the next look.
 
         Args:
             member: this consumer.
             view: the call's.
-            news: whether the topics may have changed since the last look.
+            news: True if the topics may have changed since the last look.
         """
         roster = self._still_a_member(member, view)
         if roster is not None and roster is self._followed and not (news or self._subscription.changed):
@@ -210,7 +210,7 @@ class Assigner:
         self._heartbeat.start()
         self._subscription.changed = False
         failed = None
-        # One that was stopped meanwhile does nothing on the word of an old roster: the next look says what holds.
+        # A member whose session has lapsed must not act on an old roster: the next look decides.
         while roster is not None and not member.lapsed:
             match self._enter(assignment.RosterSeen(roster, member.member_id, self._subscription.held)):
                 case ():
@@ -224,7 +224,7 @@ class Assigner:
         _raise(failed)
 
     def _still_a_member(self, member: GroupMember, view: CallView) -> Roster | None:
-        """The roster; None when this consumer has to join.
+        """Return the roster; None if this consumer has to join.
 
         Raises:
             FencedInstanceIdError: another process has its static name; also at every later poll.
@@ -242,18 +242,18 @@ class Assigner:
             return roster
         held = self._subscription.held
         if not isinstance(self._phase, assignment.Fenced) and (was is not None or held):
-            # Without `was` it was noticed by an earlier look, which was interrupted.
+            # Without `was`, an earlier look noticed it and was interrupted.
             name = self._config.client_id if was is None else was.member_id
-            log.warning("group %s: %s is no member any more; joining again", self._config.group_id, name)
+            log.warning("group %s: %s has lost its membership; joining again", self._config.group_id, name)
         _raise(self._do(self._enter(assignment.NotAMember(held))))
         if isinstance(self._phase, assignment.Fenced):
             raise self._phase.error
         return None
 
     def release(self, timeout_ms: float | None = None) -> None:
-        """Give partitions and membership up. Caller: client, at unsubscribe and close, after the last commit.
+        """Give up partitions and membership. Caller: client, at unsubscribe and close, after the last commit.
 
-        A static member stays one until its session is over, so that it can come back.
+        A static member stays a member until its session expires, so that it can return.
         """
         held = frozenset(self._subscription)
         failed = None
@@ -279,7 +279,7 @@ class Assigner:
         return acts
 
     def _do(self, acts: assignment.Acts) -> Exception | None:
-        """Do it, all of it; returns what the user's listener raised at last."""
+        """Do all acts; return the last error of the user's listener."""
         failed = None
         for act in acts:
             match act:
@@ -316,7 +316,7 @@ class Assigner:
         )
 
     def _call(self, call: assignment.Call) -> Exception | None:
-        """Call the user's listener; returns what it raised, so that the change can be finished first."""
+        """Call the user's listener; return its error, so that the caller can finish the change first."""
         listener = self._subscription.listener
         if listener is None:
             return None

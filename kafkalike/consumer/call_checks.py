@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class ThreadGuard:
-    """Admits one thread at a time to an object; a `with` block is one visit. A thread may nest its visits.
+    """Admits one thread at a time to an object for the time of a `with` block. Reentrant for its thread.
 
     Args:
         name: the object's class, for messages.
@@ -38,7 +38,7 @@ class ThreadGuard:
         return os.getpid() != self._pid
 
     def check(self) -> None:
-        """Refuse whoever comes too late or from another process; for what any thread may ask.
+        """Reject calls after `close` or from another process; for methods that any thread may call.
 
         Raises:
             IllegalStateError: closed, or used after a fork.
@@ -51,7 +51,7 @@ class ThreadGuard:
             raise IllegalStateError(f"{self.name} is closed")
 
     def enter(self) -> None:
-        """Begin a visit, open or closed.
+        """Enter, even if the object is closed.
 
         Raises:
             IllegalStateError: another thread is inside.
@@ -83,7 +83,7 @@ S = TypeVar("S", bound=Guarded)
 
 
 def readable(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Let any thread call a method that only reads what is replaced as a whole."""
+    """Let any thread call a method that only reads values which are replaced as a whole."""
 
     @wraps(method)
     def read(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -94,7 +94,7 @@ def readable(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, 
 
 
 def guarded(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Make a method one visit of its object's guard."""
+    """Run a method inside its object's guard."""
 
     @wraps(method)
     def visit(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -105,11 +105,11 @@ def guarded(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
 
 
 def check_timeout(timeout_ms: object) -> float:
-    """A time in ms from 0 to infinity.
+    """Return a time in ms from 0 to infinity.
 
     Raises:
-        TypeError: it is no number.
-        IllegalArgumentError: it is negative or NaN (a ValueError).
+        TypeError: not a number.
+        IllegalArgumentError: negative or NaN (a ValueError).
     """
     if isinstance(timeout_ms, bool) or not (hasattr(timeout_ms, "__float__") or hasattr(timeout_ms, "__index__")):
         raise TypeError(f"timeout_ms must be a number, not {timeout_ms!r}")
@@ -120,17 +120,17 @@ def check_timeout(timeout_ms: object) -> float:
 
 
 def check_no_effect(timeout_ms: float | None) -> None:
-    """Check a timeout that nothing here waits for."""
+    """Check a timeout that has no effect."""
     if timeout_ms is not None:
         check_timeout(timeout_ms)
 
 
 def check_max(max_records: object) -> int:
-    """A number of records of at least 1.
+    """Return a number of records of at least 1.
 
     Raises:
-        TypeError: it is no int.
-        IllegalArgumentError: it is below 1 (a ValueError).
+        TypeError: not an int.
+        IllegalArgumentError: below 1 (a ValueError).
     """
     if isinstance(max_records, bool) or not hasattr(max_records, "__index__"):
         raise TypeError(f"max_records must be an int, not {max_records!r}")
@@ -141,10 +141,10 @@ def check_max(max_records: object) -> int:
 
 
 def check_deserializer(obj: object, setting: str) -> DeserializeFunction | None:
-    """A deserialiser as one form of function; None when there is nothing to do.
+    """Return a deserializer as a function; None if there is nothing to do.
 
     Raises:
-        KafkaConfigurationError: it is none.
+        KafkaConfigurationError: not a deserializer.
     """
     if obj is None:
         return None

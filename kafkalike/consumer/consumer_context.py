@@ -1,4 +1,4 @@
-"""Consumer context: the parts that one consumer's modules share: its counters, its opened logs, its group member."""
+"""Consumer context: state that the modules of one consumer share: its counters, its open logs, its group member."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class ConsumerMetrics:
     failed_commits: int = 0
     rebalances: int = 0
     records_skipped: int = 0
-    """Records that could not be read and were passed over."""
+    """Records that could not be deserialized and were skipped."""
     letters: int = 0
-    """Those of them that are, or become, dead letters."""
+    """Skipped records that are, or become, dead letters."""
     errors_logged: int = 0
 
     def by_group(self, subscription: Subscription) -> dict[str, dict[str, float]]:
-        """Numbers by Kafka's metric group and metric name."""
+        """Return the numbers by Kafka's metric group and metric name."""
         states = [state for _, state in subscription.items()]
         lags = [s.highwater - s.position for s in states if s.highwater is not None and s.position is not None]
         return {
@@ -81,14 +81,14 @@ class ConsumerContext:
     member: GroupMember | None
     """This consumer as a member of its group; None without `group_id`."""
     letters: DeadLetterBuffer | None = None
-    """Records that could not be read and wait for a commit; None where none become dead letters."""
+    """Dead letters that wait for a commit; None if the consumer makes none."""
     letter_commits: DeadLetterTransactions | None = None
     """Commits dead letters with the offsets above them."""
     metrics: ConsumerMetrics = field(default_factory=ConsumerMetrics)
 
     @classmethod
     def of(cls, cluster: Cluster, config: ConsumerConfig, clock: Clock) -> ConsumerContext:
-        """The parts of a new consumer."""
+        """Return the parts of a new consumer."""
         subscription = Subscription(exclude_internal=config.exclude_internal_topics, hidden=config.is_letters)
         letters = letter_commits = None
         if config.tolerant and config.group_id is not None and config.errors_deadletterqueue_topic_name != "":
@@ -111,7 +111,7 @@ class ConsumerContext:
 
 
 def _member(cluster: Cluster, config: ConsumerConfig, clock: Clock) -> GroupMember | None:
-    """Also checks the assignors of a consumer without a group."""
+    """Return the group member; also checks the assignors of a consumer without a group."""
     strategy = config.partition_assignment_strategy
     schemes = schemes_of(DEFAULT_STRATEGY if strategy is None else strategy)
     if config.group_id is None:
@@ -129,18 +129,18 @@ def _member(cluster: Cluster, config: ConsumerConfig, clock: Clock) -> GroupMemb
 
 
 class OpenedLogs:
-    """The opened logs of one consumer. Not thread-safe; belongs to its consumer."""
+    """The open logs of one consumer. Not thread-safe; belongs to its consumer."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.looks_ahead = cluster.store.scheduler.is_remote
-        """True if `ahead` saves time: each look is a request."""
+        """True if `ahead` saves time, because each look is a request."""
         self._logs: dict[str, TopicLog] = {}
 
     def ahead(self, topics: Iterable[str], view: CallView, *, waiting: bool = False) -> None:
-        """Look at several topics side by side, so that `of` waits for none of them; nothing where that saves no time.
+        """Look at several topics in parallel, so that `of` waits for none of them; nothing where that saves no time.
 
-        What goes wrong is met again by `of`, in its turn.
+        Errors are ignored here; `of` raises them.
         """
         if not self.looks_ahead:
             return
@@ -152,16 +152,16 @@ class OpenedLogs:
         view.topics.update(opened)
 
     def of(self, topic: str, topic_id: str | None, view: CallView, *, waiting: bool = False) -> TopicLog:
-        """Return the log of a topic that is read, refreshed once per call.
+        """Return the log of a topic, refreshed once per call.
 
         Args:
             topic: the name.
-            topic_id: of the topic.
+            topic_id: id of the topic.
             view: the call's.
             waiting: see `TopicLog.refresh`.
 
         Raises:
-            TopicDeletedError: the topic of that id is gone; says what the name is now.
+            TopicDeletedError: the topic of that id was deleted; the error has the id of the current topic of that name.
         """
         log = self._logs.get(topic)
         if log is None or topic not in view.topics:
@@ -174,10 +174,10 @@ class OpenedLogs:
         return log
 
     def _fresh(self, topic: str, view: CallView, *, waiting: bool = False) -> TopicLog:
-        """The log of the topic that has a name now, looked at now.
+        """Return the log of the current topic of a name, refreshed now.
 
         Raises:
-            UnknownTopicOrPartitionError: there is none.
+            UnknownTopicOrPartitionError: the topic does not exist.
         """
         log = self._logs.pop(topic, None)
         if log is None:
@@ -187,7 +187,7 @@ class OpenedLogs:
                 view.metadata(waiting=waiting)
                 log.refresh(metadata=False, waiting=waiting, since=view.logs_since)
             except TopicDeletedError:
-                # What a user is told about a topic that is gone is looked up now.
+                # The error for a deleted topic needs fresh metadata.
                 log = self._cluster.log(topic)
         self._logs[topic] = log
         view.topics.add(topic)
@@ -195,17 +195,17 @@ class OpenedLogs:
 
     @property
     def opened(self) -> list[TopicLog]:
-        """The logs that are open, as they were when they were looked at last."""
+        """The open logs, as of their last refresh."""
         return list(self._logs.values())
 
     def forget(self) -> None:
-        """Let go of all logs."""
+        """Close all logs of the consumer."""
         self._logs.clear()
 
     # --- questions that do not need an assignment ----------------------------------------------
 
     def _existing(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, TopicLog]]:
-        """Partitions with their logs, each log looked at once."""
+        """Return partitions with their logs, each log refreshed once."""
         wanted = [check_partition(tp) for tp in partitions]
         topics = sorted({tp.topic for tp in wanted})
         view = CallView(self._cluster, 0.0)
@@ -223,17 +223,17 @@ class OpenedLogs:
         return [(tp, logs[tp.topic]) for tp in wanted]
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Log start by partition."""
+        """Return the log start of each partition."""
         return {tp: log.log_start(tp.partition) for tp, log in self._existing(partitions)}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Log end by partition."""
+        """Return the log end of each partition."""
         return {tp: log.log_end(tp.partition) for tp, log in self._existing(partitions)}
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a time, by partition."""
+        """Return the first record at or after a time, by partition."""
         times = {tp: _check_time(tp, time) for tp, time in timestamps.items()}
         return {tp: log.offset_for_time(tp.partition, times[tp]) for tp, log in self._existing(times)}
 

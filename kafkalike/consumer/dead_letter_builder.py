@@ -1,4 +1,4 @@
-"""Dead-letter builder: chunks with records that cannot be deserialised in; the others and dead letters out."""
+"""Dead-letter builder: deserializes chunks, and turns records that cannot be deserialized into dead letters."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ _STAGES: Final = {"key": KEY_CONVERTER, "value": VALUE_CONVERTER}
 
 @dataclass(slots=True)
 class DeadLetterBuilder:
-    """Makes `ConsumerRecord`s; those that a deserializer fails on become dead letters, or are passed over.
+    """Makes `ConsumerRecord`s; a record that a deserializer fails on becomes a dead letter, or is skipped.
 
-    A chunk without such a record costs what it costs else. Where one cannot become a letter, the error is that of a
+    A chunk without such a record costs no extra work. If a record cannot become a letter, the error is that of a
     consumer without tolerance, with the reason.
     """
 
     deserializers: Deserializers
     settings: DeadLetterSettings
     box: DeadLetterBuffer | None
-    """None without a group: records that cannot be read are passed over."""
+    """None without a group: then failed records are skipped."""
     reader: FailedReader
     metrics: ConsumerMetrics
 
     def build(self, tp: TopicPartition, chunk: Chunk) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
-        """See `Build`."""
+        """Build the records of a chunk, as `Build` requires."""
         made, error = to_records(tp.topic, chunk, self.deserializers.key, self.deserializers.value)
         letters: list[Letter] = []
         if error is not None:
@@ -86,10 +86,10 @@ class DeadLetterBuilder:
         return made, letters, None
 
     def _tolerate(self, raw: ConsumerRecord, error: RecordDeserializationError, count: int, size: int) -> Letter | None:
-        """Make a letter of a record, besides others of that number and size; or pass over it.
+        """Make a letter of a record, in addition to letters of that number and size; or skip the record.
 
         Raises:
-            KafkaError: it cannot become one.
+            KafkaError: the record cannot become a letter.
         """
         letter = None
         topic = self.settings.letters_of(raw.topic)
@@ -129,9 +129,9 @@ class DeadLetterBuilder:
 
 
 def passes(error: BaseException | None) -> bool:
-    """True if the record may not be the cause of an error: a registry does not answer, for instance.
+    """Return True if the record may not be the cause of an error, for instance if a registry does not answer.
 
-    Then it is raised, as without tolerance: an outage must not turn a topic into dead letters.
+    Such an error is raised, as without tolerance: an outage must not turn a topic into dead letters.
     """
     if isinstance(error, BadGzipFile):
         return False  # an OSError that only says what the record's bytes are
@@ -142,12 +142,12 @@ def passes(error: BaseException | None) -> bool:
     status = getattr(error, "http_status_code", None)
     if isinstance(status, int):
         return status not in FOR_GOOD
-    # Confluent's client lets those of httpx through, which are no OSError.
+    # Confluent's client passes on errors of httpx, which are not OSErrors.
     return any(kind.__module__.startswith("httpx") and kind.__name__ == "TransportError" for kind in type(error).mro())
 
 
 def failure_of(error: RecordDeserializationError, deserializer: object) -> Failure:
-    """Why a record could not be read, as a letter says it."""
+    """Describe for a letter why a record could not be deserialized."""
     cause = error.__cause__ or error
     return Failure(
         stage=_STAGES.get(error.part, error.part),
@@ -159,7 +159,7 @@ def failure_of(error: RecordDeserializationError, deserializer: object) -> Failu
 
 
 def full_name(thing: Any) -> str:  # noqa: ANN401
-    """Module and name of a class or function, or of the class of anything else."""
+    """Return module and name of a class or function, or of the class of any other object."""
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{getattr(named, '__module__', None) or 'builtins'}.{named.__qualname__}"
 
@@ -172,7 +172,7 @@ def _text(error: BaseException) -> str:
 
 
 def _refused(error: RecordDeserializationError, topic: str | None, reason: KafkaError) -> RecordDeserializationError:
-    """The error of a record that cannot become a letter either."""
+    """Make the error of a record that cannot become a letter either."""
     cause = error.__cause__
     assert isinstance(cause, Exception)
     told = RecordDeserializationError(error.topic, error.partition, error.offset, error.part, cause)

@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 class Fetcher:
     """Reads the partitions of a subscription in turn.
 
-    A partition that gave records goes to the end of the queue, so that all of them get their turn however long one
-    is. One that was read to its end is not asked again before its topic's table has a new version: an idle poll costs a
-    look at each topic, however many partitions it has. Nothing here moves the consumer's positions but `advance` and a
-    reset: what was collected and never arrived (an interrupt, an error) is read again.
+    A partition that gave records moves to the end of the queue, so that all partitions get their turn. A partition that
+    was read to its end is skipped until its topic's table has a new version: an idle poll costs one look per topic,
+    however many partitions it has. Only `advance` and a reset move the consumer's positions: records that were
+    collected but not delivered (an interrupt, an error) are read again.
     """
 
     def __init__(self, context: ConsumerContext) -> None:
@@ -45,15 +45,15 @@ class Fetcher:
         self._clock = context.clock
         self._metrics = context.metrics
         self._feeds: dict[TopicPartition, FetchBuffer] = {}
-        """Those that may have something to read, in the order of the next turn."""
+        """Buffers of partitions that may have records, in the order of the next turn."""
         self._idle: dict[str, IdleTopic] = {}
-        """By topic, those that have nothing. The position of each is where it was read to: nothing is buffered, and
-        nothing of it waits to be handed out."""
+        """Buffers of partitions without further records, by topic. Their positions are at the log end: nothing is
+        buffered, and nothing waits for delivery."""
         self._synced = -1
-        """Changes of the subscription that both of them know."""
+        """Subscription changes up to which `_feeds` and `_idle` are current."""
         self._collecting = ActiveBlock()
         self._held_since: float | None = None
-        """Since when records wait for `fetch_min_bytes`; seconds of the monotonic clock."""
+        """Start of the wait for `fetch_min_bytes`; seconds of the monotonic clock."""
 
     @property
     def buffered(self) -> bool:
@@ -65,12 +65,12 @@ class Fetcher:
 
     @property
     def idle_logs(self) -> list[TopicLog]:
-        """Logs of the topics that have nothing left to read."""
+        """Logs of the topics without further records."""
         return [idle.log for idle in self._idle.values()]
 
     @property
     def is_idle(self) -> bool:
-        """True if no partition has records left to read."""
+        """True if no partition has further records."""
         return not any(feed.state.fetchable for feed in self._feeds.values())
 
     def clear(self) -> None:
@@ -80,19 +80,19 @@ class Fetcher:
         self._held_since = None
 
     def collect(self, limit: int | None, build: Build, view: CallView) -> list[FetchedRecords]:
-        """Take records from the positions on; moves no position.
+        """Take records from the positions on, without moving the positions.
 
         Args:
-            limit: most records; None leaves it to `fetch_max_bytes`.
-            build: makes what is handed out.
+            limit: maximum number of records; None leaves it to `fetch_max_bytes`.
+            build: makes the result of a chunk.
             view: the call's.
 
         Returns:
-            What there is, partition by partition; empty when there is nothing or `fetch_min_bytes` are not there.
+            Records by partition; empty if there are none, or fewer than `fetch_min_bytes`.
 
         Raises:
-            KafkaError: the first partition in turn cannot be read, or its next record cannot be deserialised. If
-                others gave records before, those are returned, and the error is raised by the next call.
+            KafkaError: the first partition in turn cannot be read, or its next record cannot be deserialized. If other
+                partitions gave records before, those are returned, and the next call raises the error.
         """
         if self._collecting.now:
             raise IllegalStateError("a deserializer cannot poll the consumer it works for")
@@ -109,20 +109,20 @@ class Fetcher:
         except KafkaError:
             raise
         except BaseException:
-            # An interrupt may have hit between a read and its place in the buffer: read again from the positions.
+            # An interrupt may have hit between a read and its place in the buffer, so read again from the positions.
             self.clear()
             raise
         return list(turn.taken.values())
 
     @staticmethod
     def advance(taken: list[FetchedRecords]) -> None:
-        """Move the positions past what was collected. Caller: client, when it hands the records out."""
+        """Move the positions past the collected records. Caller: client, at delivery."""
         for part in taken:
             part.state.position = part.next_offset
 
     @staticmethod
     def retreat(taken: list[FetchedRecords]) -> None:
-        """Undo `advance`, also half of one: the records did not arrive. Caller: client, after an interrupt."""
+        """Undo `advance`, even if it was interrupted: the records were not delivered. Caller: client."""
         for part in taken:
             if part.state.position == part.next_offset:
                 part.state.position = part.start
@@ -130,7 +130,7 @@ class Fetcher:
     # --- one turn ----------------------------------------------------------------------------
 
     def _feeds_in_turn(self, view: CallView) -> list[FetchBuffer]:
-        """Feeds of the fetchable partitions that may have records, each beginning at its partition's position."""
+        """Return the buffers of fetchable partitions that may have records, each at its partition's position."""
         changes = self._subscription.changes.count
         if changes == self._synced:
             if self._logs.looks_ahead:
@@ -147,7 +147,7 @@ class Fetcher:
         return [feed for feed in self._feeds.values() if feed.state.fetchable]
 
     def _sync(self) -> None:
-        """Have a feed for each fetchable partition that is held now, and no other ones."""
+        """Keep one buffer for each fetchable partition of the assignment."""
         for topic in list(self._idle):
             idle = self._idle.pop(topic)
             self._feeds.update(idle.feeds)
@@ -163,12 +163,12 @@ class Fetcher:
                 self._feeds[tp] = FetchBuffer(tp, state, state.topic_id, state.position)
 
     def _look_ahead(self, view: CallView) -> None:
-        """Look at the topics side by side that have nothing left to read, as far as is known."""
+        """Look in parallel at the topics that need new data."""
         wanting = {feed.tp.topic for feed in self._feeds.values() if feed.needs_data}
         self._logs.ahead(wanting | self._idle.keys(), view, waiting=True)
 
     def _wake(self, view: CallView) -> None:
-        """Ask those again whose log has become longer, or whose topic cannot be looked at, so that they say why."""
+        """Reactivate idle partitions whose log has grown, or whose topic cannot be read, so that they report that."""
         for topic, idle in list(self._idle.items()):
             try:
                 topic_log = self._logs.of(topic, idle.topic_id, view, waiting=True)
@@ -192,20 +192,20 @@ class Fetcher:
                 del self._idle[topic]
 
     def _rest(self, feed: FetchBuffer, topic_log: TopicLog, version: int, end: int) -> None:
-        """Do not ask a partition again that was read to its end and whose records have all been handed out."""
+        """Make a partition idle that was read to its end and whose records were all delivered."""
         if feed.chunks or feed.start != feed.state.position or feed.reader is None or feed.reader.position != end:
             return
         if feed.passed is not None:
-            return  # its position is to be moved first
+            return  # its position must move first
         idle = self._idle.setdefault(feed.tp.topic, IdleTopic(feed.topic_id, topic_log, version))
         if idle.log is not topic_log or idle.version != version:
-            return  # the others are of an older version: `_wake` takes them to the newest one first
+            return  # the others are of an older version: `_wake` updates them first
         feed.idle_end = end
         idle.feeds[feed.tp] = feed
         self._feeds.pop(feed.tp, None)
 
     def _pass(self, feeds: list[FetchBuffer], build: Build, turn: FetchRound) -> bool:
-        """Give each partition one turn; returns whether another pass may give more."""
+        """Give each partition one turn; return whether another pass may give more."""
         gave = False
         for feed in feeds:
             if turn.room <= 0:
@@ -222,7 +222,7 @@ class Fetcher:
         return gave
 
     def _take(self, feed: FetchBuffer, build: Build, turn: FetchRound) -> bool:
-        """Take what one partition has next; returns whether it had anything."""
+        """Take a partition's next records; return whether it had any."""
         chunk = feed.chunks.popleft() if feed.chunks else self._read(feed, turn)
         if chunk is None:
             return self._pass_gap(feed, turn)
@@ -235,7 +235,7 @@ class Fetcher:
             feed.rewind(feed.start)
             raise
         next_offset = chunk.next_offset if error is None else error.offset
-        # Records that are passed over move the position, too.
+        # Skipped records move the position, too.
         if len(made) or next_offset > chunk.offset_at(0):
             taken = turn.taken.setdefault(feed.tp, FetchedRecords(feed.tp, feed.state, feed.start, next_offset))
             taken.next_offset = next_offset
@@ -252,7 +252,7 @@ class Fetcher:
 
     @staticmethod
     def _pass_gap(feed: FetchBuffer, turn: FetchRound) -> bool:
-        """Move past offsets without records that no record follows; returns whether there were any."""
+        """Move past a gap at the end of the log; return whether there was one."""
         passed = feed.passed
         if passed is None:
             return False
@@ -261,7 +261,7 @@ class Fetcher:
         return True
 
     def _requeue(self, turn: FetchRound) -> None:
-        """Move partitions that gave records to the end, and the one that failed to the front."""
+        """Move partitions that gave records to the end, and a failed one to the front."""
         for tp in turn.taken:
             self._feeds[tp] = self._feeds.pop(tp)
         if turn.failed is not None:
@@ -270,7 +270,7 @@ class Fetcher:
     # --- reading -----------------------------------------------------------------------------
 
     def _read(self, feed: FetchBuffer, turn: FetchRound) -> Chunk | None:
-        """Read what follows a feed's buffer; None when there is nothing, or the turn's bytes are used up."""
+        """Read the records after a buffer; None if there are none, or the byte budget is used up."""
         if turn.budget <= 0:
             return None
         topic, partition = feed.tp
@@ -300,8 +300,8 @@ class Fetcher:
         return chunk
 
     def _after_reset(self, feed: FetchBuffer, turn: FetchRound, error: OffsetOutOfRangeError) -> Chunk | None:
-        """Go where `auto_offset_reset` says and read there."""
-        if feed.chunks:  # what was read before is handed out first; the position is still in it
+        """Apply `auto_offset_reset` and read there."""
+        if feed.chunks:  # the buffered records come first; the position is among them
             return None
         if self._config.auto_offset_reset == "none" or feed.log is None:
             raise error
@@ -314,7 +314,7 @@ class Fetcher:
         return self._read(feed, turn)
 
     def _enough(self, feeds: list[FetchBuffer], view: CallView) -> bool:
-        """True if `fetch_min_bytes` are buffered or `fetch_max_wait_ms` is over; prefetches to find out."""
+        """Return True if `fetch_min_bytes` are buffered or `fetch_max_wait_ms` is over; prefetch to find out."""
         wanted = self._config.fetch_min_bytes
         held = sum(feed.num_bytes for feed in feeds)
         turn = FetchRound(view, float("inf"), self._config.fetch_max_bytes)
@@ -324,7 +324,7 @@ class Fetcher:
             try:
                 chunk = self._read(feed, turn)
             except KafkaError:
-                return True  # `collect` meets the error again, after what is there
+                return True  # `collect` meets the error again, after the buffered records
             if chunk is not None:
                 feed.chunks.append(chunk)
                 held += chunk.num_bytes
@@ -362,16 +362,16 @@ class FetchBuffer:
     state: PartitionState
     topic_id: str | None
     start: int
-    """Offset after what was handed out; where the buffer, or else the reader, goes on."""
+    """Offset after the delivered records, where the buffer, or else the reader, continues."""
     chunks: deque[Chunk] = field(default_factory=deque)
     reader: PartitionReader | None = None
     log: TopicLog | None = None
     idle_end: int | None = None
-    """Log end up to which there is nothing left to read; None while there may be more."""
+    """Log end up to which nothing is left to read; None while there may be more."""
 
     @property
     def end(self) -> int:
-        """Offset after what was read."""
+        """Offset after the records that were read."""
         return self.chunks[-1].next_offset if self.chunks else self.start
 
     @property
@@ -389,9 +389,9 @@ class FetchBuffer:
 
     @property
     def passed(self) -> int | None:
-        """Offset after a gap at the log's end that the reader has crossed; None where it has crossed none.
+        """Offset after a gap at the log's end that the reader has crossed; None if it has crossed none.
 
-        All records there were removed: undone, forgotten or compacted.
+        All records in the gap were removed: undone, forgotten or compacted.
         """
         reader = self.reader
         return reader.position if reader is not None and not self.chunks and reader.position > self.start else None
@@ -410,7 +410,7 @@ class IdleTopic:
     topic_id: str | None
     log: TopicLog
     version: int
-    """Of the table, when that was."""
+    """Table version at that time."""
     feeds: dict[TopicPartition, FetchBuffer] = field(default_factory=dict)
 
 
@@ -421,9 +421,9 @@ class FetchRound:
     view: CallView
     """The tables as this call has seen them."""
     room: float
-    """Records that may still be handed out."""
+    """Number of records that may still be returned."""
     budget: int
     """Bytes that may still be read."""
     taken: dict[TopicPartition, FetchedRecords] = field(default_factory=dict)
     failed: TopicPartition | None = None
-    """The partition whose error waits for the next call."""
+    """The partition whose error the next call raises."""

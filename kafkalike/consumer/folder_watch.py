@@ -1,8 +1,8 @@
-"""FolderWatch: the logs that a waiting poll has read to their ends in; out, that one of them may have a new commit.
+"""FolderWatch: wakes a waiting poll when a topic that it has read to the end may have a new commit.
 
-On Linux the kernel reports new files of a folder (inotify), so a record arrives without the wait between two looks.
-This only ever shortens a wait. A poll that is not woken looks as often as without it: where there is no inotify, where
-its limits are used up, and where a change comes from elsewhere, as on a network file system.
+On Linux, the kernel reports new files of a folder (inotify), so a record arrives without the wait between two looks. A
+watch only shortens a wait. A poll that is not woken looks as often as without a watch: if inotify is missing, its
+limits are used up, or a change comes from another machine, as on a network file system.
 """
 
 from __future__ import annotations
@@ -26,44 +26,43 @@ _ONLY_A_FOLDER: Final = 0x01000000
 _EVENTS: Final = _CREATE | _MOVED_TO | _ONLY_A_FOLDER
 
 RENEW_SECONDS: Final = 10.0
-"""How often the folders are named to the kernel again: one may have been replaced by another of the same name, and a
-limit may have room again."""
+"""Time between two registrations of the folders: a folder may have been replaced by another of the same name, and a
+limit may have space again."""
 
 COMMIT_NAME: Final = b".json\0"
-"""End of the name of a version's file in an event, which the kernel fills up with zeros. Temporary files end in others.
-"""
+"""Suffix of a commit file's name in an event, which the kernel pads with zeros. Temporary files have other suffixes."""
 
 EVENT_BYTES: Final = 65_536
 
 
 class FolderWatch:
-    """Wakes one waiting thread. Belongs to its consumer; holds one descriptor after its first wait, until `close`."""
+    """Wakes one waiting thread. Belongs to its consumer; holds one descriptor from its first wait until `close`."""
 
     def __init__(self) -> None:
         self._kernel: Any = None
         self._handle = -1
         self._close: weakref.finalize[..., Any] | None = None
         self._watched: dict[str, int] = {}
-        """The kernel's number by folder."""
+        """The kernel's watch number by folder."""
         self._logs: frozenset[TopicLog] = frozenset()
         self._named_at = 0.0
         self.complete = False
-        """True if the kernel reports new commits of all logs that `wait` was given last."""
+        """True if the kernel reports new commits of all logs of the last `wait`."""
 
     def wait(self, logs: Sequence[TopicLog], seconds: float) -> bool:
-        """Wait for a commit to one of some logs.
+        """Wait for a commit to any of these logs.
 
         Args:
-            logs: whose commits are awaited.
-            seconds: how long at most.
+            logs: logs with awaited commits.
+            seconds: maximum wait.
 
         Returns:
-            Whether there may be a commit that was made since the last look; False when time is up.
+            True if there may be a commit since the last look; False after the wait.
         """
         if logs and self._is_due(logs):
             self._name(logs)
             if self._watched:
-                # A commit may have come after the last look and before this.
+                # A commit may have come between the last look and this registration.
                 return True
         if not logs or not self._watched:
             SYSTEM_CLOCK.sleep(seconds)
@@ -77,7 +76,7 @@ class FolderWatch:
         return False
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the kernel's descriptor."""
         close, self._close, self._handle, self._watched, self._logs = self._close, None, -1, {}, frozenset()
         self.complete = False
         if close is not None:
@@ -90,13 +89,13 @@ class FolderWatch:
     # --- the kernel ----------------------------------------------------------------------------
 
     def _is_due(self, logs: Sequence[TopicLog]) -> bool:
-        # Logs that are left over from the last time do no harm.
+        # Additional logs of the last registration are harmless.
         return not self._logs.issuperset(logs) or SYSTEM_CLOCK.monotonic() - self._named_at >= RENEW_SECONDS
 
     def _name(self, logs: Sequence[TopicLog]) -> None:
-        """Have the kernel watch the folders of these logs."""
+        """Register the folders of these logs with the kernel."""
         self.complete = False
-        # A dict of its own: a storage that hangs may call `add` when nobody waits for it any more.
+        # A separate dict, because a hung storage may call `add` after its caller has given up.
         watched: dict[str, int] = {}
         kernel, handle = self._open(logs)
         if kernel is not None:
@@ -110,13 +109,13 @@ class FolderWatch:
                 log.watch(add)
             for number in set(self._watched.values()).difference(watched.values()):
                 kernel.inotify_rm_watch(handle, number)
-        # Last: an interrupt before this has all of it done again.
+        # Last, because an interrupt before this must repeat everything.
         self._watched, self._named_at = dict(watched), SYSTEM_CLOCK.monotonic()
         self.complete = len(self._watched) == len(logs)
         self._logs = frozenset(logs)
 
     def _open(self, logs: Sequence[TopicLog]) -> tuple[Any, int]:
-        """The kernel's functions and the descriptor; None and -1 where they are of no use or cannot be had."""
+        """Return the kernel's functions and the descriptor; None and -1 if they are useless or unavailable."""
         if self._handle < 0:
             folders: list[str] = []
             for log in logs:
@@ -132,7 +131,7 @@ class FolderWatch:
         return self._kernel, self._handle
 
     def _has_commit(self) -> bool:
-        """Take the events; whether one of them is about a version's file."""
+        """Read the events; return whether any of them names a commit file."""
         found = False
         while True:
             try:
@@ -143,7 +142,7 @@ class FolderWatch:
 
 
 def _linux() -> Any:  # noqa: ANN401 - ctypes
-    """The C library, where it has the functions; else None."""
+    """Return the C library if it has the functions, else None."""
     try:
         from ctypes import CDLL
 

@@ -37,34 +37,34 @@ log = logging.getLogger(__name__)
 
 @documented(ConsumerSettings)
 class KafkaConsumer(MetadataMethods, PositionMethods):
-    """Reads records of topics, and remembers for a group how far it got.
+    """Reads records of topics, and remembers the progress of its group.
 
-    Methods, arguments, defaults and errors are kafka-python 3.x's, and the settings are those of `ConsumerConfig`.
+    Methods, arguments, defaults and errors are kafka-python 3.x's; `ConsumerConfig` has the settings.
 
-    At least once: positions are committed by `poll` before it fetches, and by `close`, so whatever was handed out is
-    committed only when the caller comes back for more. An exception inside a `with` block skips the last commit.
+    At least once: positions are committed by `poll` before it fetches, and by `close`, so delivered records are
+    committed only when the caller returns for more. An exception inside a `with` block skips the last commit.
 
     Consumers of one group share its partitions. The first `poll` joins, and each `poll` looks at the group and does its
-    part of a rebalance: it gives up, waits, takes over, and calls the listener. A thread gives heartbeats
-    meanwhile. A consumer that was taken for dead hears `on_partitions_lost`, cannot commit (`CommitFailedError`), and
-    joins again with its next `poll`. docs/concepts.md says what holds.
+    part of a rebalance: it gives up partitions, waits, takes others, and calls the listener. A thread sends heartbeats
+    meanwhile. A consumer whose session has expired calls `on_partitions_lost`, cannot commit (`CommitFailedError`), and
+    joins again with its next `poll`. docs/concepts.md has the guarantees.
 
-    Not thread-safe: a call while another thread is inside raises `IllegalStateError`, and so does any call but
-    `close` after `close`; `assignment` and `group_metadata` may be asked by any thread. In a child process after a fork
-    every call raises `IllegalStateError`, but `close`, which does nothing there: make the consumer after the fork.
+    Not thread-safe: a call while another thread is inside raises `IllegalStateError`, and so does any call except
+    `close` after `close`; any thread may call `assignment` and `group_metadata`. In a child process after a fork, every
+    call raises `IllegalStateError`, except `close`, which does nothing there: make the consumer after the fork.
 
     Args:
         *topics: topics to subscribe to; more in `subscribe`.
-        clock: where time comes from and what waits; for tests.
+        clock: source of time and waits; for tests.
         **configs: settings, see below and docs/reference/settings.md.
 
     Raises:
         KafkaConfigurationError: an unknown setting, a setting without meaning here, or a bad value.
-        InvalidTopicError: a name that no topic can have.
+        InvalidTopicError: an invalid topic name.
     """
 
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {f.name: f.default for f in fields(ConsumerConfig)}
-    """The settings with their defaults, as kafka-python's `KafkaConsumer.DEFAULT_CONFIG`; to be read, not changed."""
+    """The settings with their defaults, as kafka-python's `KafkaConsumer.DEFAULT_CONFIG`; read-only."""
 
     def __init__(self, *topics: str, clock: Clock = SYSTEM_CLOCK, **configs: Unpack[ConsumerSettings]) -> None:
         config = ConsumerConfig.of(configs)
@@ -83,7 +83,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
         self.config = config.at(cluster.heartbeat_ms, configs)
         self._context = ConsumerContext.of(cluster, self.config, clock)
         if self.config.tolerant:
-            # Most consumers never need it, and it brings some ten modules.
+            # Most consumers never need this import, which loads some ten modules.
             from kafkalike.consumer.dead_letter_builder import dead_letter_builder
 
             self._build = dead_letter_builder(deserializers, self._context)
@@ -108,22 +108,22 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Read all partitions of topics, in place of what was subscribed before. Takes effect in `poll`.
+        """Read all partitions of topics, replacing the earlier subscription. Takes effect in `poll`.
 
-        Partitions that are added, and topics that come to match a pattern, are noticed by `poll` when it looks for
-        new records, and begin at `auto_offset_reset`, as in Kafka. With a `group_id` the first `poll` joins the group.
+        `poll` notices added partitions, and topics that come to match a pattern, when it looks for new records. They
+        begin at `auto_offset_reset`, as in Kafka. With a `group_id` the first `poll` joins the group.
 
         Args:
-            topics: names; a topic that does not exist is waited for.
-            pattern: regular expression, matched at the begin of a name (`re.match`); at most 1024 bytes. It runs in
+            topics: names; a missing topic is waited for.
+            pattern: regular expression, matched at the start of a name (`re.match`); at most 1024 bytes. It runs in
                 Python's `re`, so do not accept patterns from users you do not trust.
-            listener: hears of changes.
+            listener: called at changes of the assignment.
 
         Raises:
             IllegalStateError: topics and pattern together, or after `assign`.
             IllegalArgumentError: neither, or a bad pattern (a ValueError).
-            TypeError: `topics` is no list, or the listener no `ConsumerRebalanceListener`.
-            InvalidTopicError: a name that no topic can have.
+            TypeError: `topics` is not a list, or the listener is not a `ConsumerRebalanceListener`.
+            InvalidTopicError: an invalid topic name.
         """
         self._polling.assigner.refuse_in_callback("subscribe")
         self._subscription.subscribe(topics, pattern, listener)
@@ -131,7 +131,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
 
     @guarded
     def unsubscribe(self) -> None:
-        """Read nothing; commits automatically first, and leaves the group."""
+        """Stop reading; commit automatically first, and leave the group."""
         self._polling.assigner.refuse_in_callback("unsubscribe")
         self._release()
 
@@ -139,7 +139,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without membership in the group. An empty list is `unsubscribe`.
 
-        Partitions held before keep their position. One that does not exist is waited for.
+        Partitions of the earlier assignment keep their position. A missing partition is waited for.
 
         Raises:
             IllegalStateError: the consumer is subscribed.
@@ -170,53 +170,55 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
         max_records: int | None = None,
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - kafka-python's
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Records from the positions on, and move the positions past them.
+        """Return records from the positions on, and move the positions past them.
 
-        Partitions take turns; what was read and not handed out stays in a buffer, also while a partition is paused.
-        With nothing to hand out, looks at the log again every `Cluster.tail_interval`, less and less often; on a local
-        root Linux also wakes it at each commit.
+        Partitions take turns. Records that were read but not delivered stay in a buffer, even while a partition is
+        paused. Without records, it looks at the log again every `Cluster.tail_interval`, at growing intervals; on a
+        local root, Linux also wakes it at each commit.
 
         Args:
             timeout_ms: ms to wait for the first record; 0 looks once, infinity waits without end.
-            max_records: most records; None takes `max_poll_records`.
-            update_offsets: False leaves the positions where they are: the next poll returns the same records.
+            max_records: maximum number of records; None takes `max_poll_records`.
+            update_offsets: False leaves the positions unchanged: the next poll returns the same records.
 
         Returns:
-            Records in offset order by partition; empty when time ran out.
+            Records in offset order by partition; empty after a timeout.
 
         Raises:
             IllegalArgumentError: a negative timeout, or less than one record (a ValueError).
-            TypeError: `max_records` is no int.
+            TypeError: `max_records` is not an int.
             NoOffsetForPartitionError: `auto_offset_reset` is `none` and nothing was committed.
-            OffsetOutOfRangeError: `auto_offset_reset` is `none` and the position is gone or not there yet.
-            RecordDeserializationError: a deserialiser failed. The records before have been handed out, and the
-                position stays at the record: seek past it to go on. With `errors_tolerance='all'`, only where the
-                record cannot become a dead letter either: its topic does not take it, too many wait for a commit, or
-                what failed was no fault of the record (a retriable error, an OSError).
+            OffsetOutOfRangeError: `auto_offset_reset` is `none` and the position is outside the log.
+            RecordDeserializationError: a deserializer failed. Earlier records have been delivered, and the position
+                stays at the record: seek past it to continue. With `errors_tolerance='all'`, only if the record cannot
+                become a dead letter either: its topic rejects it, too many wait for a commit, or the record is not the
+                cause (a retriable error, an OSError).
             FencedInstanceIdError: another process has this consumer's `group_instance_id`.
             InconsistentGroupProtocolError: the group's members have no assignor in common with this one.
             TopicDeletedError: a topic was deleted, or deleted and created again, while it was read. Raised once; the
-                next poll goes on with the topic that has the name now, at `auto_offset_reset`.
+                next poll continues with the current topic of that name, at `auto_offset_reset`.
             DataLossError, CorruptRecordError: the log is damaged there; the position stays.
             KafkaConnectionError: the storage root has vanished; poll again when it is back.
-            KafkaStorageError: the storage cannot be read. An object store that gives no answer is asked again for
-                `default_api_timeout_ms` first; until then polls return nothing, and the log says why.
+            KafkaStorageError: the storage cannot be read. An unresponsive object store is retried for
+                `default_api_timeout_ms` first; until then polls return nothing, and a warning with the reason is
+                logged.
         """
         most = self.config.max_poll_records if max_records is None else max_records
         return self._delivery.hand_out("poll", timeout_ms, most, self._build, by_partition, update_offsets)
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table | None:
-        """Records as one Arrow table, for throughput; moves the positions as `poll` does.
+        """Return records as one Arrow table, for throughput; move the positions as `poll` does.
 
-        The columns are `kafkalike.log.topic.chunk.ARROW_SCHEMA`: those of Spark's Kafka source, headers included, with
-        keys and values as bytes. No deserialiser is applied.
+        The columns are `kafkalike.log.topic.chunk.ARROW_SCHEMA`, as in Spark's Kafka source, headers included, with
+        keys and values as bytes. Deserializers are not applied.
 
         Args:
             timeout_ms: as in `poll`.
-            max_records: most records; None for as many as `fetch_max_bytes` gives. `max_poll_records` does not count.
+            max_records: maximum number of records; None leaves it to `fetch_max_bytes`. `max_poll_records` has no
+                effect.
 
         Returns:
-            Records of one partition stand together, in offset order; None when time ran out.
+            Records grouped by partition, in offset order; None after a timeout.
 
         Raises:
             KafkaError: as `poll`.
@@ -234,7 +236,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
         return self
 
     def __next__(self) -> ConsumerRecord:
-        """The next record; the position moves with each record, not with each poll.
+        """Return the next record; the position moves with each record, not with each poll.
 
         Raises:
             StopIteration: no record came for `consumer_timeout_ms`, or the consumer is closed.
@@ -248,22 +250,22 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
 
     @guarded
     def commit(self, offsets: Offsets | None = None, timeout_ms: float | None = None) -> None:
-        """Commit offsets in one table commit; when it returns they are safe.
+        """Commit offsets in one table commit; they are safe when it returns.
 
         Args:
-            offsets: by partition, `OffsetAndMetadata` with the next offset to read: last one worked on + 1. None
+            offsets: by partition, `OffsetAndMetadata` with the next offset to read: last processed one + 1. None
                 commits the positions of all partitions.
-            timeout_ms: how long concurrent writers may hold it up; None takes `default_api_timeout_ms`.
+            timeout_ms: how long concurrent writers may delay it; None takes `default_api_timeout_ms`.
 
         Raises:
             IllegalStateError: there is no `group_id`.
-            CommitFailedError: this consumer is not the group's member any more (then an `UnknownMemberIdError`, too),
-                or was not yet; nothing was written.
+            CommitFailedError: this consumer is no longer a member of the group (then also an `UnknownMemberIdError`),
+                or not yet; nothing was written.
             RebalanceInProgressError: it has given up its partitions and waits for others; nothing was written.
             FencedInstanceIdError: another process has its `group_instance_id`; nothing was written.
             OffsetMetadataTooLargeError: metadata above `offset.metadata.max.bytes`; nothing was written.
-            UnknownTopicOrPartitionError, TopicDeletedError: the partition does not exist, or the topic it was read
-                from is gone.
+            UnknownTopicOrPartitionError, TopicDeletedError: the partition does not exist, or the topic it was read from
+                was deleted.
             TypeError, IllegalArgumentError: bad offsets.
             KafkaTimeoutError: nothing was written.
             UnknownOutcomeError: it may have been written; committing again is harmless.
@@ -277,9 +279,9 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> CommitFuture:
         """Commit offsets; errors go to the future and the callback.
 
-        The write is done at once, in this thread: a commit is one small file. So the future is done when it is
-        returned. The callback is called as `callback(offsets, error_or_None)` by the next `poll`, `commit`,
-        `commit_async` or `close`, from the thread that calls it, and what it raises is raised there.
+        The write happens at once, in this thread, because a commit is one small file. So the returned future is done.
+        The next `poll`, `commit`, `commit_async` or `close` calls `callback(offsets, error_or_None)` in its own thread
+        and raises the callback's errors.
 
         Raises:
             IllegalStateError: there is no `group_id`.
@@ -295,17 +297,17 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
         """Commit if that is automatic, call the listener, leave the group.
 
         A second call does nothing, and so does a call in a child process after a fork. After an exception that
-        interrupted it, such as `KeyboardInterrupt`, a second call does what is left to do. A signal handler's call in
-        the middle of a poll ends the poll, which returns nothing; the consumer is closed when it returns.
+        interrupted it, such as `KeyboardInterrupt`, a second call does the remaining steps. If a signal handler calls
+        it during a poll, the poll ends and returns nothing; the consumer is closed when the poll returns.
 
-        A static member (`group_instance_id`) does not leave: its partitions wait for it until its session is over.
+        A static member (`group_instance_id`) does not leave: its partitions stay reserved until its session expires.
 
         Args:
             autocommit: False skips the commit.
             timeout_ms: ms that commit and leaving may take each; None takes `request_timeout_ms`.
 
         Raises:
-            IllegalStateError: another thread is inside, or it is called by a listener.
+            IllegalStateError: another thread is inside, or a listener calls it.
             KafkaError: the listener failed, or the group could not be left; the consumer is closed all the same.
         """
         timeout = self.config.request_timeout_ms if timeout_ms is None else check_timeout(timeout_ms)
@@ -317,7 +319,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
                 return
             self._polling.assigner.refuse_in_callback("close")
             if self._polling.running.now:
-                # A signal handler calls this, and the look that it came in may be half way into the group.
+                # A signal handler calls this, possibly in the middle of joining the group.
                 self._polling.ending = partial(self.close, autocommit, timeout_ms)
                 return
             self._delivery.drop()
@@ -335,7 +337,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> Literal[False]:
-        """Close; an exception inside the block skips the automatic commit, since its record may not be done."""
+        """Close; an exception inside the block skips the automatic commit, because its record may be unfinished."""
         self.close(autocommit=exc_type is None)
         return False
 
@@ -351,14 +353,14 @@ def _as_table(taken: list[FetchedRecords]) -> pa.Table | None:
 def _end(
     context: ConsumerContext, polling: PollLoop, guard: ThreadGuard, timeout_ms: float, *, autocommit: bool
 ) -> None:
-    """Commit if that is automatic, leave the group, then be closed.
+    """Commit if that is automatic, leave the group, then close.
 
-    An interrupt that comes before it has left leaves the rest to the next call.
+    If an interrupt comes before it has left, the next call continues.
 
     Args:
         context: the consumer's parts.
-        polling: the same.
-        guard: the consumer's, entered; it is closed when the group is left.
+        polling: the consumer's poll loop.
+        guard: the consumer's, entered; it is closed after the group is left.
         timeout_ms: ms that commit and leaving may take each.
         autocommit: False skips the commit.
 

@@ -26,7 +26,7 @@ from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, Of
 class MetadataMethods:
     """Questions to a consumer. None of these methods changes the records that `poll` returns.
 
-    `timeout_ms` arguments are kafka-python's; none of these methods waits for anything, so they have no effect.
+    `timeout_ms` arguments are kafka-python's; they have no effect, because none of these methods waits.
     """
 
     config: ConsumerConfig
@@ -39,23 +39,23 @@ class MetadataMethods:
 
     @guarded
     def subscription(self) -> set[str] | None:
-        """Topics subscribed to: those named, or those that matched the pattern at the last poll; None without one."""
+        """Topics of the subscription: the given names, or the pattern's matches at the last poll; None without one."""
         return set(self._subscription.topics) if self._subscription.automatic else None
 
     @readable
     def assignment(self) -> set[TopicPartition]:
-        """Partitions read; those of a subscription are there after the first poll. Any thread may ask."""
+        """Assigned partitions. A subscription gets them with the first poll. Any thread may call this."""
         return set(self._subscription)
 
     @guarded
     def metrics(self, raw: bool = False) -> dict[Any, Any] | None:  # noqa: FBT001, FBT002 - kafka-python's
         """Totals since the consumer was made, `{group: {name: number}}` with Kafka's names.
 
-        With a root in an object store, `object-store-metrics` are the requests of this process there, by kind: all
-        that its clients of that root have made.
+        With a root in an object store, `object-store-metrics` counts the requests of this process to the root, by kind,
+        of all its clients.
 
         Args:
-            raw: `{(group, name): number}` instead.
+            raw: return `{(group, name): number}` instead.
 
         Returns:
             None with `metrics_enabled=False`.
@@ -88,10 +88,10 @@ class MetadataMethods:
 
     @guarded
     def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
-        """Partition numbers of a topic, fresh; empty when there is no such topic.
+        """Return the partition numbers of a topic, fresh; empty if the topic does not exist.
 
         Raises:
-            InvalidTopicError: a name that no topic can have.
+            InvalidTopicError: an invalid topic name.
         """
         check_no_effect(timeout_ms)
         info = self._context.cluster.metadata.refresh().topics.get(check_topic_name(topic))
@@ -101,10 +101,10 @@ class MetadataMethods:
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """First offset that can be read, by partition; they need not be assigned.
+        """Return the first readable offset of each partition, assigned or not.
 
         Raises:
-            UnknownTopicOrPartitionError: one does not exist (kafka-python waits for it).
+            UnknownTopicOrPartitionError: a partition does not exist (kafka-python waits for it).
             TypeError: anything but `TopicPartition`.
         """
         check_no_effect(timeout_ms)
@@ -114,7 +114,7 @@ class MetadataMethods:
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Offset of the next record to be written, by partition: last one + 1. Errors as `beginning_offsets`."""
+        """Return the next offset to be written, by partition: last one + 1. Errors as `beginning_offsets`."""
         check_no_effect(timeout_ms)
         return self._context.logs.end_offsets(partitions)
 
@@ -122,18 +122,18 @@ class MetadataMethods:
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record, in offset order, whose timestamp is at or after a time, by partition.
+        """Return the first record, in offset order, whose timestamp is at or after a time, by partition.
 
         Args:
-            timestamps: ms since the epoch, by partition; they need not be assigned.
+            timestamps: ms since the epoch, by partition, assigned or not.
             timeout_ms: no effect.
 
         Returns:
-            None for a partition that has no such record.
+            None for a partition without such a record.
 
         Raises:
-            IllegalArgumentError: a time that is no int, or negative (a ValueError).
-            UnknownTopicOrPartitionError: a partition that does not exist.
+            IllegalArgumentError: a time that is not an int, or negative (a ValueError).
+            UnknownTopicOrPartitionError: a partition does not exist.
         """
         check_no_effect(timeout_ms)
         return self._context.logs.offsets_for_times(timestamps)
@@ -156,19 +156,19 @@ class MetadataMethods:
         metadata: bool = False,  # noqa: FBT001, FBT002 - kafka-python's
         timeout_ms: float | None = None,
     ) -> int | OffsetAndMetadata | None:
-        """The offset that the group committed, fresh, whoever committed it.
+        """Return the group's committed offset, fresh, from any of its members.
 
         Args:
-            partition: it need not be assigned.
+            partition: assigned or not.
             metadata: True for `OffsetAndMetadata` instead of the offset alone.
             timeout_ms: no effect.
 
         Returns:
-            None when nothing was committed, or only for a topic of the same name that was deleted since.
+            None if nothing was committed, or only for a deleted topic of the same name.
 
         Raises:
             IllegalStateError: there is no `group_id`.
-            TypeError: it is no `TopicPartition`.
+            TypeError: not a `TopicPartition`.
         """
         check_no_effect(timeout_ms)
         with self._guard:
@@ -186,10 +186,10 @@ class MetadataMethods:
 
     @readable
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The membership in the group; without a group or before the first poll it is `<unjoined>`.
+        """Return the membership in the group, `<unjoined>` without a group or before the first poll.
 
-        A snapshot, which any thread may ask for. With `errors_tolerance='all'` a transaction that is given it, by
-        `send_offsets_to_transaction`, writes the dead letters below the offsets that it commits.
+        A snapshot, which any thread may request. With `errors_tolerance='all'`, a transaction that gets it through
+        `send_offsets_to_transaction` writes the dead letters below the offsets that it commits.
         """
         held, letters = self._context.subscription.held, self._context.letters
         topic_ids = {tp.topic: topic_id for tp, topic_id in list(held.items()) if topic_id is not None}
@@ -216,7 +216,7 @@ class MetadataMethods:
     # --- shared with the methods that change something -----------------------------------------
 
     def _group_id(self) -> str:
-        """The group.
+        """Return the group's id.
 
         Raises:
             IllegalStateError: there is none.
@@ -237,18 +237,18 @@ class PositionMethods:
 
     @guarded
     def paused(self) -> set[TopicPartition]:
-        """Partitions that `pause` was called for."""
+        """Return the paused partitions."""
         return {tp for tp, state in self._subscription.items() if state.paused}
 
     @guarded
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The next offset that will be handed out; found now if it is not known yet.
+        """Return the next offset to be delivered; resolve it now if it is unknown.
 
-        As in Kafka, this also finds the positions of all other assigned partitions that have none.
+        As in Kafka, this also resolves the positions of all other assigned partitions without one.
 
         Raises:
-            TypeError, IllegalStateError: it is no `TopicPartition`, or not assigned.
-            UnknownTopicOrPartitionError: it does not exist.
+            TypeError, IllegalStateError: not a `TopicPartition`, or not assigned.
+            UnknownTopicOrPartitionError: the partition does not exist.
             NoOffsetForPartitionError: nothing is committed, for this or another assigned partition, and
                 `auto_offset_reset` is `none`.
         """
@@ -264,40 +264,41 @@ class PositionMethods:
 
     @guarded
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Log end of a partition at its last look; None before the first one.
+        """Return the log end of a partition at its last look; None before the first one.
 
         Raises:
-            TypeError, IllegalStateError: it is no `TopicPartition`, or not assigned.
+            TypeError, IllegalStateError: not a `TopicPartition`, or not assigned.
         """
         return self._subscription.require(partition).highwater
 
     @guarded
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go to an offset, which is checked when it is read: one out of range is subject to `auto_offset_reset`.
+        """Move to an offset, which is checked at the next read: `auto_offset_reset` applies if it is out of range.
 
         Raises:
-            IllegalArgumentError: the partition is not assigned, or no int from 0 to 2**63-1 (a ValueError).
-            TypeError: it is no `TopicPartition`.
+            IllegalArgumentError: the partition is not assigned, or the offset is not an int from 0 to 2**63-1 (a
+                ValueError).
+            TypeError: not a `TopicPartition`.
         """
         wanted = check_offset(offset)
         state = self._held([partition])[partition]
-        # First: an iteration that an interrupt left with its records would go on as if there had been no seek.
+        # First, because an iteration that kept its records after an interrupt would ignore the seek.
         self._delivery.drop()
         state.seek(wanted)
 
     @guarded
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the log start, of all partitions when none is named; found at the next poll or `position`.
+        """Move to the log start, of all partitions by default; resolved at the next poll or `position`.
 
         Raises:
             IllegalArgumentError: a partition, or any partition at all, is not assigned (a ValueError).
-            TypeError: it is no `TopicPartition`.
+            TypeError: not a `TopicPartition`.
         """
         self._seek_to("earliest", partitions)
 
     @guarded
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go to the log end; as `seek_to_beginning`."""
+        """Move to the log end; as `seek_to_beginning`."""
         self._seek_to("latest", partitions)
 
     def _seek_to(self, reset: Reset, partitions: Sequence[TopicPartition]) -> None:
@@ -310,10 +311,10 @@ class PositionMethods:
 
     @guarded
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these partitions until `resume`; what was read stays in the buffer.
+        """Deliver no records of these partitions until `resume`; records that were read stay in the buffer.
 
         Raises:
-            TypeError, IllegalStateError: it is no `TopicPartition`, or not assigned.
+            TypeError, IllegalStateError: not a `TopicPartition`, or not assigned.
         """
         for state in [self._subscription.require(tp) for tp in partitions]:
             state.pause(on=True)
@@ -325,7 +326,7 @@ class PositionMethods:
             state.pause(on=False)
 
     def _held(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
-        """States of partitions to seek in; kafka-python raises a ValueError for one that is not assigned."""
+        """Return the states of partitions to seek in; as in kafka-python, an unassigned partition is a ValueError."""
         try:
             return {tp: self._subscription.require(tp) for tp in partitions}
         except IllegalStateError as cause:

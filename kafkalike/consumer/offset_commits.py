@@ -25,10 +25,10 @@ from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, SettableF
 
 
 class CommitFuture:
-    """An outcome that is known already: `commit_async` writes before it returns.
+    """The outcome of `commit_async`, which is known when it returns.
 
     Args:
-        exception: what went wrong; None for success, whose value is None.
+        exception: the error; None for success, whose value is None.
     """
 
     __slots__ = ("exception", "is_done", "value")
@@ -39,7 +39,7 @@ class CommitFuture:
         self.is_done = True
 
     def get(self, timeout: float | None = None) -> None:
-        """The value, which is None; raises the error. Never waits, whatever `timeout` (seconds) says."""
+        """Return the value, which is None, or raise the error. Never waits, whatever `timeout` (seconds)."""
         del timeout
         if self.exception is not None:
             raise self.exception
@@ -92,8 +92,8 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback = Callable[[Offsets, KafkaError | None], Any]
 
 REPEAT_SECONDS: Final = 3600.0
-"""An automatic commit of positions that did not move is left out, since each is a table version; but not for longer
-than this, so that the offsets of a group that is read by `assign` do not expire while it waits for records."""
+"""Automatic commits of unchanged positions are skipped, because each is a table version. After this time one is made,
+so that the offsets of a group that uses `assign` do not expire while it waits for records."""
 
 
 class OffsetCommits:
@@ -111,7 +111,7 @@ class OffsetCommits:
         self._metrics = context.metrics
         self._due = 0.0
         self._last: tuple[Offsets, float] | None = None
-        """Offsets and time of the last automatic commit that succeeded."""
+        """Offsets and time of the last successful automatic commit."""
         self._completed: deque[tuple[CommitCallback, Offsets, KafkaError | None]] = deque()
         self.restart_timer()
 
@@ -121,7 +121,7 @@ class OffsetCommits:
         return self._config.enable_auto_commit and self._config.group_id is not None
 
     def restart_timer(self) -> None:
-        """Let the interval of automatic commits begin now. Caller: assigner, after a rebalance."""
+        """Restart the interval of automatic commits. Caller: assigner, after a rebalance."""
         self._due = self._clock.monotonic() + self._config.auto_commit_interval_ms / 1000
 
     # --- at request ----------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class OffsetCommits:
         self._metrics.commits += 1
 
     def _commit(self, offsets: Offsets, timeout_ms: float | None) -> int:
-        """Commit offsets, and the dead letters below them with them; returns the group's generation."""
+        """Commit offsets together with the dead letters below them; return the group's generation."""
         member, ids = self._member(), self._topic_ids(offsets)
         if self._letters is None or self._letter_commits is None:
             return self._offsets.commit(member, offsets, ids, timeout_ms)
@@ -168,7 +168,7 @@ class OffsetCommits:
         return CommitFuture(error)
 
     def run_callbacks(self) -> None:
-        """Call what waits for finished commits. Caller: client, at the begin of poll, commit and close."""
+        """Call the callbacks of finished commits. Caller: client, at the start of poll, commit and close."""
         while self._completed:
             callback, offsets, error = self._completed.popleft()
             callback(offsets, error)
@@ -182,9 +182,9 @@ class OffsetCommits:
     # --- at intervals --------------------------------------------------------------------------
 
     def commit_if_due(self, view: CallView) -> None:
-        """Commit the positions when the interval is over.
+        """Commit the positions if the interval is over.
 
-        Caller: client, in poll, before it fetches: everything that was handed out by then has been worked on.
+        Caller: client, in poll, before it fetches: all delivered records have been processed by then.
         """
         full = self._letters is not None and self._letters.full
         if self.automatic and (full or view.now >= self._due):
@@ -192,7 +192,7 @@ class OffsetCommits:
             self.commit_automatically()
 
     def commit_automatically(self, timeout_ms: float | None = None) -> None:
-        """Commit the positions now, if that is what the consumer is to do; errors go to the callback."""
+        """Commit the positions now, if automatic commits are on; errors go to the callback."""
         positions = self._subscription.positions()
         if not self.automatic or not positions or self._unchanged(positions):
             return
@@ -207,7 +207,7 @@ class OffsetCommits:
         self._default_callback(positions, error)
 
     def forget(self) -> None:
-        """Another assignment or membership begins: nothing counts as committed. Caller: assigner."""
+        """Forget the last commit, because another assignment or membership begins. Caller: assigner."""
         self._last = None
 
     def _unchanged(self, positions: Offsets) -> bool:
@@ -233,7 +233,7 @@ class OffsetCommits:
         return membership
 
     def _topic_ids(self, offsets: Offsets) -> dict[str, str]:
-        """Ids of the topics, which must be the ones the consumer has read."""
+        """Return the ids of the topics, which must be those the consumer has read."""
         topics = self._cluster.metadata.refresh().topics
         ids: dict[str, str] = {}
         for tp in offsets:
@@ -249,10 +249,10 @@ class OffsetCommits:
 
 
 def _checked(offsets: object) -> Offsets:
-    """Offsets by partition.
+    """Check that offsets are a mapping.
 
     Raises:
-        TypeError: it is no mapping.
+        TypeError: not a mapping.
     """
     if not isinstance(offsets, Mapping):
         raise TypeError(f"offsets must map TopicPartition to OffsetAndMetadata, not {offsets!r}")
@@ -274,25 +274,25 @@ def offsets_before(polled: Polled) -> dict[TopicPartition, int]:
 
 
 class StartPositions:
-    """Finds positions. Belongs to its consumer.
+    """Resolves missing positions: the committed offset, else `auto_offset_reset`. Belongs to its consumer.
 
-    Partitions that are added to a topic while it is read begin as any partition without a committed offset:
-    at `auto_offset_reset`, which is Kafka's rule. With `latest`, records written to them before they were noticed are
-    passed over.
+    Partitions that are added to a topic while it is read begin as any partition without a committed offset: at
+    `auto_offset_reset`, which is Kafka's rule. With `latest`, records written to them before they were noticed are
+    skipped.
     """
 
     def __init__(self, context: ConsumerContext) -> None:
         self.awaited: set[str] = set()
-        """Topics that were missing when they were asked for by name: they begin at their log start."""
+        """Topics that were missing when they were requested by name: they begin at their log start."""
         self._logs = context.logs
         self._subscription = context.subscription
         self._offsets = context.offsets
         self._config = context.config
         self._seen = -1
-        """Changes of the subscription after which no position was missing."""
+        """Subscription changes after which no position was missing."""
 
     def resolve(self, view: CallView) -> None:
-        """Find the positions that are missing and whose topic exists.
+        """Resolve the missing positions of existing topics.
 
         Caller: client, before it fetches or returns a position. Changes: positions.
 
@@ -301,7 +301,7 @@ class StartPositions:
 
         Raises:
             NoOffsetForPartitionError: nothing is committed and `auto_offset_reset` is `none`.
-            TopicDeletedError: the topic went away under the consumer.
+            TopicDeletedError: the topic was deleted meanwhile.
         """
         changes = self._subscription.changes
         if changes.count == self._seen:
@@ -328,7 +328,7 @@ class StartPositions:
         self.awaited -= {tp.topic for tp, _ in missing}
 
     def _take_committed(self, missing: Iterable[tuple[TopicPartition, PartitionState]]) -> None:
-        """Go on from what the group committed, where no seek said otherwise."""
+        """Start from the group's committed offsets, except after a seek."""
         wanted = {tp: state for tp, state in missing if state.reset is None}
         group_id = self._config.group_id
         if group_id is None or not wanted:

@@ -1,6 +1,6 @@
 """Poll loop: looks at cluster, group and logs until there are records or the timeout is over, and delivers the records.
 
-It also distinguishes an empty root from one that has vanished, and bears a storage that fails for a while.
+It also distinguishes an empty root from a vanished one, and tolerates a storage that does not answer for a while.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ if TYPE_CHECKING:
 
 
 class RootCheck:
-    """Distinguishes an empty root from one that has vanished. Belongs to its consumer.
+    """Distinguishes an empty root from a vanished one. Belongs to its consumer.
 
-    Where the root is missing, each poll looks.
-
-    A root that has vanished (removed, or its file system is not mounted) looks like one in which nothing is new. One
-    that has never been there may be made later, so that is a warning.
+    If the root is missing, each poll looks. A root that has vanished (removed, or its file system is not mounted) looks
+    like one without news, so it is an error. A root that has never existed may be created later, so it is only a
+    warning.
 
     Args:
-        cluster: whose root.
+        cluster: the cluster of the root.
         clock: time.
     """
 
@@ -55,14 +54,14 @@ class RootCheck:
         self._warned = False
 
     def check(self, now: float, cause: LogCorruptError | None = None) -> None:
-        """Look at the root, if it is time. Caller: poll.
+        """Look at the root, if that is due. Caller: poll.
 
         Args:
             now: s of the monotonic clock.
-            cause: why it is time: the log could not be read.
+            cause: error of a log that could not be read, which makes the look due.
 
         Raises:
-            KafkaConnectionError: the root was there and is not any more.
+            KafkaConnectionError: the root has vanished.
         """
         if cause is None and now < self._due:
             return
@@ -79,30 +78,30 @@ class RootCheck:
 
 
 SLOWEST: Final = 10
-"""A waiting poll looks less and less often, down to every `tail_interval` times this."""
+"""A waiting poll looks less and less often, down to once per `tail_interval` times this factor."""
 
 REST: Final = 9
-"""Where a look takes long, as one at very many topics does, a waiting poll comes to rest for so many times as long
-between two looks: it then uses a tenth of a core at most. So does one that each commit wakes, for records of others."""
+"""A waiting poll rests for this multiple of the duration of a look, such as a long look at very many topics, so it uses
+at most a tenth of a core. So does a poll that is woken by each commit, for records of other partitions."""
 
 WATCHED_REST: Final = 33
 """As `REST`, if the kernel reports all new commits: only the group and the cluster have to be polled."""
 
 NEAR_LOOK_SECONDS: Final = 1.0
 FAR_LOOK_SECONDS: Final = 10.0
-"""How often a consumer without a group looks at the groups' table for decided transactions, in a folder and where a
-look is a request that costs money."""
+"""Intervals at which a consumer without a group looks at the groups' table for decided transactions: in a folder, and
+where a look is a request that costs money."""
 
 HELP_MS: Final = 10_000
-"""How long, ms, a poll brings committed transactions into its topics at most, before it reads what is there."""
+"""Maximum time, in ms, that a poll spends on applying committed transactions to its topics before it reads them."""
 
 
 JUST_SECONDS: Final = 1.0
-"""How long before the first poll the topics may have been read for it: when the client was made, as a rule."""
+"""Maximum age of the metadata at the first poll: usually they were read when the client was made."""
 
 
 class PollLoop:
-    """The work behind `poll`, iteration and `poll_arrow`. Belongs to its consumer's thread."""
+    """The work of `poll`, iteration and `poll_arrow`. Belongs to its consumer's thread."""
 
     def __init__(self, context: ConsumerContext, guard: ThreadGuard) -> None:
         self.commits = OffsetCommits(context)
@@ -113,22 +112,22 @@ class PollLoop:
         self._root = RootCheck(context.cluster, context.clock)
         self._transient_errors = TransientErrors(context.clock, context.config.default_api_timeout_ms)
         self._just = JUST_SECONDS
-        # A reader of a far root that comes and goes looks at no table that it would not look at else.
+        # A short-lived reader of a remote root does not look at the groups' table.
         self._groups_seen = context.clock.monotonic() if context.cluster.store.scheduler.is_remote else -math.inf
         self._context = context
         self._guard = guard
         self.running = ActiveBlock()
         """True while this thread waits for records, further up in its stack."""
         self.ending: Callable[[], None] | None = None
-        """Closes the consumer after the wait that a signal handler closed it in."""
+        """Closes the consumer after the wait in which a signal handler called `close`."""
 
     def wait(self, timeout_ms: float, limit: int | None, build: Build) -> list[FetchedRecords]:
-        """Collect records, waiting for them if need be; positions stay where they are.
+        """Collect records, and wait for them if necessary; positions do not move.
 
         Args:
             timeout_ms: ms to wait; 0 looks once.
-            limit: most records; None for no limit but bytes.
-            build: makes what is handed out of a chunk.
+            limit: maximum number of records; None for no limit but bytes.
+            build: makes the result of a chunk.
         """
         try:
             with self.running:
@@ -150,7 +149,7 @@ class PollLoop:
                 taken = self._still_held(taken)
             remaining = deadline.remaining()
             if taken and not taken[0].parts and not any(part.parts for part in taken):
-                # All that was read is passed over, so there is nothing to hand out, and maybe more to read.
+                # All records were skipped, so nothing is delivered, and there may be more to read.
                 self.fetcher.advance(taken)
                 if remaining > 0:
                     continue
@@ -167,14 +166,14 @@ class PollLoop:
         """Wait until the next look.
 
         Args:
-            seconds: until it, unless a commit comes.
-            rest: seconds in which no commit ends the wait.
+            seconds: maximum wait, ended by a commit.
+            rest: seconds in which commits do not end the wait.
 
         Returns:
-            Whether one has.
+            Whether a commit ended the wait.
         """
         clock, rest = self._context.clock, min(rest, seconds)
-        # A clock that a test turns stands still while the kernel waits.
+        # A test's manual clock stands still while the kernel waits.
         if clock is not SYSTEM_CLOCK:
             clock.sleep(seconds)
             return False
@@ -182,7 +181,7 @@ class PollLoop:
         return self.watch.wait(self.fetcher.idle_logs, seconds - rest)
 
     def _answered(self, limit: int | None, build: Build, begun: float) -> list[FetchedRecords]:
-        """One look; nothing where the storage gives no answer, for a time."""
+        """Look once; return nothing while the storage does not answer, for a time."""
         try:
             taken = self._once(limit, build, begun)
         except KafkaError as error:
@@ -194,7 +193,7 @@ class PollLoop:
 
     def _once(self, limit: int | None, build: Build, begun: float) -> list[FetchedRecords]:
         self._root.check(begun)
-        # What was read when this client was made may do for the first look, and not for the next one.
+        # The metadata read at the client's start may be used for the first look, but not for the next one.
         just, self._just = self._just, 0.0
         view = CallView(self._context.cluster, begun, just=just)
         try:
@@ -205,10 +204,10 @@ class PollLoop:
             raise
 
     def _prepare(self, view: CallView) -> None:
-        """Everything a poll does besides fetching."""
+        """Do everything that a poll does besides fetching."""
         self.commits.run_callbacks()
         self.assigner.send_heartbeat(view.now)
-        # A look costs a file look-up or two, so a consumer that lives on its buffer does without.
+        # A look costs a file look-up or two, so a consumer with buffered records skips it.
         buffered = self.fetcher.buffered
         if not buffered or self.assigner.is_stale(view.now):
             self.assigner.look(view)
@@ -218,7 +217,7 @@ class PollLoop:
             self._help(view)
 
     def _help(self, view: CallView) -> None:
-        """Bring in what a producer has decided and was killed before it brought it in."""
+        """Apply decided transactions of producers that were killed before they applied them."""
         cluster = self._context.cluster
         known = view.seen_groups
         if known is None:
@@ -227,12 +226,12 @@ class PollLoop:
             if due:
                 self._groups_seen = view.now
             known = view.groups() if due else cluster.groups.state
-        # Most clusters have no transactions: their readers do not load what brings them in.
+        # Most clusters have no transactions: their readers do not load this code.
         if known.unsettled and cluster.transactions.help_waiting(self._context.logs.opened, known, HELP_MS):
-            view.topics.clear()  # they have more now
+            view.topics.clear()  # they have new records
 
     def _still_held(self, taken: list[FetchedRecords]) -> list[FetchedRecords]:
-        """Drop records of partitions that were lost while this process was stopped for its session timeout."""
+        """Drop records of partitions that were lost while this process was stopped beyond its session timeout."""
         found = [(part, part.state.position) for part in taken]
         context = self._context
         self.assigner.look(CallView(context.cluster, context.clock.monotonic()))
@@ -240,10 +239,10 @@ class PollLoop:
         return [part for part, at in found if held.get(part.tp) is part.state and part.state.position == at]
 
     def walk(self, taken: list[FetchedRecords]) -> Iterator[tuple[PartitionState, ConsumerRecord]]:
-        """The records one by one, each with its partition's state, whose position the client moves past it.
+        """Yield the records one by one, each with its partition's state, whose position the client moves past it.
 
-        A partition that was paused, or is not held any more, is left; a seek must drop the whole walk. It ends where
-        the membership may have.
+        Skips the rest of a partition that was paused or revoked; a seek must drop the whole walk. Ends when the session
+        may have expired.
         """
         subscription = self._context.subscription
         member = self._context.member if subscription.automatic else None
@@ -257,13 +256,13 @@ class PollLoop:
                     return
                 yield state, record
             else:
-                # Past a hole that compaction left after the last record.
+                # Skip a gap that compaction left after the last record.
                 if state.fetchable and subscription.get(part.tp) is state:
                     state.position = part.next_offset
 
 
 def count(taken: list[FetchedRecords], size: Callable[[Any], int] = len) -> int:
-    """Records in what was collected."""
+    """Return the number of collected records."""
     found = 0
     for piece in taken:
         for part in piece.parts:
@@ -279,12 +278,12 @@ WARN_SECONDS: Final = 30.0
 class TransientErrors:
     """Measures how long the storage has not answered. Belongs to the consumer's thread.
 
-    A poll of Kafka's returns nothing while no broker answers. So does one here, for a time; who has waited for long is
-    told by an error, as nobody may read the log.
+    Kafka's poll returns nothing while no broker answers. So does this one, for a limited time; then it raises an error,
+    because nobody may read the log.
 
     Args:
         clock: time.
-        patience_ms: how long it may be silent, from the beginning of the first look that failed to that of the last.
+        patience_ms: maximum silence, from the start of the first failed look to that of the last.
     """
 
     def __init__(self, clock: Clock, patience_ms: float) -> None:
@@ -294,17 +293,17 @@ class TransientErrors:
         self._warned: float | None = None
 
     def over(self) -> None:
-        """A look has ended well. Caller: poll."""
+        """Record a successful look. Caller: poll."""
         if self._since is not None:
             self._since = self._warned = None
             log.info("the storage answers again")
 
     def is_transient(self, error: KafkaError, begun: float) -> bool:
-        """True if a poll returns nothing instead of raising the error.
+        """Return True if a poll returns nothing instead of raising the error.
 
         Args:
-            error: what the look raised.
-            begun: when the look began, s of the monotonic clock.
+            error: the look's error.
+            begun: start of the look, s of the monotonic clock.
         """
         if not _unanswered(error):
             return False
@@ -320,11 +319,10 @@ class TransientErrors:
 
 
 def _unanswered(error: BaseException) -> bool:
-    """True if the error is retriable and comes from a request without an answer.
+    """Return True if the error is retriable and comes from a request without an answer.
 
-    That is also so of a change of the group whose time ran out: behind another one of this process, say, that waits for
-    such an answer, as a commit does. Nothing was written then. What a folder's file system says is none of that: its
-    `EIO` is a broken disk.
+    A timed-out change of the group counts, too: it may have waited behind a commit of this process that waits for an
+    answer, and nothing was written. Errors of a folder's file system do not count: `EIO` is a broken disk.
     """
     if isinstance(error, KafkaTimeoutError):
         return True
@@ -342,12 +340,12 @@ T = TypeVar("T")
 class Delivery:
     """The last step of `poll`, `poll_arrow` and iteration. Belongs to its consumer's thread.
 
-    An interrupt on any line leaves the positions where they were: the caller has not got the records.
+    An interrupt on any line leaves the positions unchanged, because the caller has not got the records.
 
     Args:
         context: the consumer's parts.
         polling: collects records.
-        guard: the consumer's. It is entered here, as an interrupt may also come while it is left.
+        guard: the consumer's. It is entered here, because an interrupt may also come while it is left.
         build: makes `ConsumerRecord`s.
     """
 
@@ -357,10 +355,10 @@ class Delivery:
         self._guard = guard
         self._build = build
         self._walk: Iterator[tuple[PartitionState, ConsumerRecord]] | None = None
-        """The records that an iteration has left of its last poll."""
+        """The undelivered records of an iteration's last poll."""
 
     def drop(self) -> None:
-        """Let an iteration forget what it has left of its last poll: positions or partitions are others now."""
+        """Drop the undelivered records of an iteration's last poll, because positions or partitions have changed."""
         self._walk = None
 
     def hand_out(  # noqa: PLR0917 - positional, so that Python calls it without a place for an interrupt
@@ -372,15 +370,15 @@ class Delivery:
         form: Callable[[list[FetchedRecords]], T],
         move: bool,  # noqa: FBT001
     ) -> T:
-        """Collect records, bring them into the form that the caller gets, and move the positions past them.
+        """Collect records, convert them to the caller's form, and move the positions past them.
 
         Args:
             call: the caller's method, for messages.
             timeout_ms: ms to wait for the first record.
-            max_records: most records; None for no limit but bytes.
-            build: makes what is handed out of a chunk.
-            form: makes what is returned.
-            move: False leaves the positions where they are.
+            max_records: maximum number of records; None for no limit but bytes.
+            build: makes the result of a chunk.
+            form: makes the returned value.
+            move: False leaves the positions unchanged.
 
         Raises:
             KafkaError: see `KafkaConsumer.poll`.
@@ -406,7 +404,7 @@ class Delivery:
             raise
 
     def next(self) -> ConsumerRecord:
-        """The next record of an iteration; the position moves past it.
+        """Return the next record of an iteration; the position moves past it.
 
         Raises:
             StopIteration: no record came for `consumer_timeout_ms`.
@@ -427,14 +425,14 @@ class Delivery:
                 self._context.metrics.records_consumed += 1
             return record  # noqa: TRY300 - an interrupt here must be caught, too
         except BaseException:
-            # Interrupted: the caller has not got the record, and what the walk has left begins after it.
+            # Interrupted: the caller has not got the record, and the rest of the walk begins after it.
             self._walk = None
             if state is not None:
                 state.position = before
             raise
 
     def _next_of_poll(self) -> tuple[PartitionState, ConsumerRecord]:
-        """Poll for more; records of a partition that is paused or given up meanwhile are skipped."""
+        """Poll for more; skip records of a partition that was paused or given up meanwhile."""
         config, record = self._context.config, None
         while record is None:
             taken = self._polling.wait(config.consumer_timeout_ms, config.max_poll_records, self._build)

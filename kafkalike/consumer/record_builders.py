@@ -1,4 +1,4 @@
-"""Record builders: a chunk of Arrow columns in, `ConsumerRecord`s out, deserialised."""
+"""Record builders: make deserialized `ConsumerRecord`s from a chunk of Arrow columns."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.chunk import Chunk, ChunkColumns
 
 NO_EPOCH: Final = -1
-"""Leader epoch of every record: "unknown" in kafka-python. Topic tables have no leaders to number."""
+"""Leader epoch of every record: "unknown" in kafka-python, because topic tables have no leaders."""
 
 Build = Callable[[TopicPartition, "Chunk"], tuple[Any, RecordDeserializationError | None]]
-"""Makes of a chunk what a caller gets; also the error of the first record that could not be made, which then is the
-one after those that were."""
+"""Converts a chunk to the caller's form. Also returns the error of the first record that failed, which follows the
+converted ones."""
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -35,7 +35,7 @@ class Deserializers:
     key: DeserializeFunction | None
     value: DeserializeFunction | None
     key_given: object = None
-    """As the user gave it."""
+    """The user's object."""
     value_given: object = None
 
 
@@ -45,7 +45,7 @@ def to_records(
     key_deserializer: DeserializeFunction | None = None,
     value_deserializer: DeserializeFunction | None = None,
 ) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
-    """The records of a chunk as tuples.
+    """Return the records of a chunk as tuples.
 
     Args:
         topic: the chunk's topic.
@@ -54,13 +54,13 @@ def to_records(
         value_deserializer: turns value bytes into values; None leaves them.
 
     Returns:
-        The records, and None; or the records before the first one that a deserialiser failed on, and the error.
+        The records, and None; or the records before the first failure of a deserializer, and the error.
     """
     columns = chunk.columns()
     headers = columns.headers
     if headers is None:
         count, plain = len(columns.offsets), key_deserializer is None and value_deserializer is None
-        # A deserializer may change what it is given.
+        # A deserializer may change the headers.
         headers = [NO_HEADERS] * count if plain else [[] for _ in range(count)]
     keys, values, failed = columns.keys, columns.values, None
     if key_deserializer is not None:
@@ -91,10 +91,10 @@ def to_records(
 def deserialized(
     raw: ConsumerRecord, key_deserializer: DeserializeFunction | None, value_deserializer: DeserializeFunction | None
 ) -> ConsumerRecord:
-    """One record of bytes, deserialised.
+    """Deserialize one record of bytes.
 
     Raises:
-        RecordDeserializationError: a deserialiser failed; what it raised is the cause.
+        RecordDeserializationError: a deserializer failed; its error is the cause.
     """
     key, value, part = raw.key, raw.value, "key"
     # A deserializer may change them; `raw` becomes the dead letter if it fails.
@@ -119,7 +119,7 @@ def _deserialize(  # noqa: PLR0917 - the parts of one record's place and content
     headers: Sequence[Headers],
     data: Sequence[bytes | None],
 ) -> tuple[list[Any], RecordDeserializationError | None]:
-    """Values up to the first failure, and the failure."""
+    """Return the values up to the first failure, and the failure."""
     done: list[Any] = []
     try:
         for pairs, content in zip(headers, data, strict=False):
@@ -132,12 +132,12 @@ def _deserialize(  # noqa: PLR0917 - the parts of one record's place and content
 
 
 def _sizes(data: list[bytes | None]) -> Iterable[int]:
-    """Lengths; -1 for None."""
+    """Return the lengths; -1 for None."""
     return [-1 if content is None else len(content) for content in data]
 
 
 def _headers_size(headers: Headers) -> int:
-    """Bytes of a record's headers; -1 when it has none."""
+    """Return the size of a record's headers in bytes; -1 without headers."""
     if not headers:
         return -1
     return sum(len(name.encode()) + len(content or b"") for name, content in headers)

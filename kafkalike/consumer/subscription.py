@@ -1,6 +1,6 @@
-"""Subscription: the topics and partitions that a consumer reads, its positions and pauses, and the user's listener.
+"""Subscription: the topics and partitions of a consumer, its positions and pauses, and the user's listener.
 
-Pure state, no I/O.
+Pure state, without I/O.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
 
 MAX_PATTERN_BYTES: Final = 1024
-"""A longer pattern is refused: Python's `re` may take exponential time."""
+"""Maximum size of a pattern, because Python's `re` may take exponential time."""
 
 Reset = Literal["earliest", "latest"]
 
 
 class Mode(Enum):
-    """How the consumer was told what to read; it keeps to one way until `unsubscribe`."""
+    """The way in which the consumer was told what to read, fixed until `unsubscribe`."""
 
     NONE = "nothing yet"
     TOPICS = "subscribe to topics"
@@ -35,9 +35,9 @@ class Mode(Enum):
 
 @dataclass(slots=True)
 class Changes:
-    """Counts the changes of a subscription, so that who has seen them all need not look at each partition again.
+    """Counts the changes of a subscription, so that readers of an unchanged one need not check each partition.
 
-    Every change counts but the moving on of a position past records that are handed out.
+    Every change counts, except a position moving past delivered records.
     """
 
     count: int = 0
@@ -48,16 +48,16 @@ class PartitionState:
     """The position and state of one partition."""
 
     topic_id: str | None = None
-    """Id of the topic the position belongs to; None until the topic is seen."""
+    """Id of the position's topic; None until the topic is seen."""
     position: int | None = None
-    """Next offset to hand out; None until it is found."""
+    """Next offset to deliver; None until it is resolved."""
     reset: Reset | None = None
-    """The policy that finds the position, after a seek or an offset out of range."""
+    """Policy for resolving the position, after a seek or an offset out of range."""
     paused: bool = False
     highwater: int | None = None
     """Log end at the last look."""
     changes: Changes = field(default_factory=Changes, repr=False, compare=False)
-    """The counter of the subscription."""
+    """Counter of the subscription."""
 
     @property
     def fetchable(self) -> bool:
@@ -65,22 +65,22 @@ class PartitionState:
         return self.position is not None and not self.paused and self.topic_id is not None
 
     def seek(self, offset: int) -> None:
-        """Go to an offset. Caller: client, resolver. Changes: position; a pending reset is dropped."""
+        """Set the position. Caller: client, resolver. Changes: position; a pending reset is dropped."""
         self.changes.count += 1
         self.position, self.reset = offset, None
 
     def find(self, reset: Reset) -> None:
-        """Have the position found at the next need. Caller: client, fetcher. Changes: position, reset."""
+        """Have the position resolved when it is needed. Caller: client, fetcher. Changes: position, reset."""
         self.changes.count += 1
         self.position, self.reset = None, reset
 
     def pause(self, *, on: bool) -> None:
-        """Hand nothing out, or hand out again. Caller: client. Changes: paused."""
+        """Pause or resume delivery. Caller: client. Changes: paused."""
         self.changes.count += 1
         self.paused = on
 
     def bind(self, topic_id: str) -> None:
-        """Belong to a topic from now on. Caller: assigner. Changes: topic_id."""
+        """Set the topic. Caller: assigner. Changes: topic_id."""
         self.changes.count += 1
         self.topic_id = topic_id
 
@@ -94,7 +94,7 @@ class PartitionState:
 
 
 class _Held(Mapping[TopicPartition, str | None]):
-    """Topic ids of the partitions held, looked up when they are asked for: a consumer may hold very many."""
+    """Topic ids of the assigned partitions, looked up on access, because a consumer may have very many."""
 
     __slots__ = ("_states",)
 
@@ -117,7 +117,7 @@ class Subscription:
     def __init__(self, *, exclude_internal: bool = True, hidden: Callable[[str], bool] = lambda _: False) -> None:
         self.mode = Mode.NONE
         self.topics: set[str] = set()
-        """Topics subscribed to: those named, or those that matched the pattern at the last look."""
+        """Topics of the subscription: the given names, or the matches of the pattern at the last look."""
         self.listener: ConsumerRebalanceListener | None = None
         self.changed = False
         """True if `topics` or the pattern changed since the last `apply`."""
@@ -125,7 +125,7 @@ class Subscription:
         self._pattern: re.Pattern[str] | None = None
         self._exclude_internal = exclude_internal
         self._hidden = hidden
-        """Returns True for topics that a pattern skips: those that this consumer writes its dead letters to."""
+        """Returns True for topics that a pattern skips: the dead-letter topics of this consumer."""
         self._partitions: dict[TopicPartition, PartitionState] = {}
 
     # --- what the user says ------------------------------------------------------------------
@@ -136,15 +136,15 @@ class Subscription:
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Take topics or a pattern in place of what was subscribed before.
+        """Replace the subscription by topics or a pattern.
 
         Caller: client. Changes: mode, topics, pattern, listener; partitions only at the next `apply`.
 
         Raises:
-            IllegalArgumentError: neither or a bad pattern.
+            IllegalArgumentError: neither, or a bad pattern.
             IllegalStateError: both, or partitions were assigned, or the other way of subscribing was used before.
-            TypeError: topics are no list, or the listener is none.
-            InvalidTopicError: a topic name that no topic can have.
+            TypeError: topics are not a list, or the listener is not a listener.
+            InvalidTopicError: an invalid topic name.
         """
         if not topics and not pattern:
             raise IllegalArgumentError("subscribe needs topics or a pattern")
@@ -164,19 +164,19 @@ class Subscription:
         self.listener, self._pattern, self.topics = listener, compiled, names
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take exactly these partitions; those held before keep their state. Caller: client. Changes: partitions.
+        """Take exactly these partitions; already assigned ones keep their state. Caller: client. Changes: partitions.
 
         Raises:
             IllegalStateError: the consumer is subscribed.
             TypeError: anything but a `TopicPartition` with an int, or a negative partition (IllegalArgumentError).
-            InvalidTopicError: a topic name that no topic can have.
+            InvalidTopicError: an invalid topic name.
         """
         wanted = [check_partition(tp) for tp in partitions]
         self._enter(Mode.ASSIGNED)
         self._hold({tp: self._partitions.get(tp) or PartitionState(changes=self.changes) for tp in wanted})
 
     def unsubscribe(self) -> None:
-        """Read nothing. Caller: client. Changes: everything."""
+        """Clear subscription and partitions. Caller: client. Changes: everything."""
         self.mode = Mode.NONE
         self.topics = set()
         self.listener = None
@@ -185,7 +185,7 @@ class Subscription:
         self._hold({})
 
     def _hold(self, partitions: dict[TopicPartition, PartitionState]) -> None:
-        """Replace what is held. The mapping is never changed in place, so that other threads may read it."""
+        """Replace the partitions. The mapping is never changed in place, so that other threads may read it."""
         self.changes.count += 1
         self._partitions = partitions
 
@@ -200,13 +200,13 @@ class Subscription:
 
     @property
     def automatic(self) -> bool:
-        """True if partitions follow from a subscription."""
+        """True if the partitions follow from a subscription."""
         return self.mode in {Mode.TOPICS, Mode.PATTERN}
 
     def match(self, known: Mapping[str, TopicInfo]) -> dict[TopicPartition, str]:
-        """The partitions that the subscription comes to, with their topics' ids, in order of name and number.
+        """Return the partitions of the subscription with their topics' ids, in order of name and number.
 
-        Caller: assigner. Changes: topics, when there is a pattern.
+        Caller: assigner. Changes: topics, if there is a pattern.
         """
         if self._pattern is not None:
             pattern = self._pattern
@@ -217,7 +217,7 @@ class Subscription:
         return {TopicPartition(info.name, p): info.topic_id for info in infos for p in info.partitions}
 
     def apply(self, target: Mapping[TopicPartition, str | None]) -> None:
-        """Hold exactly these partitions; one of the same topic id keeps its state. Caller: assigner."""
+        """Hold exactly these partitions; a partition of the same topic id keeps its state. Caller: assigner."""
         kept = self._partitions
         self._hold(
             {
@@ -242,19 +242,19 @@ class Subscription:
 
     @property
     def held(self) -> Mapping[TopicPartition, str | None]:
-        """All partitions held, with the ids of their topics; None where that is not known, or the topic is gone."""
+        """All assigned partitions, with the ids of their topics; None if the topic is unknown or deleted."""
         return _Held(self._partitions)
 
     def get(self, tp: TopicPartition) -> PartitionState | None:
-        """State of a partition; None when it is not held."""
+        """Return the state of a partition; None if it is not assigned."""
         return self._partitions.get(tp)
 
     def require(self, tp: TopicPartition) -> PartitionState:
-        """State of a partition.
+        """Return the state of a partition.
 
         Raises:
-            TypeError: it is no `TopicPartition`.
-            IllegalStateError: it is not assigned.
+            TypeError: not a `TopicPartition`.
+            IllegalStateError: not assigned.
         """
         if not isinstance(tp, TopicPartition):
             raise TypeError(f"a TopicPartition is needed, not {tp!r}")
@@ -264,7 +264,7 @@ class Subscription:
         return state
 
     def items(self) -> list[tuple[TopicPartition, PartitionState]]:
-        """All partitions held with their states; a copy."""
+        """Return all assigned partitions with their states; a copy."""
         return list(self._partitions.items())
 
     def forget_topic(self, topic: str) -> None:
@@ -274,7 +274,7 @@ class Subscription:
                 state.forget()
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Positions that are known, in the form they are committed in."""
+        """Return the known positions in the form of a commit."""
         return {
             tp: OffsetAndMetadata(state.position)
             for tp, state in self._partitions.items()
@@ -283,12 +283,12 @@ class Subscription:
 
 
 def check_partition(tp: object) -> TopicPartition:
-    """A partition that a topic may have, with a Python int.
+    """Return a valid partition with a Python int.
 
     Raises:
-        TypeError: it is no `TopicPartition`, or its number is no int.
+        TypeError: not a `TopicPartition`, or its number is not an int.
         IllegalArgumentError: its number is negative.
-        InvalidTopicError: a topic name that no topic can have.
+        InvalidTopicError: an invalid topic name.
     """
     if not isinstance(tp, TopicPartition):
         raise TypeError(f"a TopicPartition is needed, not {tp!r}")
@@ -311,21 +311,21 @@ def _compile(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as cause:
-        raise IllegalArgumentError(f"pattern {text!r} is no regular expression: {cause}") from cause
+        raise IllegalArgumentError(f"pattern {text!r} is not a regular expression: {cause}") from cause
 
 
 class ConsumerRebalanceListener(ABC):
-    """Hears of changes of the assignment; given to `KafkaConsumer.subscribe`.
+    """Receives changes of the assignment; given to `KafkaConsumer.subscribe`.
 
-    Called by the thread that calls `poll`, `unsubscribe` or `close`, and only for subscriptions, never after
-    `assign`. Inside a callback the consumer may be asked, sought and committed, but not polled, subscribed or closed:
-    that raises `IllegalStateError`. What a callback raises is raised by the call it runs in, as the cause of a
-    `KafkaError`, after the change of the assignment is finished.
+    Called by the thread that calls `poll`, `unsubscribe` or `close`, and only for subscriptions, never after `assign`.
+    A callback may query, seek and commit, but not poll, subscribe or close: that raises `IllegalStateError`. An error
+    of a callback is raised by the call it runs in, as the cause of a `KafkaError`, after the change of the assignment
+    is finished.
 
-    The order of a change, which is Kafka's. Eager assignors, and consumers without a group: automatic commit,
-    `on_partitions_revoked` with all partitions held so far (an empty set at the first time), then, when all members
-    have done so, `on_partitions_assigned` with all partitions held from now on. Cooperative assignors: automatic
-    commit, `on_partitions_revoked` with what goes, if anything does; `on_partitions_assigned` with what comes.
+    The order of a change is Kafka's. Eager assignors, and consumers without a group: automatic commit,
+    `on_partitions_revoked` with all previous partitions (an empty set at the first time), then, after all members have
+    done so, `on_partitions_assigned` with all new partitions. Cooperative assignors: automatic commit,
+    `on_partitions_revoked` with the revoked partitions, if any; `on_partitions_assigned` with the added ones.
     """
 
     @abstractmethod
@@ -333,7 +333,7 @@ class ConsumerRebalanceListener(ABC):
         """Called before partitions are given up; committing is still possible.
 
         Args:
-            revoked: what is given up; with an eager assignor all partitions held so far.
+            revoked: the revoked partitions; with an eager assignor all previous partitions.
         """
 
     @abstractmethod
@@ -341,15 +341,15 @@ class ConsumerRebalanceListener(ABC):
         """Called after partitions were assigned and before they are read: the place to `seek`.
 
         Args:
-            assigned: what is new; with an eager assignor all partitions held from now on.
+            assigned: the added partitions; with an eager assignor all current partitions.
         """
 
     def on_partitions_lost(self, lost: AbstractSet[TopicPartition]) -> None:
-        """Called when the group has taken this consumer for dead, or another has its static name: committing fails.
+        """Called after the session has expired, or another process took the static name: committing fails.
 
         Calls `on_partitions_revoked` unless it is overridden.
 
         Args:
-            lost: all partitions held so far.
+            lost: all previous partitions.
         """
         self.on_partitions_revoked(lost)

@@ -1,4 +1,4 @@
-"""Producer: records in, the offsets they got out."""
+"""Producer: writes records to topics and returns their offsets."""
 
 from kafkalike.producer.future import FutureRecordMetadata
 from kafkalike.producer.kafka_producer import KafkaProducer, Transaction, transaction

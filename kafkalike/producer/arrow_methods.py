@@ -1,4 +1,4 @@
-"""Arrow and metadata methods of `KafkaProducer`: tables of records in, futures out; what the producer can be asked."""
+"""Arrow and metadata methods of `KafkaProducer`: tables of records in, futures out; questions to the producer."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class ProducerMetadata:
     _sender: Sender
 
     def partitions_for(self, topic: str) -> set[int]:
-        """Partition numbers of a topic, fresh; a missing topic is created when that is allowed.
+        """Return the partition numbers of a topic, fresh; create a missing topic if that is allowed.
 
         Raises:
-            UnknownTopicOrPartitionError: no such topic, and none may be created.
-            InvalidTopicError: a name that no topic can have.
+            UnknownTopicOrPartitionError: the topic does not exist, and may not be created.
+            InvalidTopicError: an invalid topic name.
             IllegalStateError: closed, or used after a fork.
         """
         if self._buffer.refusal is not None:
@@ -55,11 +55,11 @@ class ProducerMetadata:
     def metrics(self, raw: bool = False) -> dict[Any, Any] | None:  # noqa: FBT001, FBT002 - kafka-python's
         """Totals since the producer was made, `{group: {name: number}}` with Kafka's names; times in ms.
 
-        With a root in an object store, `object-store-metrics` are the requests of this process there, by kind: all
-        that its clients of that root have made.
+        With a root in an object store, `object-store-metrics` counts the requests of this process to the root, by kind,
+        of all its clients.
 
         Args:
-            raw: `{(group, name): number}` instead.
+            raw: return `{(group, name): number}` instead.
 
         Returns:
             None with `metrics_enabled=False`.
@@ -87,45 +87,44 @@ class ArrowMethods(ProducerMetadata):
     _router: PartitionRouter
     _unacknowledged: bool
 
-    def send_arrow(self, topic: str, data: Any) -> FutureBatchMetadata:  # noqa: ANN401 - whatever speaks Arrow
+    def send_arrow(self, topic: str, data: Any) -> FutureBatchMetadata:  # noqa: ANN401 - any source of Arrow data
         """Queue the records of a table as one batch: all of them are written, in one table commit, or none.
 
-        No Python object is made of a record, so this is several times as fast as `send`. Serialisers are not asked.
-        Records stand in their partition in the order of the table, behind those that were sent before.
+        No Python objects are made of the records, so this is several times as fast as `send`. Serializers are not
+        called. Records stand in their partition in the order of the table, behind earlier sends.
 
         Columns:
             `value`: bytes, or text, which is written in UTF-8; null is a tombstone and needs a key.
             `key` (may be missing): as `value`.
             `headers` (may be missing): lists of structs `key` text, `value` bytes, or maps of them.
             `partition` (may be missing): null lets the partitioner choose. The default one takes murmur2 of the key;
-                records without key take turns in runs. One of your own is asked for each record.
+                records without key take turns in runs. A custom partitioner is called for each record.
             `timestamp` (may be missing): times with a time zone, or whole numbers of ms since the epoch, cut to ms;
                 null takes the time of this call.
-            `topic`, `offset` and `timestampType`, as `poll_arrow` has them, are left out.
+            `topic`, `offset` and `timestampType`, as in tables of `poll_arrow`, are ignored.
 
         Each column may have any of Arrow's layouts: views, large and fixed sizes, dictionaries, runs, extension types.
 
         Args:
-            topic: its topic; created when it is missing and that is allowed.
-            data: a pyarrow Table or RecordBatch, or anything that gives one by Arrow's PyCapsule interface or the
-                dataframe interchange protocol: polars, pandas and others. It must not be changed before the future
-                is done.
+            topic: name of the topic; created if it is missing and that is allowed.
+            data: a pyarrow Table or RecordBatch, or any object with Arrow's PyCapsule interface or the dataframe
+                interchange protocol: polars, pandas and others. It must not be changed before the future is done.
 
         Returns:
             A future of the batch's `BatchMetadata`: offsets by partition. With `acks=0` it is done, and has none. In a
-            transaction it is done when the records are staged; the commit returns their offsets.
-            Its error is that of a record which the topic does not take, with the record's number: then none is written.
+                transaction it is done when the records are staged; the commit returns their offsets. If the topic
+                rejects a record, the future fails with that record's error and number, and no record is written.
 
         Raises:
-            TypeError: no table, or a column of a wrong type.
-            IllegalArgumentError: no rows, no column `value`, another column, a row with neither key nor value, no such
-                partition, or more than 1 GiB (a ValueError).
-            InvalidTopicError: a name that no topic can have.
+            TypeError: not a table, or a column of a wrong type.
+            IllegalArgumentError: no rows, no column `value`, an unknown column, a row with neither key nor value, a
+                partition that does not exist, or more than 1 GiB (a ValueError).
+            InvalidTopicError: an invalid topic name.
             InvalidTimestampError: a negative time, or one after the year 9999.
             InvalidRecordError: a header without key, or with a key that is not UTF-8.
-            UnknownTopicOrPartitionError: no such topic, and none may be created.
+            UnknownTopicOrPartitionError: the topic does not exist, and may not be created.
             MessageSizeTooLargeError: a record has more than `max_request_size` or `buffer_memory` bytes.
-            KafkaTimeoutError: the buffer stayed full for `max_block_ms`. A batch that has more than `buffer_memory`
+            KafkaTimeoutError: the buffer stayed full for `max_block_ms`. A batch with more than `buffer_memory` bytes
                 waits until the buffer is empty.
             IllegalStateError: closed, used after a fork, or outside a transaction with a `transactional_id`.
             TransactionAbortableError: an earlier record of the transaction failed; abort it.
@@ -156,7 +155,7 @@ class ArrowMethods(ProducerMetadata):
                 raise MessageSizeTooLargeError(f"{topic}: a record has {size} bytes; {name}={getattr(config, name)}")
 
     def _fitting(self, queue: TopicQueue, highest: int) -> TopicQueue:
-        """The topic's queue, looked up again when its topic may have got more partitions."""
+        """Return the topic's queue, after another look at the topic if a record needs a higher partition."""
         found = queue if highest < queue.num_partitions else self._open_queue(queue.name)
         if highest >= found.num_partitions:
             raise IllegalArgumentError(

@@ -1,4 +1,4 @@
-"""Exit hook: writes the records of producers that nobody closed before the interpreter ends."""
+"""Exit hook: writes the records of unclosed producers before the interpreter ends."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.concurrency import Latch
 
 EXIT_SECONDS: Final = 30.0
-"""How long the interpreter's exit sends what is queued in producers that nobody closed, or whose `close` was
-interrupted. kafka-python waits 1 s; a slow disk needs more. The append under way is waited for to its end."""
+"""Time for the interpreter's exit to send the queued records of producers that were not closed, or whose `close` was
+interrupted. kafka-python waits 1 s; a slow disk needs more. The running append always ends first."""
 
 
 class _Ending(Protocol):
-    """A sender, as far as the exit goes."""
+    """The methods of a sender that the exit uses."""
 
     pid: int
-    """The process whose thread it has."""
+    """Id of the process that runs its thread."""
     ended: Latch
-    """Opened when its thread is over."""
+    """Opened at the end of its thread."""
 
     def stop_taking(self) -> None:
-        """Take no more records."""
+        """Reject all further records."""
         ...
 
     def abandon(self, error: KafkaError) -> bool:
-        """Fail what is queued."""
+        """Fail the queued records."""
         ...
 
 
 ALIVE: Final[set[_Ending]] = set()
-"""Senders whose thread runs."""
+"""Senders with a running thread."""
 
 
 def end_all() -> None:
-    """End all producers of this process; for the interpreter's exit.
+    """End all producers of this process, at the interpreter's exit.
 
-    What is queued gets `EXIT_SECONDS`. An interrupt (Ctrl-C) makes that zero; appends that are under way are waited
-    for even so, since the interpreter must not end before them. An open transaction is left to its timeout, or to the
-    next `init_transactions` of its id: nobody waits for it.
+    Queued records get `EXIT_SECONDS`. An interrupt (Ctrl-C) makes that zero, but running appends are still waited for,
+    because the interpreter must not end before them. An open transaction is left to its timeout, or to the next
+    `init_transactions` of its id.
     """
     deadline = Deadline(SYSTEM_CLOCK, EXIT_SECONDS * 1000)
     in_time = True
@@ -61,6 +61,6 @@ def end_all() -> None:
             in_time = False
 
 
-# Twice: an interrupt in the first one, before or after its `try`, leaves the second one to do the work.
+# Registered twice: if an interrupt hits the first call outside its `try`, the second one does the work.
 atexit.register(end_all)
 atexit.register(end_all)

@@ -28,20 +28,20 @@ class BatchMetadata(NamedTuple):
 
     topic: str
     records: int
-    """How many there were."""
+    """Number of records in it."""
     offsets: Mapping[int, range]
-    """By partition, the offsets of its records, in the order of the batch; empty where they are not known: with
-    `acks=0`, and in a transaction, whose commit gives them."""
+    """Offsets of the records by partition, in the order of the batch. Empty if they are unknown: with `acks=0`, and in
+    a transaction, whose commit returns them."""
     append_time_ms: int | None
-    """Timestamp of all records in a topic with LogAppendTime; None: they keep their own."""
+    """Timestamp of all records in a topic with LogAppendTime; None if they keep their own."""
 
 
 class OutcomeFuture(Generic[T]):
     """The future of a record or of a batch; thread-safe.
 
-    Callbacks run in the producer's sending thread, in the order of the records and then in the order in which they
-    were added; when the record is done already, at once in the thread that adds them. They should be short: nothing
-    is sent meanwhile. An error in a callback is logged.
+    Callbacks run in the producer's sending thread, in the order of the records and then in the order in which they were
+    added. If the record is done already, they run at once in the thread that adds them. They should be short, because
+    the producer sends nothing meanwhile. An error in a callback is logged.
     """
 
     __slots__ = ("_outcome", "_row")
@@ -57,24 +57,24 @@ class OutcomeFuture(Generic[T]):
         """Wait for the record's outcome.
 
         Args:
-            timeout: seconds to wait; None without end (`delivery_timeout_ms` is one).
+            timeout: seconds to wait; None waits without end (`delivery_timeout_ms` limits it).
 
         Returns:
-            Where the record is.
+            Partition and offset of the record.
 
         Raises:
-            KafkaTimeoutError: still under way after `timeout`, or not written within `delivery_timeout_ms`.
-            UnknownOutcomeError: it may have been written or not.
-            KafkaError: it was not written, and why.
-            IllegalStateError: called in a callback for a record that is under way.
+            KafkaTimeoutError: still in progress after `timeout`, or not written within `delivery_timeout_ms`.
+            UnknownOutcomeError: the record may or may not have been written.
+            KafkaError: the record was not written, and why.
+            IllegalStateError: called in a callback, for a record in progress.
         """
         outcome = self._outcome
         if not outcome.done and not outcome.wait(timeout):
             raise KafkaTimeoutError(f"topic {outcome.topic!r}: the record is still under way after {timeout} s")
         error = outcome.error_of(self._row)
         if error is not None:
-            # One error stands for many records. Without the traceback of where it came from, which its cause has,
-            # it would grow with each `get`, and keep the sender's variables alive.
+            # Many records share one error. Its traceback, which the cause keeps, would grow with each `get` and keep
+            # the sender's variables alive.
             raise error.with_traceback(None)
         return self._metadata()
 
@@ -90,7 +90,7 @@ class OutcomeFuture(Generic[T]):
 
     @property
     def exception(self) -> Exception | None:
-        """Why it was not written; None when it is, or when that is not known yet."""
+        """The error of a failed record; None if it is written, or if that is unknown yet."""
         return self._outcome.error_of(self._row)
 
     def succeeded(self) -> bool:
@@ -140,7 +140,7 @@ class OutcomeFuture(Generic[T]):
 
 
 class FutureRecordMetadata(OutcomeFuture[RecordMetadata]):
-    """The future of one record. Made by `KafkaProducer.send`."""
+    """The future of one record, made by `KafkaProducer.send`."""
 
     __slots__ = ("_sizes", "_timestamp")
 
@@ -158,7 +158,7 @@ class FutureRecordMetadata(OutcomeFuture[RecordMetadata]):
 
 
 class FutureBatchMetadata(OutcomeFuture[BatchMetadata]):
-    """The future of a batch: all of its records are written, or none. Made by `KafkaProducer.send_arrow`."""
+    """The future of a batch, made by `KafkaProducer.send_arrow`: all of its records are written, or none."""
 
     __slots__ = ("_records",)
 
@@ -173,7 +173,7 @@ class FutureBatchMetadata(OutcomeFuture[BatchMetadata]):
 
 
 NO_OFFSET: Final = -1
-"""Offset of a record whose outcome nobody waits for (`acks=0`)."""
+"""Offset of a record whose outcome is not awaited (`acks=0`)."""
 
 _NO_ERRORS: Final[Mapping[int, Exception]] = MappingProxyType({})
 
@@ -181,11 +181,11 @@ _NO_ERRORS: Final[Mapping[int, Exception]] = MappingProxyType({})
 class BatchResult:
     """The result of the records of one batch.
 
-    The sender settles it once, with `succeed` or `fail`; any thread may wait, ask and add callbacks.
+    The sender completes it once, with `succeed` or `fail`. Any thread may wait, read it and add callbacks.
 
     Args:
-        topic: where the records go.
-        sender: id of the thread that settles it, which must not wait for it; 0 when there is none.
+        topic: the records' topic.
+        sender: id of the thread that completes it and must not wait for it; 0 if there is none.
     """
 
     __slots__ = (
@@ -227,13 +227,13 @@ class BatchResult:
         append_time_ms: int | None = None,
         errors: Mapping[int, Exception] = _NO_ERRORS,
     ) -> None:
-        """Say where the records are, and run the callbacks. Caller: sender, once.
+        """Record the offsets of the records, and run the callbacks. Caller: sender, once.
 
         Args:
-            partitions: the partition of each record, refused ones included.
-            ranges: offsets written, by partition; None when they are not known (`acks=0`).
+            partitions: the partition of each record, including rejected ones.
+            ranges: written offsets, by partition; None if they are unknown (`acks=0`).
             append_time_ms: timestamp of the records in a topic with LogAppendTime, else None.
-            errors: why single records were refused, by row.
+            errors: errors of rejected records, by row.
         """
         self._partitions = partitions
         self._ranges = ranges
@@ -242,11 +242,11 @@ class BatchResult:
         self._settle()
 
     def fail(self, error: Exception, errors: Mapping[int, Exception] = _NO_ERRORS) -> None:
-        """Say that no record was written, or that nobody knows, and run the callbacks. Caller: sender, once.
+        """Record that no record was written, or that this is unknown, and run the callbacks. Caller: sender, once.
 
         Args:
-            error: what holds for all records but those in `errors`.
-            errors: why single records were refused, by row.
+            error: the error of all records that are not in `errors`.
+            errors: errors of rejected records, by row.
         """
         self._failure = error
         self._errors = errors
@@ -256,7 +256,7 @@ class BatchResult:
         with self._lock:
             self.done = True
             callbacks, self._callbacks = self._callbacks, []
-        # In the order of the records, and for one record in the order they were added: the sort is stable.
+        # In the order of the records; for one record, the stable sort keeps the order in which callbacks were added.
         callbacks.sort(key=lambda entry: entry[0])
         try:
             for _, run in callbacks:
@@ -267,26 +267,26 @@ class BatchResult:
     # --- asking: any thread --------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is settled and the callbacks added before have run.
+        """Wait until it is completed and the callbacks added before have run.
 
         Args:
-            timeout: seconds; None without end.
+            timeout: seconds; None waits without end.
 
         Returns:
-            False when time ran out.
+            False after a timeout.
 
         Raises:
             IllegalStateError: called by the sender itself, from a callback.
         """
         if threading.get_ident() == self.sender:
-            # In a callback of this very batch it is settled; any other would wait for the thread it is in.
+            # In a callback of this batch, the result is complete. Any other batch would wait for its own thread.
             if self.done:
                 return True
             raise IllegalStateError("a callback must not wait for another record: it runs in the thread that sends")
         return self._settled.wait(timeout)
 
     def when_done(self, row: int, run: Callable[[], object]) -> None:
-        """Call `run` when it is settled, or now when it is. `run` must not raise."""
+        """Call `run` at completion, or now if it is complete. `run` must not raise."""
         with self._lock:
             if not self.done:
                 self._callbacks.append((row, run))
@@ -294,29 +294,29 @@ class BatchResult:
         run()
 
     def error_of(self, row: int) -> Exception | None:
-        """Why a record was not written; None as long as that is not known, or when it was."""
+        """Return the error of a record; None if it was written, or if that is unknown yet."""
         if not self.done:
             return None
         return self._errors.get(row, self._failure)
 
     def place_of(self, row: int, timestamp: int) -> tuple[int, int, int]:
-        """Partition, offset and timestamp (ms) of a record that was written.
+        """Return partition, offset and timestamp (ms) of a written record.
 
         Args:
             row: the record's number in the batch.
-            timestamp: the one it was sent with.
+            timestamp: the timestamp it was sent with.
         """
         when = timestamp if self._append_time is None else self._append_time
         if self._ranges is None:
             return self._partitions[row], NO_OFFSET, when
         if self._offsets is None:
-            # Nobody asks for most records, so offsets are counted out at the first question.
+            # Computed at the first question, because most records are never asked about.
             self._offsets = _offsets(self._partitions, self._ranges, self._errors)
         return self._partitions[row], self._offsets[row], when
 
     @property
     def ranges(self) -> Mapping[int, range]:
-        """Offsets written, by partition; empty when they are not known."""
+        """Written offsets, by partition; empty if they are unknown."""
         return self._ranges or {}
 
     @property

@@ -43,29 +43,29 @@ if TYPE_CHECKING:
 
 
 NO_SIZE: Final = -1
-"""Size of a key, value or headers that are not there, in `RecordMetadata`."""
+"""Size of missing keys, values or headers in `RecordMetadata`."""
 
 
 @documented(ProducerSettings)
 class KafkaProducer(TransactionMethods, ArrowMethods):
     """Sends records to topics, in the background and in batches.
 
-    Methods, arguments, defaults and errors are kafka-python 3.x's, and the settings are those of `ProducerConfig`.
+    Methods, arguments, defaults and errors are kafka-python 3.x's; `ProducerConfig` has the settings.
 
-    `send` puts a record into a buffer and returns a future. One thread per producer appends everything that is queued
-    for a topic in one table commit: what is sent while an append runs goes with the next, so batches grow with the
-    load. Records that one thread sends to one partition keep their order, over retries too. A record is written once
-    or fails; only `UnknownOutcomeError` says that neither is known, and such a batch is never sent again.
+    `send` puts a record into a buffer and returns a future. One thread per producer appends all queued records of a
+    topic in one table commit. Records sent during an append go with the next one, so batches grow with the load.
+    Records that one thread sends to one partition keep their order, even over retries. A record is written once or
+    fails; only `UnknownOutcomeError` means that neither is known, and such a batch is never sent again.
 
-    Thread-safe. It must not be used in a child process after a fork (`IllegalStateError`); make it after the fork.
-    The interpreter's exit sends what is left of a producer that nobody closed, for at most 30 s, and waits for the
-    append under way to its end. Ctrl-C during that exit gives up what is queued, not the append under way.
+    Thread-safe. It must not be used in a child process after a fork (`IllegalStateError`); make it after the fork. The
+    interpreter's exit sends the remaining records of a producer that was not closed, for at most 30 s, and waits for
+    the end of the running append. Ctrl-C during that exit drops the queued records, but not the running append.
 
-    With a `transactional_id`, records are sent in transactions: all of one, in all of its topics, and the offsets of
-    consumer groups with them, or nothing. docs/exactly-once.md says what holds, and has programs.
+    With a `transactional_id`, records are sent in transactions: all records of a transaction, in all of its topics, and
+    the offsets of consumer groups with them, or nothing. docs/exactly-once.md has the guarantees and example programs.
 
     Args:
-        clock: where time comes from; for tests.
+        clock: source of time; for tests.
         **configs: settings, see below and docs/reference/settings.md.
 
     Raises:
@@ -73,7 +73,7 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
     """
 
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {f.name: f.default for f in fields(ProducerConfig)}
-    """The settings with their defaults, as kafka-python's `KafkaProducer.DEFAULT_CONFIG`; to be read, not changed."""
+    """The settings with their defaults, as kafka-python's `KafkaProducer.DEFAULT_CONFIG`; read-only."""
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Unpack[ProducerSettings]) -> None:
         self.config = config = ProducerConfig.of(configs)
@@ -94,13 +94,13 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
             clock=clock,
         )
         self._to_close = [s for s in (config.value_serializer, config.key_serializer) if s is not None]
-        """Serializers that `close` has not closed yet, the next one last."""
+        """Serializers that `close` must still close, the next one last."""
         self._largest = min(config.max_request_size, config.buffer_memory)
         self._unacknowledged = config.acks == 0
         self._in_bulk = self._router.in_bulk and not self._unacknowledged
         self._transactions: TransactionManager | None = None
         if gate is not None:
-            # Most producers never need it.
+            # Most producers have no transactions.
             from kafkalike.producer.transaction_manager import TransactionManager
 
             self._transactions = TransactionManager(self._cluster, config, self._buffer, gate, clock)
@@ -113,8 +113,8 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
     def send(  # noqa: PLR0917 - kafka-python's signature
         self,
         topic: str,
-        value: Any = None,  # noqa: ANN401 - what the serializer takes
-        key: Any = None,  # noqa: ANN401 - what the serializer takes
+        value: Any = None,  # noqa: ANN401 - any input of the serializer
+        key: Any = None,  # noqa: ANN401 - any input of the serializer
         headers: list[tuple[str, bytes | None]] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -122,23 +122,23 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
         """Queue a record.
 
         Args:
-            topic: its topic; created when it is missing and that is allowed.
-            value: bytes, or what `value_serializer` takes; None is a tombstone and needs a key.
-            key: bytes, or what `key_serializer` takes; records with the same key go to the same partition.
+            topic: name of the topic; created if it is missing and that is allowed.
+            value: bytes, or an object for `value_serializer`; None is a tombstone and needs a key.
+            key: bytes, or an object for `key_serializer`; records with the same key go to the same partition.
             headers: `(name, bytes or None)` tuples; order and repeats are kept.
             partition: None lets the partitioner choose.
             timestamp_ms: time of the record, ms since the epoch; None takes the time of this call.
 
         Returns:
             A future of the record's `RecordMetadata`. With `acks=0` it is done, and has offset -1. In a transaction it
-            is done when the record is staged, with offset -1: offsets are given by the commit, which returns them.
+                is done when the record is staged, with offset -1; the commit returns the offsets.
 
         Raises:
-            IllegalArgumentError: neither key nor value, or no such partition (a ValueError).
-            TypeError: headers, partition or timestamp of a wrong type, or no bytes after serialising.
-            InvalidTopicError: a name that no topic can have.
+            IllegalArgumentError: neither key nor value, or a partition that does not exist (a ValueError).
+            TypeError: headers, partition or timestamp of a wrong type, or a serializer did not return bytes.
+            InvalidTopicError: an invalid topic name.
             InvalidTimestampError: a negative time, or one after the year 9999.
-            UnknownTopicOrPartitionError: no such topic, and none may be created.
+            UnknownTopicOrPartitionError: the topic does not exist, and may not be created.
             MessageSizeTooLargeError: the record has more than `max_request_size` or `buffer_memory` bytes.
             KafkaTimeoutError: the buffer stayed full for `max_block_ms`.
             IllegalStateError: closed, used after a fork, or outside a transaction with a `transactional_id`.
@@ -156,17 +156,17 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
             topic = check_topic_name(topic)
         pairs = None if headers is None else check_headers(headers) or None
         if pairs is None and self._shows_headers:
-            # A list of its own for each record: what a serializer adds to it is stored with that record alone.
+            # Each record gets its own list: headers that a serializer adds are stored with that record alone.
             pairs = []
         shown: Any = () if pairs is None else pairs
-        # What is bytes already, without a serialiser, is not worth two calls.
+        # Bytes without a serializer save two calls.
         key_bytes = key if self._plain_keys and (key is None or type(key) is bytes) else self._key(topic, shown, key)
         value_bytes = (
             value
             if self._plain_values and (value is None or type(value) is bytes)
             else self._value(topic, shown, value)
         )
-        # Branches instead of `max`: this runs for every record.
+        # Branches instead of `max`, because this runs for every record.
         size = RECORD_OVERHEAD
         key_size = value_size = header_size = NO_SIZE
         if key_bytes is not None:
@@ -184,7 +184,7 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
             self._refuse_size(topic, size)
         timestamp = self._now_ms() if timestamp_ms is None else check_timestamp(timestamp_ms)
         row = UNROUTED, key_bytes, value_bytes, timestamp, pairs or None
-        # What `_queue` does for most records, without the call: 1.22 instead of 1.33 µs for a `send` of a few bytes.
+        # The common case of `_queue` without the call: 1.22 instead of 1.33 µs for a `send` of a few bytes.
         queue = buffer.queues.get(topic) if partition is None and self._in_bulk else None
         outcome, number = (None if queue is None else buffer.add(queue, row, size)) or self._queue(
             topic, key, value, partition, row, size
@@ -194,7 +194,7 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
     def _queue(  # noqa: PLR0917 - called for every record, and names cost time
         self, topic: str, key: object, value: object, partition: int | None, row: Row, size: int
     ) -> tuple[BatchResult, int]:
-        """Put a record into its topic's queue, with a partition unless the sender is to choose it."""
+        """Put a record into its topic's queue, with a partition unless the sender chooses it later."""
         _, key_bytes, value_bytes, timestamp, headers = row
         while True:
             queue = self._buffer.queues.get(topic) or self._open_queue(topic)
@@ -224,7 +224,7 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
         return number
 
     def _aged(self, queue: TopicQueue) -> TopicQueue:
-        """The queue, looked up again when what is known of its topic is too old for a partitioner."""
+        """Return the queue, after another look at the topic if its metadata are too old for a partitioner."""
         if (self._clock.monotonic() - queue.looked_at) * 1000 < self.config.metadata_max_age_ms:
             return queue
         return self._open_queue(queue.name)
@@ -232,13 +232,13 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every record sent before this call is written or has failed, and its callbacks have run.
 
-        These records do not linger. Errors are reported through the futures. Does nothing when the producer is closed.
+        These records do not linger. Errors are reported through the futures. Does nothing if the producer is closed.
 
         Args:
             timeout: seconds to wait; None waits until every record is written or has exceeded `delivery_timeout_ms`.
 
         Raises:
-            KafkaTimeoutError: records are still under way.
+            KafkaTimeoutError: records are still in progress.
             IllegalArgumentError: a negative timeout (a ValueError).
             IllegalStateError: called in a callback.
         """
@@ -247,16 +247,16 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
             self._buffer.flush(seconds)
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is queued, then end; a transaction that is open is aborted, as by Kafka's producer.
+        """Send the queued records, then end. An open transaction is aborted, as by Kafka's producer.
 
-        Calling it again waits for what is still under way, and does nothing when there is nothing. Interrupted by
-        Ctrl-C, the producer takes no more records and goes on sending those it has: call it again to wait for them, or
-        ask their futures. The interpreter's exit waits for them too.
+        A second call waits for records still in progress, or does nothing. After an interrupt (Ctrl-C), the producer
+        rejects new records and still sends the queued ones. Call `close` again to wait for them, or wait for their
+        futures. The interpreter's exit waits for them, too.
 
         Args:
             timeout: seconds to wait; None waits until every record is written or has exceeded `delivery_timeout_ms`.
-                What is not sent then fails with `KafkaTimeoutError`, and the log says so. In a callback nothing is
-                waited for.
+                Records that are not sent in time fail with `KafkaTimeoutError`, and a warning is logged. A call in a
+                callback does not wait.
 
         Raises:
             IllegalArgumentError: a negative timeout (a ValueError).
@@ -278,13 +278,13 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
         refuse_to_pickle(self)
 
     def __enter__(self) -> Self:
-        """The producer itself."""
+        """Return the producer itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the producer; see `close`."""
         self.close()
 
     def __repr__(self) -> str:
@@ -293,26 +293,26 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
 
 
 def _unawaited(topic: str, partition: int) -> tuple[BatchResult, int]:
-    """The outcome of a record that nobody waits for (`acks=0`)."""
+    """Return the outcome of a record with `acks=0`."""
     outcome = BatchResult(topic, 0)
     outcome.succeed((partition,), None)
     return outcome, 0
 
 
 def _close_elsewhere(buffer: RecordAccumulator) -> None:
-    """Let the sender of a producer that was collected end by itself.
+    """Let the sender of a garbage-collected producer end by itself.
 
-    In a thread of its own: the garbage collector may run in a thread that holds the buffer's lock.
+    In a separate thread, because the garbage collector may run in a thread that holds the buffer's lock.
     """
     if buffer.refusal is None:
         threading.Thread(target=buffer.close, name="kafkalike-producer-closer", daemon=True).start()
 
 
 def check_headers(headers: object) -> list[tuple[str, bytes | None]]:
-    """A copy of a record's headers.
+    """Return a copy of a record's headers.
 
     Raises:
-        TypeError: anything but a list of `(str, bytes or None)`.
+        TypeError: not a list of `(str, bytes or None)`.
     """
     if not isinstance(headers, list):
         raise TypeError(f"headers must be a list of (str, bytes), not {type(headers).__name__}")
@@ -326,19 +326,19 @@ def check_headers(headers: object) -> list[tuple[str, bytes | None]]:
 
 
 def headers_size(headers: list[tuple[str, bytes | None]]) -> int:
-    """Bytes of a record's headers.
+    """Return the size of a record's headers in bytes.
 
     Raises:
-        ValueError: a header's name has no form in UTF-8.
+        ValueError: a header's name cannot be encoded in UTF-8.
     """
     return sum(len(name.encode()) + len(content or b"") for name, content in headers)
 
 
-def check_timestamp(timestamp_ms: Any) -> int:  # noqa: ANN401 - what is not an int is refused
-    """A record's time in ms; NumPy's integers are taken.
+def check_timestamp(timestamp_ms: Any) -> int:  # noqa: ANN401 - the check is below
+    """Return a record's time in ms; accepts NumPy's integers.
 
     Raises:
-        TypeError: not an integer; bool and float are none.
+        TypeError: not an integer; bool and float are rejected.
         InvalidTimestampError: negative, or after the year 9999.
     """
     if isinstance(timestamp_ms, bool) or not hasattr(timestamp_ms, "__index__"):
@@ -349,11 +349,11 @@ def check_timestamp(timestamp_ms: Any) -> int:  # noqa: ANN401 - what is not an 
     return number
 
 
-def check_partition(partition: Any) -> int:  # noqa: ANN401 - what is not an int is refused
-    """A partition number; NumPy's integers are taken.
+def check_partition(partition: Any) -> int:  # noqa: ANN401 - the check is below
+    """Return a partition number; accepts NumPy's integers.
 
     Raises:
-        TypeError: not an integer; bool is none.
+        TypeError: not an integer; bool is rejected.
         IllegalArgumentError: negative (a ValueError).
     """
     if isinstance(partition, bool) or not hasattr(partition, "__index__"):
@@ -364,11 +364,11 @@ def check_partition(partition: Any) -> int:  # noqa: ANN401 - what is not an int
     return number
 
 
-def check_timeout(timeout: Any) -> float | None:  # noqa: ANN401 - what is not a number is refused
-    """Seconds to wait; None and infinity are without end.
+def check_timeout(timeout: Any) -> float | None:  # noqa: ANN401 - the check is below
+    """Return the seconds to wait; None and infinity wait without end.
 
     Raises:
-        IllegalArgumentError: negative, NaN or no number (a ValueError).
+        IllegalArgumentError: negative, NaN or not a number (a ValueError).
     """
     if timeout is None or timeout == math.inf:
         return None
@@ -381,10 +381,10 @@ _any_bytes: Final = as_serializer(None)
 
 
 def check_serializer(obj: object, setting: str) -> SerializeFunction:
-    """A serialiser as one form of function; without one only bytes are taken.
+    """Return a serializer as a function; without one, only bytes are accepted.
 
     Raises:
-        KafkaConfigurationError: it is none.
+        KafkaConfigurationError: not a serializer.
     """
     if obj is None:
         return _bytes
@@ -395,17 +395,17 @@ def check_serializer(obj: object, setting: str) -> SerializeFunction:
 
 
 def _bytes(topic: str, headers: Headers, data: object) -> bytes | None:
-    """`as_serializer(None)`, faster for bytes."""
+    """Faster `as_serializer(None)` for bytes."""
     if data is None or type(data) is bytes:
         return data
     return _any_bytes(topic, headers, data)
 
 
 def check_partitioner(obj: object) -> Partitioner:
-    """A partitioner; the default one when nothing was given.
+    """Return the partitioner, or the default one for None.
 
     Raises:
-        KafkaConfigurationError: it is none.
+        KafkaConfigurationError: not a partitioner.
     """
     if obj is None:
         return DefaultPartitioner()
@@ -418,29 +418,28 @@ def check_partitioner(obj: object) -> Partitioner:
 
 
 class Transaction:
-    """A transaction of a `with` block; see `transaction`."""
+    """The transaction of a `with` block; see `transaction`."""
 
     def __init__(self, producer: KafkaProducer) -> None:
         self.producer = producer
-        """Send with it, and give it offsets."""
+        """The producer for the block's records and offsets."""
         self.ranges: Ranges = {}
-        """After the block: offsets of the records, by partition."""
+        """Offsets of the records after the block, by partition."""
 
 
 @contextmanager
 def transaction(producer: KafkaProducer) -> Iterator[Transaction]:
-    """One transaction: committed at the end of the block, aborted when an exception leaves it.
+    """Run one transaction: committed at the end of the block, aborted if an exception leaves it.
 
         with kafkalike.transaction(producer) as t:
             producer.send("orders", b"...")
             producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
         print(t.ranges)
 
-    Calls `init_transactions` first; that does nothing when it was called before. A commit without an answer is made
-    again until its outcome is known, for `delivery_timeout_ms` at most. An abort that fails is logged, and the
-    exception of the block goes on its way: what could not be aborted has no effect, and is cleared by the next
-    `init_transactions` of the id, or by its timeout. After the block the producer is ready for the next transaction,
-    unless it was fenced.
+    Calls `init_transactions` first, which does nothing after the first time. A commit without an answer is retried
+    until its outcome is known, for at most `delivery_timeout_ms`. A failed abort is logged, and the exception of the
+    block is raised: the unfinished transaction has no effect, and is cleaned up by the next `init_transactions` of the
+    id, or by its timeout. After the block, the producer is ready for the next transaction, unless it was fenced.
 
     Args:
         producer: has a `transactional_id`, and no open transaction.
@@ -464,7 +463,7 @@ def transaction(producer: KafkaProducer) -> Iterator[Transaction]:
         if manager.owner is opened:  # else the block has committed or aborted it
             opened.ranges = manager.commit_surely()
     except BaseException as error:
-        # A commit without an answer may be asked for again; one that was cut off by Ctrl-C is settled here.
+        # A commit without an answer may be retried. A commit that Ctrl-C interrupted is settled here.
         unanswered = isinstance(error, KafkaError) and manager.phase is TxnPhase.COMMITTING
         if manager.owner is opened and not unanswered:
             manager.end()

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 Row: TypeAlias = tuple[int, bytes | None, bytes | None, int, Headers | None]
-"""A record: partition, key, value, timestamp in ms, headers."""
+"""Fields of a record: partition, key, value, timestamp in ms, headers."""
 
 UNROUTED: Final = -1
-"""Partition of a record whose partition the sender chooses, for many records at once."""
+"""Partition of a record until the sender routes many records at once."""
 
 
 WIDTH: Final = 5
-"""Fields of a row."""
+"""Number of fields per row."""
 
 
 class ProducerBatch:
@@ -57,36 +57,36 @@ class ProducerBatch:
     def __init__(self, outcome: BatchResult, born: float) -> None:
         self.outcome = outcome
         self.born = born
-        """Monotonic time, s, of the first record; what `linger_ms` and `delivery_timeout_ms` count from."""
+        """Monotonic time, in s, of the first record; `linger_ms` and `delivery_timeout_ms` start here."""
         # Fields of rows, one row behind the other: one `extend` each, so that an interrupted `send` cannot leave
         # columns of unequal length. No object is kept of a row, at which the garbage collector would look again.
         self.fields: list[Any] = []
         self.size = 0
         """Bytes, as the buffer counts them."""
         self.due = False
-        """Whether it is sent before its linger time is over: there is enough in it, or a flush waits for it."""
+        """True if it is sent without lingering: it is large enough, or a flush waits for it."""
         self.retries = 0
         self.retry_at: float | None = None
-        """Monotonic time, s, before which it must not be tried again."""
+        """Monotonic time, in s, of the next try."""
         self.given: ColumnBatch | None = None
-        """What it has in place of rows, when it came as columns."""
+        """The columns of a batch of `send_arrow`, which has no rows."""
         self.records: RecordBatch | ColumnBatch | None = None
-        """The rows as columns, once the sender has it."""
+        """The rows as columns, once the sender has taken the batch."""
         self.refused: Mapping[int, Exception] = {}
-        """Why single records cannot be written, by row."""
+        """Errors of rejected records, by row."""
         self.alone = False
-        """Whether it is appended by itself: it was refused together with others."""
+        """True if it is appended on its own, because it was rejected in a joined batch."""
         self.puzzled = False
-        """Whether it was refused for the sake of a record that could not be found."""
+        """True if it was rejected because of a record that could not be found."""
 
     def __len__(self) -> int:
-        """Records in it."""
+        """Number of records in it."""
         if self.given is not None:
             return len(self.given)
         return len(self.fields) // WIDTH if self.records is None else len(self.records)
 
     def columns(self) -> RecordBatch | ColumnBatch:
-        """All rows as columns, made once. Caller: sender; no row is added any more."""
+        """Return all rows as columns, made once. Caller: sender; no row is added afterwards."""
         if self.given is not None:
             self.records = self.given
         if self.records is None:
@@ -101,7 +101,7 @@ class ProducerBatch:
         return self.records
 
     def sendable(self) -> RecordBatch | ColumnBatch:
-        """The records that are not refused, in order."""
+        """Return the records that are not rejected, in order."""
         everything = self.columns() if self.records is None else self.records
         if not self.refused or not isinstance(everything, RecordBatch):
             return everything
@@ -115,7 +115,7 @@ class ProducerBatch:
         )
 
     def sent_size(self) -> int:
-        """Bytes of the records that are not refused."""
+        """Return the bytes of the records that are not rejected."""
         all_of = self.columns() if self.refused else None
         if not isinstance(all_of, RecordBatch):
             return self.size
@@ -124,7 +124,7 @@ class ProducerBatch:
 
 
 class TopicQueue:
-    """One life of a topic: what is queued for it, and what is known of it."""
+    """The queued batches and the known metadata of one life of a topic."""
 
     __slots__ = ("batches", "gone", "last", "log", "looked_at", "name", "num_partitions", "sticky", "topic_id", "view")
 
@@ -134,21 +134,21 @@ class TopicQueue:
         self.batches: deque[ProducerBatch] = deque()
         """In sending order. Changed under the buffer's lock."""
         self.last: ProducerBatch | None = None
-        """The one that takes records; None when a new one is needed. Changed under the buffer's lock."""
+        """The open batch for further records; None if a new one is needed. Changed under the buffer's lock."""
         self.gone = False
-        """Whether the topic was deleted; then a send looks for the topic that has its name now."""
+        """True if the topic was deleted; then a send looks for the current topic of that name."""
         self.log: TopicLog | None = None
-        """Belongs to the sender."""
+        """The topic's log; belongs to the sender."""
         self.sticky: tuple[int, int] | None = None
         """Partition of the last record without key, and bytes sent there in a row. Belongs to routing."""
         self.learn(info, now)
 
     def learn(self, info: TopicInfo, now: float) -> None:
-        """Take in how many partitions there are; they only become more.
+        """Record the number of partitions, which can only grow.
 
         Args:
             info: the topic, of this life.
-            now: monotonic time, s.
+            now: monotonic time in s.
         """
         self.looked_at = now
         self.num_partitions = info.num_partitions
@@ -156,11 +156,11 @@ class TopicQueue:
 
 
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of batches that are joined: from there on the commit is a small part of an append."""
+"""Maximum bytes of a joined batch: beyond it, the commit is a small part of an append."""
 
 
 class JoinedBatch(ProducerBatch):
-    """Several batches of columns of one topic, in sending order, on their way into one append.
+    """Several batches of columns of one topic, in sending order, for one append.
 
     Args:
         parts: the batches; at least two.
@@ -174,11 +174,11 @@ class JoinedBatch(ProducerBatch):
         self.size = sum(part.size for part in parts)
 
     def __len__(self) -> int:
-        """Records in it."""
+        """Number of records in it."""
         return sum(map(len, self.parts))
 
     def columns(self) -> ColumnBatch:
-        """All records, made once. Caller: sender."""
+        """Return all records, made once. Caller: sender."""
         from kafkalike.log.topic.column_batch import ColumnBatch, joined
 
         if not isinstance(self.records, ColumnBatch):
@@ -186,10 +186,10 @@ class JoinedBatch(ProducerBatch):
         return self.records
 
     def shares(self, ranges: Mapping[int, range]) -> Iterator[tuple[ProducerBatch, dict[int, range]]]:
-        """What each part got of the offsets, by partition.
+        """Yield each part with its offsets, by partition.
 
         Args:
-            ranges: what all of them got.
+            ranges: offsets of all parts together.
         """
         import numpy as np
 
@@ -206,18 +206,18 @@ class JoinedBatch(ProducerBatch):
 
 
 def parts_of(batch: ProducerBatch) -> Sequence[ProducerBatch]:
-    """The batches that a batch was joined of; itself where it was not."""
+    """Return the parts of a joined batch; the batch itself if it is not joined."""
     return batch.parts if isinstance(batch, JoinedBatch) else (batch,)
 
 
 def can_join(batch: ProducerBatch, later: ProducerBatch, size: int, now: float) -> bool:
-    """Whether a batch is joined with those before it.
+    """Return True if a batch can join the batches before it.
 
     Args:
-        batch: one of those.
-        later: the batch behind them.
-        size: bytes of those.
-        now: monotonic time, s.
+        batch: the last batch so far.
+        later: the batch behind it.
+        size: bytes so far.
+        now: monotonic time in s.
     """
     return (
         batch.given is not None
@@ -229,11 +229,11 @@ def can_join(batch: ProducerBatch, later: ProducerBatch, size: int, now: float) 
 
 
 class PartitionRouter:
-    """Chooses partitions.
+    """Chooses the partitions of records.
 
     Args:
         partitioner: the user's, or the default.
-        batch_size: bytes after which a partitioner hears `on_new_batch`.
+        batch_size: bytes after which the partitioner's `on_new_batch` is called.
     """
 
     __slots__ = ("_batch_size", "_partitioner", "_rng", "in_bulk")
@@ -243,7 +243,7 @@ class PartitionRouter:
         self._batch_size = batch_size
         self._rng: Random | None = partitioner.rng if type(partitioner) is DefaultPartitioner else None
         self.in_bulk = self._rng is not None
-        """Whether the sender chooses for a whole batch: the default rule needs nothing but the keys."""
+        """True if the sender routes whole batches, because the default partitioner only needs the keys."""
 
     def choose(  # noqa: PLR0917 - what kafka-python's partitioners are told
         self,
@@ -254,13 +254,13 @@ class PartitionRouter:
         value_bytes: bytes | None,
         size: int,
     ) -> int:
-        """Ask the partitioner for one record. Caller: any sending thread.
+        """Call the partitioner for one record. Caller: any sending thread.
 
-        A batch, in the sense of `on_new_batch`, is closed when the sender has taken it or when `batch_size` bytes
-        without key went to one partition in a row.
+        For `on_new_batch`, a batch ends when the sender has taken it or when `batch_size` bytes without key went to one
+        partition in a row.
 
         Raises:
-            IllegalArgumentError: the partitioner chose no partition of the topic.
+            IllegalArgumentError: the partitioner returned a partition that the topic does not have.
         """
         sticky = queue.sticky
         if key_bytes is None and sticky is not None and (queue.last is None or sticky[1] >= self._batch_size):
@@ -271,14 +271,14 @@ class PartitionRouter:
             raise IllegalArgumentError(f"the partitioner must return an int, not {chosen!r}")
         number = operator.index(chosen)
         if not 0 <= number < queue.num_partitions:
-            raise IllegalArgumentError(f"the partitioner chose {number}, which is no partition of {queue.name!r}")
+            raise IllegalArgumentError(f"the partitioner chose partition {number}, which {queue.name!r} does not have")
         if key_bytes is None:
             before = sticky[1] if sticky is not None and sticky[0] == number else 0
             queue.sticky = (number, before + size)
         return number
 
     def choose_all(self, queue: TopicQueue, records: ColumnBatch) -> None:
-        """Ask the partitioner for each record of a batch that has no partition. Caller: any sending thread."""
+        """Call the partitioner for each record of a batch without a partition. Caller: any sending thread."""
         chosen = records.partitions.copy()
         rows = (chosen == UNROUTED).nonzero()[0]
         found = records.records(rows)
@@ -288,9 +288,9 @@ class PartitionRouter:
         records.partitions = chosen
 
     def route(self, records: RecordBatch | ColumnBatch, num_partitions: int) -> None:
-        """Choose for all records of a batch that have no partition yet, in place. Caller: sender.
+        """Choose the missing partitions of a batch, in place. Caller: sender.
 
-        By murmur2 of the key, at random without key: what `DefaultPartitioner` does one by one.
+        By murmur2 of the key, or at random without key, as `DefaultPartitioner` does for single records.
         """
         if not isinstance(records, RecordBatch):
             if self._rng is not None:
@@ -312,7 +312,7 @@ class PartitionRouter:
         partitions[:] = self._filled(partitions_for_keys(records.keys, num_partitions), num_partitions)
 
     def _filled(self, hashed: list[int | None], num_partitions: int) -> list[int]:
-        """Partitions by hash, and random ones in place of None."""
+        """Replace each None by a random partition."""
         missing = hashed.count(None)
         if not missing:
             return hashed  # type: ignore[return-value]

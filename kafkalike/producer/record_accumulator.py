@@ -1,4 +1,4 @@
-"""Record accumulator: records of many threads in, batches for one sender out, in the order of the sends by topic."""
+"""Record accumulator: collects records of many threads into batches for one sender, in the sending order by topic."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_BATCH_BYTES: Final = 134_217_728
-"""Bytes after which a topic's next records go into another append: Arrow copies a batch's columns, and addresses no
-more than 2 GiB in one. Only a `buffer_memory` above it makes a difference."""
+"""Bytes after which a topic's next records go into another append: Arrow copies a batch's columns, and addresses at
+most 2 GiB in one. Only matters for a larger `buffer_memory`."""
 
 CLOSED: Final = "the producer is closed"
 FORKED: Final = "the producer was made before a fork, and its sending thread is in the other process; make one here"
 
 
 class RecordAccumulator:
-    """Where records wait. Thread-safe.
+    """Holds records until the sender takes them. Thread-safe.
 
-    Order: records of one topic leave in the order in which `add` took them, and a batch that was put back leaves
-    before those behind it. Topics leave in turn.
+    Order: records of one topic leave in the order in which `add` took them, and a returned batch leaves before later
+    ones. Topics take turns.
 
-    A sending thread may be interrupted (Ctrl-C) at any line. So what it changes is complete after each single step,
-    the step that counts comes last, and who waits for it is woken before: it looks when the lock is free. Sending
-    threads never wait on a condition: one that is interrupted at a bad moment frees a lock that another thread holds.
+    A sending thread may be interrupted (Ctrl-C) at any line. So the state is complete after each single step, the
+    decisive step comes last, and waiting threads are woken before it: they look when the lock is free. Sending threads
+    never wait on a condition, because an interrupt at a bad moment would release a lock that another thread holds.
 
     Args:
-        limit: bytes that may be in it before `add` blocks.
+        limit: bytes it may hold before `add` blocks.
         linger: seconds that a topic's first record waits for more.
-        batch_size: bytes per partition, on average, from which nothing is waited for.
+        batch_size: bytes per partition, on average, that end the wait.
         max_block_ms: how long (ms) `add` may block.
         clock: time.
-        gate: raises when a record may not be added now, of a producer with transactions; called under the lock.
+        gate: of a producer with transactions; raises if a record may not be added now. Called under the lock.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class RecordAccumulator:
         gate: Callable[[], None] | None = None,
     ) -> None:
         self.refusal: str | None = None
-        """Why no more records are taken; None while they are."""
+        """The reason for rejecting further records; None while they are accepted."""
         self.gate: Final = gate
-        """As given; also asked before a record is made ready."""
+        """The argument; also called before a record is serialized."""
         self.sender = 0
         """Id of the sending thread."""
         self.queues: dict[str, TopicQueue] = {}
-        """By topic. Read by anybody, changed under the lock."""
+        """Queues by topic. Read by any thread, changed under the lock."""
         self.limit = limit
         self.used = 0
-        """Bytes in it: waiting and under way."""
+        """Bytes in it, waiting and in progress."""
         self._linger = linger
         self._batch_size = batch_size
         self._max_block_ms = max_block_ms
@@ -78,16 +78,16 @@ class RecordAccumulator:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._line: deque[SimpleQueue[None]] = deque()
-        """Threads that wait for room, first come first served; each is woken through its queue to look again."""
+        """Threads that wait for space, first come first served; each is woken through its queue."""
         self._turns: dict[TopicQueue, None] = {}
-        """Topics that have batches; the next in turn first."""
+        """Topics with batches; the next in turn first."""
         self._unsettled: dict[ProducerBatch, None] = {}
         _living.add(self)
 
     # --- sending threads -----------------------------------------------------------------------
 
     def queue(self, info: TopicInfo) -> TopicQueue:
-        """The queue of a topic; a new one for a new topic, or a new life of an old one."""
+        """Return the queue of a topic; a new one for a new topic, or a new life of an old one."""
         with self._lock:
             known = self.queues.get(info.name)
             if known is not None and known.topic_id == info.topic_id:
@@ -99,26 +99,26 @@ class RecordAccumulator:
             return fresh
 
     def add(self, queue: TopicQueue, row: Row, size: int) -> tuple[BatchResult, int] | None:
-        """Put a record at the end of its topic's queue.
+        """Append a record to its topic's queue.
 
         Args:
-            queue: of the topic.
+            queue: the topic's queue.
             row: the record.
-            size: its bytes, no more than `limit`.
+            size: its bytes, at most `limit`.
 
         Returns:
-            What reports its outcome, and its row there; None when the topic is gone, so it must be looked up again.
+            The result of its batch, and its row there; None if the topic was deleted and must be looked up again.
 
         Raises:
-            KafkaTimeoutError: there was no room for it in time.
+            KafkaTimeoutError: the buffer stayed full.
             IllegalStateError: closed, or used after a fork.
-            KafkaError: what `gate` raises.
+            KafkaError: raised by `gate`.
         """
         with self._lock:
             used = self.used + size
-            # A callback that sends must not wait: it runs in the thread that makes room.
+            # A callback must not wait, because it runs in the thread that frees space.
             if (used <= self.limit and not self._line) or threading.get_ident() == self.sender:
-                # What `_put` does for most records, without the call: 5 % of a `send` of a few bytes.
+                # The common case of `_put` without the call: 5 % of a `send` of a few bytes.
                 batch = queue.last
                 if (
                     batch is None
@@ -137,16 +137,16 @@ class RecordAccumulator:
         return self._put_in_turn(lambda: self._put(queue, row, size), size)
 
     def add_columns(self, queue: TopicQueue, columns: ColumnBatch) -> BatchResult | None:
-        """Put a batch of columns at the end of its topic's queue: behind what is queued, before what comes later.
+        """Append a batch of columns to its topic's queue.
 
-        One with more bytes than `limit` waits until nothing else is in the buffer.
+        A batch with more bytes than `limit` waits until the buffer is empty.
 
         Args:
-            queue: of the topic.
+            queue: the topic's queue.
             columns: the records.
 
         Returns:
-            What reports its outcome; None when the topic is gone, so it must be looked up again.
+            The result of the batch; None if the topic was deleted and must be looked up again.
 
         Raises: see `add`.
         """
@@ -161,7 +161,7 @@ class RecordAccumulator:
         self._check_open()
         if queue.gone:
             return None
-        queue.last = None  # what is sent later goes behind
+        queue.last = None  # later records follow in another batch
         batch = self._open(queue)
         queue.last = None
         batch.due = True
@@ -185,7 +185,7 @@ class RecordAccumulator:
             batch = self._open(queue)
         fields = batch.fields
         number = len(fields) // WIDTH
-        # In one line, between whose parts nothing can interrupt: `release` gives back what both have.
+        # In one line, which an interrupt cannot split: `release` gives back both.
         self.used, batch.size = self.used + size, batch.size + size
         if not batch.due and batch.size >= self._batch_size * queue.num_partitions:
             self._work.notify()
@@ -195,7 +195,7 @@ class RecordAccumulator:
 
     def _open(self, queue: TopicQueue) -> ProducerBatch:
         batch = ProducerBatch(BatchResult(queue.name, self.sender), self._clock.monotonic())
-        # An empty batch in its queue is settled by the sender; one that a flush knows must be in its queue.
+        # The sender settles an empty batch of the queue. A batch that a flush waits for must be in the queue.
         self._work.notify()
         queue.batches.append(batch)
         self._turns.setdefault(queue)
@@ -204,10 +204,10 @@ class RecordAccumulator:
         return batch
 
     def _put_in_turn(self, put: Callable[[], T], size: int) -> T:
-        """Wait for room, then put.
+        """Wait for space, then put.
 
-        Leaves the line also when it is interrupted: else later threads would wait behind it for ever. Twice, as
-        `kafkalike.model.concurrency` says.
+        Always leave the line, even after an interrupt, because later threads would wait behind it. Twice, for the
+        reason given in `kafkalike.model.concurrency`.
         """
         ticket: SimpleQueue[None] = SimpleQueue()
         try:
@@ -221,7 +221,7 @@ class RecordAccumulator:
     def _wait_and_put(self, ticket: SimpleQueue[None], put: Callable[[], T], size: int) -> T:
         deadline = Deadline(self._clock, self._max_block_ms)
         with self._lock:
-            self._work.notify()  # nobody lingers while somebody waits
+            self._work.notify()  # no batch lingers while a thread waits
             self._line.append(ticket)
         while True:
             with self._lock:
@@ -244,18 +244,18 @@ class RecordAccumulator:
                 self._line.remove(ticket)
 
     def _call_line(self) -> None:
-        """Let those who wait for room look again. Caller: holds the lock."""
+        """Wake the threads that wait for space. Caller: holds the lock."""
         for ticket in self._line:
             ticket.put(None)
 
     def flush(self, timeout: float | None) -> None:
-        """Wait until everything that was added before is settled, callbacks included; none of it lingers.
+        """Wait until all earlier records are settled, including their callbacks; none of them lingers.
 
         Args:
-            timeout: seconds; None without end.
+            timeout: seconds; None waits without end.
 
         Raises:
-            KafkaTimeoutError: something is still under way.
+            KafkaTimeoutError: records are still in progress.
             IllegalStateError: called in a callback.
         """
         if threading.get_ident() == self.sender:
@@ -273,7 +273,7 @@ class RecordAccumulator:
     # --- the sender ----------------------------------------------------------------------------
 
     def take(self) -> tuple[TopicQueue, ProducerBatch] | None:
-        """Wait for a batch that is due, and take it out; None when the buffer is closed and empty. Caller: sender."""
+        """Wait for a due batch and remove it; None if the buffer is closed and empty. Caller: sender."""
         with self._lock:
             while True:
                 now = self._clock.monotonic()
@@ -291,7 +291,7 @@ class RecordAccumulator:
         batch = queue.batches[0]
         if batch.retry_at is not None:
             return batch.retry_at
-        # One that takes no more records has nothing to linger for. An interrupted send may leave an empty one.
+        # A batch that takes no more records need not linger. An interrupted send may leave an empty one.
         if batch.due or batch is not queue.last or self._line or self.refusal is not None:
             return now
         return batch.born + self._linger
@@ -306,36 +306,36 @@ class RecordAccumulator:
         return batch
 
     def _start_all(self, queue: TopicQueue, now: float) -> ProducerBatch:
-        """The first batch of a topic, and those behind it that go into the same append."""
+        """Remove the first batch of a topic, joined with later ones for the same append."""
         parts = [self._start(queue)]
         size = parts[0].size
-        # In a transaction each one is staged by itself.
+        # In a transaction, each batch is staged on its own.
         while self.gate is None and queue.batches and can_join(parts[-1], queue.batches[0], size, now):
             parts.append(self._start(queue))
             size += parts[-1].size
         return parts[0] if len(parts) == 1 else JoinedBatch(parts)
 
     def put_back(self, queue: TopicQueue, batch: ProducerBatch, retry_at: float) -> None:
-        """Put a batch before all others of its topic, to be taken again at a monotonic time (s). Caller: sender."""
+        """Return a batch to the head of its topic's queue, for a retry at a monotonic time (s). Caller: sender."""
         with self._lock:
             batch.retry_at = retry_at
             queue.batches.appendleft(batch)
             self._turns.setdefault(queue)
 
     def release(self, batch: ProducerBatch) -> None:
-        """Give a batch's bytes back. Caller: whoever settles it, before."""
+        """Release the bytes of a batch, before it is settled."""
         with self._lock:
             self.used -= batch.size
             if self._line:
                 self._call_line()
 
     def forget(self, batch: ProducerBatch) -> None:
-        """No flush needs to wait for a batch any more. Caller: whoever settles it, after."""
+        """Stop flushes from waiting for a batch, after it is settled."""
         with self._lock:
             self._unsettled.pop(batch, None)
 
     def retire(self, queue: TopicQueue) -> list[ProducerBatch]:
-        """Take out all batches of a topic that is gone. Caller: sender, which fails them."""
+        """Remove all batches of a deleted topic. Caller: sender, which fails them."""
         with self._lock:
             queue.gone = True
             if self.queues.get(queue.name) is queue:
@@ -343,10 +343,10 @@ class RecordAccumulator:
             return self._empty(queue)
 
     def drop_idle(self, queue: TopicQueue) -> bool:
-        """Forget a topic that nothing is queued for; the next send looks it up again. Caller: sender.
+        """Forget a topic without queued records; the next send looks it up again. Caller: sender.
 
         Returns:
-            False when something is queued for it: then nothing is changed.
+            False if records are queued: then nothing is changed.
         """
         with self._lock:
             if queue.batches:
@@ -366,24 +366,24 @@ class RecordAccumulator:
     # --- the end -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Take no more records; what is in it is still sent, and nothing lingers."""
+        """Reject further records; send the queued ones without lingering."""
         with self._lock:
             self._work.notify()
             self._call_line()
             self.refusal = self.refusal or CLOSED
 
     def empty(self) -> list[ProducerBatch]:
-        """Take out all batches that are not under way. Caller: whoever fails them."""
+        """Remove and return all batches that are not in progress; the caller fails them."""
         with self._lock:
             return [batch for queue in list(self._turns) for batch in self._empty(queue)]
 
     def forked(self) -> None:
-        """Be of no use in a child process. Takes no lock: the parent may have held it."""
+        """Reject all records in a child process. Takes no lock, because the parent may have held it."""
         self.refusal = FORKED
 
 
 _living: WeakSet[RecordAccumulator] = WeakSet()
-"""Those that a fork would copy without their sender."""
+"""Accumulators that a fork would copy without their sender."""
 
 
 def _after_fork() -> None:

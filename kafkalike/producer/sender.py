@@ -1,8 +1,7 @@
-"""Sender: batches of the accumulator in, appends to topics and settled results out; one thread per producer.
+"""Sender: appends the accumulator's batches to topics and settles their results, in one thread per producer.
 
-Of a producer with transactions the batches are staged, and appended when the transaction is committed.
-
-`ProducerMetrics` has a producer's totals, under Kafka's names where Kafka has the number.
+A transactional producer stages its batches, and its commit appends them. `ProducerMetrics` has a producer's totals,
+under Kafka's names where Kafka has the number.
 """
 
 from __future__ import annotations
@@ -43,29 +42,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LAST_APPEND_SECONDS: Final = 5.0
-"""How long a producer that is closed by force waits for the append under way, which it cannot stop."""
+"""How long a forced close waits for the running append, which it cannot stop."""
 
 UNKNOWN_ID: Final = "(not known)"
-"""In place of an append's id, where the error did not come from the log."""
+"""Placeholder for an append's id, if the error did not come from the log."""
 
 
 class Sender:
-    """Appends what the buffer gives out, one batch after the other, and settles its outcome.
+    """Appends the buffer's batches, one after the other, and settles their outcomes.
 
-    A batch that failed for a passing reason goes back to the head of its topic's queue, so order is kept; other
-    topics get their turn while it waits.
+    After a retriable error, a batch returns to the head of its topic's queue, so order is kept; other topics get their
+    turn while it waits.
 
-    Its thread is a daemon, so that the interpreter waits for the program's own threads first, which may still send;
-    then `exit_hook.end_all` sends the rest. The interpreter must not end before the thread: one that is inside native
-    code at that moment takes the process down (SIGSEGV, `terminate called`).
+    Its thread is a daemon, so that the interpreter first waits for the program's own threads, which may still send;
+    then `exit_hook.end_all` sends the rest. The interpreter must not end before the thread: a thread inside native code
+    at that moment crashes the process (SIGSEGV, `terminate called`).
 
     Args:
-        cluster: where the topics are.
+        cluster: the cluster of the topics.
         config: the producer's settings.
-        buffer: where batches come from.
+        buffer: source of the batches.
         router: chooses partitions.
         clock: time.
-        transactions: where batches are staged instead of appended, of a producer with a `transactional_id`.
+        transactions: stages batches, for a producer with a `transactional_id`.
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one producer, once
@@ -88,25 +87,25 @@ class Sender:
         self._logs = OpenLogs(cluster, buffer, clock)
         self.pid = os.getpid()
         self.ended = Latch()
-        """Opened when the thread is over; `Thread.join` would not do, see `Latch`."""
+        """Opened at the end of the thread; `Thread.join` is not safe here, see `Latch`."""
         self._thread = threading.Thread(target=self._run, name=f"{config.client_id}-sender", daemon=True)
 
     # --- from outside --------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the thread. Once."""
+        """Start the thread. Call it once."""
         self._thread.start()
         self._buffer.sender = self._thread.ident or 0
 
     def close(self, timeout: float | None) -> bool:
-        """Send what is queued, then end the thread. Interrupted, it may be called again, and goes on waiting.
+        """Send the queued records, then end the thread. After an interrupt, call it again to wait.
 
         Args:
-            timeout: seconds; None without end. What is not sent then fails with `KafkaTimeoutError`; an append that is
-                under way is waited for a little longer, since its outcome would be unknown.
+            timeout: seconds; None waits without end. Records that are not sent in time fail with `KafkaTimeoutError`. A
+                running append is waited for a little longer, because its outcome would be unknown.
 
         Returns:
-            Whether everything got its outcome from the log.
+            Whether the log decided the outcome of every record.
         """
         self._buffer.close()
         if threading.current_thread() is self._thread:
@@ -120,10 +119,10 @@ class Sender:
         return in_time
 
     def abandon(self, error: KafkaError) -> bool:
-        """Fail what is queued; an append that is under way is left alone.
+        """Fail the queued records, but leave a running append alone.
 
         Returns:
-            Whether there was nothing queued.
+            Whether the queue was empty.
         """
         found: list[ProducerBatch] = []
         done = Latch()
@@ -135,7 +134,7 @@ class Sender:
             finally:
                 done.open()
 
-        # In a thread: an interrupt here between the two steps would leave futures that nobody settles.
+        # In a thread, because an interrupt here between the two steps would leave futures unsettled.
         try:
             threading.Thread(target=work, name=f"{self._config.client_id}-abandon", daemon=True).start()
         except RuntimeError:  # no thread can be started, at the interpreter's end for instance
@@ -144,7 +143,7 @@ class Sender:
         return not found
 
     def stop_taking(self) -> None:
-        """Take no more records."""
+        """Reject all further records."""
         self._buffer.close()
 
     # --- the thread ----------------------------------------------------------------------------
@@ -159,7 +158,8 @@ class Sender:
                 self._deliver(*job)
         finally:
             try:
-                # Nothing is left but after SystemExit in a callback or the like. Nobody must wait for it for ever.
+                # Batches are only left after SystemExit in a callback or the like. Their waiting threads must not block
+                # forever.
                 buffer.close()
                 left = buffer.empty()
                 under_way: Sequence[ProducerBatch] = () if job is None else parts_of(job[1])
@@ -171,7 +171,7 @@ class Sender:
                 self.ended.open()
 
     def _deliver(self, queue: TopicQueue, batch: ProducerBatch) -> None:
-        """Append or stage a batch, and settle it or put it back."""
+        """Append or stage a batch, and settle it or return it to the queue."""
         if not (batch.fields or len(batch)):  # an interrupted send
             self._settle(batch, {}, None)
             return
@@ -184,7 +184,7 @@ class Sender:
                 log = self._prepare(queue, batch)
                 done = self._append(log, batch)
         except NotEnoughReplicasAfterAppendError as error:
-            # They are there: sent again, they would be there twice.
+            # The records are written: a retry would duplicate them.
             self._fail([batch], error)
         except TopicDeletedError as error:
             self._fail([batch, *self._buffer.retire(queue)], error)
@@ -199,7 +199,7 @@ class Sender:
                 self._settle(batch, done.ranges, done.append_time_ms if log.config.log_append_time else None)
 
     def _prepare(self, queue: TopicQueue, batch: ProducerBatch) -> TopicLog:
-        """The topic's log as it is now, with all records of the batch routed."""
+        """Return the topic's current log, after routing all records of the batch."""
         now = self._clock.monotonic()
         if batch.records is None:
             self.metrics.queued((now - batch.born) * 1000)
@@ -210,7 +210,7 @@ class Sender:
         return log
 
     def _append(self, log: TopicLog, batch: ProducerBatch) -> Appended | None:
-        """Write a batch; None when it was staged, and gets its offsets when the transaction is committed."""
+        """Write a batch; None if it was staged, because the transaction's commit returns its offsets."""
         records = batch.sendable()
         start = self._clock.monotonic()
         timeout_ms = min((batch.born + self._delivery_seconds - start) * 1000, self._config.request_timeout_ms)
@@ -225,24 +225,24 @@ class Sender:
         return done
 
     def _unwritten(self, topic: str, cause: Exception) -> KafkaError:
-        """The error of an append that was not begun."""
+        """Make the error of an append that did not begin."""
         logger.error("producer %s: preparing an append to %r failed", self._config.client_id, topic, exc_info=cause)
         return KafkaError(f"{topic}: nothing was written: {cause!r}")
 
     def _unknown_outcome(self, topic: str, cause: Exception) -> UnknownOutcomeError:
-        """The error of an append that ended by something that the log does not say of itself."""
+        """Make the error of an append that ended with an unexpected exception."""
         logger.error("producer %s: an append to %r failed", self._config.client_id, topic, exc_info=cause)
         return UnknownOutcomeError(f"append to {topic!r} ({cause!r})", UNKNOWN_ID)
 
     # --- outcomes ------------------------------------------------------------------------------
 
     def _separate(self, queue: TopicQueue, batch: ProducerBatch, error: KafkaError) -> None:
-        """Take the records that the topic does not allow out of a batch, so that only they fail.
+        """Remove the records that the topic rejects from a batch, so that only they fail.
 
-        A batch that came as columns has one outcome: it fails as a whole.
+        A batch of columns has one outcome: it fails as a whole.
         """
         if isinstance(batch, JoinedBatch):
-            # Each by itself: then only those fail that have such records.
+            # Each part on its own: then only parts with such records fail.
             for part in reversed(batch.parts):
                 part.alone = True
                 self._buffer.put_back(queue, part, self._clock.monotonic())
@@ -255,7 +255,7 @@ class Sender:
         if log is not None:
             found = refused_rows(records, log.info, log.config, self._clock.now_ms(), log.schemas)
         if found.keys() <= batch.refused.keys():
-            # The settings or the time changed meanwhile: once more with all, but not for ever.
+            # The settings or the time changed meanwhile: retry once with all records.
             if batch.puzzled:
                 self._fail([batch], error)
                 return
@@ -267,7 +267,7 @@ class Sender:
             self._buffer.put_back(queue, batch, self._clock.monotonic())
 
     def _try_again_or_fail(self, queue: TopicQueue, batch: ProducerBatch, error: KafkaError) -> None:
-        """Put a batch back when it may help and there is time; never when its outcome is unknown."""
+        """Retry a batch if that may help and there is time; never if its outcome is unknown."""
         if isinstance(batch, JoinedBatch):
             for part in reversed(batch.parts):
                 self._try_again_or_fail(queue, part, error)
@@ -289,7 +289,7 @@ class Sender:
         return f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
 
     def _settle(self, batch: ProducerBatch, ranges: Mapping[int, range] | None, append_time_ms: int | None) -> None:
-        """Give the futures their offsets, and errors for refused records."""
+        """Complete the futures with their offsets, and with errors for rejected records."""
         if isinstance(batch, JoinedBatch):
             for part, own in batch.shares(ranges or {}):
                 self._settle(part, own, append_time_ms)
@@ -304,7 +304,7 @@ class Sender:
         self._buffer.forget(batch)
 
     def _fail(self, batches: Iterable[ProducerBatch], error: Exception) -> None:
-        """Give the futures the error: not written, or unknown."""
+        """Complete the futures with the error: not written, or unknown."""
         for batch in (part for given in batches for part in parts_of(given)):
             topic = batch.outcome.topic
             records = len(batch)
@@ -317,24 +317,24 @@ class Sender:
     def _say_failed(self, topic: str, records: int, error: Exception) -> None:
         if self._transactions is not None:
             self._transactions.failed(error)
-        # With acks=0 no future reports it.
+        # With acks=0, only the log reports it.
         level = logging.ERROR if self._config.acks == 0 else logging.WARNING
         logger.log(level, "producer %s: %d records to %r failed: %s", self._config.client_id, records, topic, error)
 
 
 JUST_SECONDS: Final = 1.0
-"""How long ago the topics may have been read where a log is opened: its first append looks for itself."""
+"""Maximum age of the metadata for opening a log, because its first append looks again."""
 
 MAX_OPEN_LOGS: Final = 256
-"""Topics that a producer keeps open: the least recently used ones are closed, but none that has records queued."""
+"""Number of open logs of a producer: the least recently used ones are closed, except those with queued records."""
 
 
 class OpenLogs:
     """The logs that a producer writes to. Belongs to the sender.
 
     Args:
-        cluster: where the topics are.
-        buffer: where records wait.
+        cluster: the cluster of the topics.
+        buffer: the buffer of the records.
         clock: time.
     """
 
@@ -343,23 +343,23 @@ class OpenLogs:
         self._buffer = buffer
         self._clock = clock
         self._used: OrderedDict[TopicQueue, None] = OrderedDict()
-        """Topics whose log is open, the most recently used one last."""
+        """Topics with an open log, the most recently used one last."""
         self._latest: TopicQueue | None = None
-        """The last one."""
+        """The most recently used topic."""
 
     def current(self, queue: TopicQueue) -> TopicLog:
-        """The log of a topic, as it is now.
+        """Return the current log of a topic.
 
         Raises:
             TopicDeletedError: this life of the topic is over.
-            KafkaError: it cannot be opened or looked at.
+            KafkaError: the log cannot be opened or refreshed.
         """
         log = queue.log
         try:
             if log is None:
                 log = queue.log = self._cluster.log(queue.name, since=SYSTEM_CLOCK.monotonic() - JUST_SECONDS)
             else:
-                # The append looks for itself, beside what it writes.
+                # The append refreshes the table itself.
                 log.refresh_info(waiting=True)
             if queue is not self._latest:
                 self._note(queue)
@@ -376,7 +376,7 @@ class OpenLogs:
         return log
 
     def _note(self, queue: TopicQueue) -> None:
-        """Note that a topic's log was used, and close those that were not for long."""
+        """Mark a topic's log as used, and close the least recently used ones."""
         self._used[queue] = None
         self._used.move_to_end(queue)
         excess = len(self._used) - MAX_OPEN_LOGS
@@ -388,7 +388,7 @@ class OpenLogs:
 
 @dataclass(slots=True)
 class TopicTotals:
-    """Totals of one topic."""
+    """Counters of one topic."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -398,7 +398,7 @@ class TopicTotals:
 
 @dataclass(slots=True)
 class ProducerMetrics:
-    """Totals since the producer was made. Changed by the sender alone; read by any thread."""
+    """Totals since the producer was made. Changed only by the sender; read by any thread."""
 
     appends: int = 0
     append_ms: float = 0
@@ -411,17 +411,17 @@ class ProducerMetrics:
     topics: dict[str, TopicTotals] = field(default_factory=dict)
 
     def of_topic(self, topic: str) -> TopicTotals:
-        """Totals of a topic."""
+        """Return the counters of a topic."""
         return self.topics.setdefault(topic, TopicTotals())
 
     def queued(self, waited_ms: float) -> None:
-        """A batch's first record waited so long (ms) until it was taken."""
+        """Record the time (ms) that a batch's first record waited in the buffer."""
         self.taken += 1
         self.queued_ms += waited_ms
         self.queued_ms_max = max(self.queued_ms_max, waited_ms)
 
     def appended(self, topic: str, records: int, size: int, took_ms: float) -> None:
-        """An append of so many records and bytes succeeded, and took so long (ms)."""
+        """Record a successful append with its number of records, bytes and duration (ms)."""
         self.appends += 1
         self.append_ms += took_ms
         self.append_ms_max = max(self.append_ms_max, took_ms)
@@ -432,7 +432,7 @@ class ProducerMetrics:
         totals.sent_bytes += size
 
     def by_group(self, *, limit: int, used: int) -> dict[str, dict[str, float]]:
-        """Numbers by Kafka's metric group and metric name; a request is an append of one topic.
+        """Return the numbers by Kafka's metric group and name; a request is an append to one topic.
 
         Args:
             limit: bytes the buffer may hold.

@@ -1,4 +1,4 @@
-"""Transaction manager: the calls of a transactional producer in their order, and the offsets and batches in them."""
+"""Transaction manager: the calls of a transactional producer in order, with their offsets and batches."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ log = logging.getLogger(__name__)
 
 
 class TransactionManager:
-    """What a producer with a `transactional_id` does about its transactions.
+    """Runs the transactions of a producer with a `transactional_id`.
 
-    Calls of a program take turns; `stage`, `failed` and `refusal` may come from any thread at any time. Where
-    the producer stands is one value, replaced whole, so an interrupt at any line leaves a state that a call can go on
-    from: a commit or an abort that was cut off is made again.
+    Calls of the program take turns; `stage`, `failed` and `refusal` may come from any thread at any time. The
+    producer's state is one value, replaced as a whole, so after an interrupt at any line the next call can continue: an
+    interrupted commit or abort is simply called again.
 
     Args:
-        cluster: where the topics and groups are.
+        cluster: the cluster of the topics and groups.
         config: the producer's settings, with a `transactional_id`.
-        buffer: where its records wait.
-        gate: where the producer stands; the buffer's.
+        buffer: the buffer of its records.
+        gate: the producer's state, shared with the buffer.
         clock: time.
     """
 
@@ -67,24 +67,24 @@ class TransactionManager:
         self._gate = gate
         self._session: TransactionSession | None = None
         self._lettered = 0
-        """Number of the last transaction that has its dead letters."""
+        """Number of the last transaction whose dead letters are staged."""
         self._turn = threading.RLock()
         """Held during a call of the program."""
 
     @property
     def phase(self) -> TxnPhase:
-        """Where the producer stands."""
+        """Phase of the producer's state."""
         return self._gate.state.phase
 
     @property
     def owner(self) -> object:
-        """Whose the open transaction is, as `begin` was told."""
+        """Owner of the open transaction, as given to `begin`."""
         return self._gate.state.owner
 
     # --- calls of the program ------------------------------------------------------------------
 
     def init(self) -> None:
-        """See `KafkaProducer.init_transactions`."""
+        """Open the session of the transactional id, once; see `KafkaProducer.init_transactions`."""
         self._check_caller(TxnCall.INIT)
         with self._turn:
             standing = self._take(TxnCall.INIT)
@@ -104,17 +104,17 @@ class TransactionManager:
             raise
 
     def begin(self, owner: object = None) -> None:
-        """See `KafkaProducer.begin_transaction`. `owner` is kept until the transaction is over."""
+        """Begin a transaction with an owner; see `KafkaProducer.begin_transaction`."""
         self._check_caller(TxnCall.BEGIN)
         with self._turn:
             self._gate.replace(lambda standing: replace(standing.after(TxnCall.BEGIN), owner=owner))
 
     def send_offsets(self, offsets: object, group_metadata: object) -> None:
-        """See `KafkaProducer.send_offsets_to_transaction`."""
+        """Add a group's offsets to the open transaction; see `KafkaProducer.send_offsets_to_transaction`."""
         self._check_caller(TxnCall.SEND_OFFSETS)
         claim = claim_of(group_metadata, str(self._config.client_id))
         checked = positions_of(offsets, self._max_metadata_bytes)
-        # Most producers never need it, and it brings some ten modules.
+        # Most producers never need this import, which loads some ten modules.
         from kafkalike.log.dead_letter_buffer import MetadataWithLetters
 
         letters = group_metadata.box if isinstance(group_metadata, MetadataWithLetters) else None
@@ -130,7 +130,7 @@ class TransactionManager:
                     raise
 
     def commit(self) -> Ranges:
-        """See `KafkaProducer.commit_transaction`."""
+        """Commit the open transaction and return its offsets; see `KafkaProducer.commit_transaction`."""
         self._check_caller(TxnCall.COMMIT)
         with self._turn:
             standing = self._take(TxnCall.COMMIT)
@@ -151,10 +151,10 @@ class TransactionManager:
             }
 
     def _stage_letters(self, standing: ProducerTransactionState, limit: Deadline) -> None:
-        """Add the dead letters below the offsets; once, also when the commit is made again.
+        """Stage the dead letters below the offsets, once, even if the commit is retried.
 
         Raises:
-            TransactionAbortableError: a dead-letter topic does not take them.
+            TransactionAbortableError: a dead-letter topic rejects them.
             KafkaError: not done; commit again.
         """
         if not standing.letters or self._lettered == standing.number:
@@ -180,7 +180,7 @@ class TransactionManager:
         return done
 
     def commit_surely(self) -> Ranges:
-        """Commit, again and again while it is not known what became of it, for `delivery_timeout_ms` at most."""
+        """Commit, and retry while the outcome is unknown, for at most `delivery_timeout_ms`."""
         limit = Deadline(self._clock, self._config.delivery_timeout_ms)
         while True:
             try:
@@ -193,7 +193,7 @@ class TransactionManager:
             self._clock.sleep(self._config.retry_backoff_ms / 1000)
 
     def abort(self) -> None:
-        """See `KafkaProducer.abort_transaction`."""
+        """Abort the open transaction; see `KafkaProducer.abort_transaction`."""
         self._check_caller(TxnCall.ABORT)
         self._abort(self._limit())
 
@@ -209,10 +209,10 @@ class TransactionManager:
             self._gate.replace(ProducerTransactionState.completed)
 
     def end(self, timeout: float | None = None) -> None:
-        """Let no transaction be open: finish one that is decided, abort any other one.
+        """Close the open transaction: finish a decided one, abort any other.
 
-        For `close`, and for who leaves a transaction because of an error; raises nothing, but the log says what could
-        not be done. What is left open is aborted by the next `init_transactions` of the id, or by its timeout.
+        For `close`, and for blocks that end with an error. Raises nothing, but logs a failure. A transaction that stays
+        open is aborted by the next `init_transactions` of the id, or by its timeout.
 
         Args:
             timeout: seconds; None takes `max_block_ms`.
@@ -237,14 +237,14 @@ class TransactionManager:
         with suppress(InvalidTxnStateError):
             self._abort(limit)
             return
-        # It was decided, by a commit that nobody got an answer to.
+        # A commit without an answer has decided the transaction.
         self._decide(self._gate.state, limit)
         self._gate.replace(ProducerTransactionState.completed)
 
     # --- the sender, and sending threads -------------------------------------------------------
 
     def refusal(self) -> Exception | None:
-        """Why records that wait are not to be staged; None while they are. Caller: sender."""
+        """Return the reason why queued records must not be staged; None if they may. Caller: sender."""
         return self._gate.state.unwritten()
 
     def stage(self, topic: TopicLog, records: RecordBatch, codec: str, timeout_ms: float) -> None:
@@ -253,7 +253,7 @@ class TransactionManager:
         self._opened().stage(self._gate.state.number, topic, records, codec=codec, deadline=deadline)
 
     def failed(self, error: Exception) -> None:
-        """Records of the open transaction failed. Caller: sender, before it tells their futures."""
+        """Record that a record of the open transaction failed. Caller: sender, before it completes the futures."""
         self._gate.replace(lambda standing: standing.failed(error))
 
     # --- shared --------------------------------------------------------------------------------
@@ -279,15 +279,15 @@ class TransactionManager:
 
 
 LEFT_BEHIND: Final = (CommitFailedError, FencedInstanceIdError, RebalanceInProgressError)
-"""What a group says to who is not, or no longer, its member with these partitions."""
+"""Errors for a consumer that is not a current member of the group with these partitions."""
 
 
 def claim_of(metadata: object, client_id: str) -> GroupClaim:
-    """In whose name offsets are committed.
+    """Return the member, or the group, that commits the offsets.
 
     Raises:
         TypeError: neither a `ConsumerGroupMetadata` nor the id of a group.
-        InvalidGroupIdError: no group id, or one that no group can have.
+        InvalidGroupIdError: a missing or invalid group id.
         IllegalArgumentError: a generation without a member.
     """
     if not isinstance(metadata, str | ConsumerGroupMetadata):
@@ -303,14 +303,14 @@ def claim_of(metadata: object, client_id: str) -> GroupClaim:
 
 
 def positions_of(offsets: object, max_metadata_bytes: int) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The positions by partition, checked.
+    """Check and return the positions by partition.
 
     Args:
-        offsets: what a program gave.
-        max_metadata_bytes: the most of an offset's metadata.
+        offsets: the program's argument.
+        max_metadata_bytes: maximum size of an offset's metadata.
 
     Raises:
-        TypeError: no mapping, or wrong types in it.
+        TypeError: not a mapping, or wrong types in it.
         IllegalArgumentError, OffsetMetadataTooLargeError: see `check_position`.
     """
     if not isinstance(offsets, Mapping):
@@ -319,11 +319,11 @@ def positions_of(offsets: object, max_metadata_bytes: int) -> dict[TopicPartitio
 
 
 def check_member(groups: GroupsLog, claim: GroupClaim) -> None:
-    """Refuse a consumer that its group has left behind. The commit looks again, in the change that it makes.
+    """Reject a consumer that its group has left behind. The commit checks again, in the change that it makes.
 
     Args:
         groups: the groups' table.
-        claim: in whose name.
+        claim: the committing member.
 
     Raises:
         CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: the group has moved on.
@@ -332,7 +332,7 @@ def check_member(groups: GroupsLog, claim: GroupClaim) -> None:
     if not claim.of_member:
         return
     try:
-        # A look of a moment ago will do where one costs money: what is missed by it, the commit refuses.
+        # If looks cost money, a recent one is enough: the commit rejects changes that it missed.
         check_claim(groups.refresh(waiting=True).group(claim.group_id).roster, claim)
     except LEFT_BEHIND:
         # The consumer may know more than that look.

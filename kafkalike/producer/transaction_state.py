@@ -1,7 +1,6 @@
-"""Transaction state: the phase of a transactional producer and a call in; the next state, or why not, out.
+"""Transaction state: pure rules from the state of a transactional producer and a call to the next state or an error.
 
-Pure rules. A state is a value: whoever changes it replaces it whole, so that an interrupt finds the one before or the
-one after.
+A state is a value that is replaced as a whole, so an interrupt finds either the old or the new state.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ class TxnPhase(StrEnum):
 
     UNINITIALIZED = "uninitialized"
     READY = "ready"
-    """Initialised; no transaction is open."""
+    """Initialized; no transaction is open."""
     IN_TRANSACTION = "in a transaction"
     COMMITTING = "committing"
-    """A commit was asked for, and it is not known to have succeeded or failed: it may be asked for again."""
+    """A commit was requested, and its outcome is unknown; it may be repeated."""
     ABORTING = "aborting"
-    """An abort was asked for, and may be asked for again."""
+    """An abort was requested, and may be repeated."""
     ABORTABLE_ERROR = "failed, to be aborted"
     FATAL_ERROR = "failed for good"
 
 
 class TxnCall(StrEnum):
-    """What a program may ask for."""
+    """Calls of a program."""
 
     INIT = "init_transactions"
     BEGIN = "begin_transaction"
@@ -64,7 +63,7 @@ class TxnCall(StrEnum):
 
 
 FATAL: Final = (ProducerFencedError, InvalidProducerEpochError, AuthorizationError)
-"""Errors after which only `close` is of use: somebody else has the transactional id now, or nobody may use it."""
+"""Errors after which only `close` is useful: another producer has the transactional id, or nobody may use it."""
 
 REFUSED: Final = (
     CommitFailedError,
@@ -77,8 +76,8 @@ REFUSED: Final = (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-"""What a call raises that is refused by a rule: nothing was decided, and the same call would be refused again.
-`InvalidTxnStateError`: an abort that was interrupted has come first."""
+"""Errors of a call that a rule rejects: nothing was decided, and a repeated call is rejected again.
+`InvalidTxnStateError`: an interrupted abort came first."""
 
 
 NOT_TRANSACTIONAL: Final = "the producer has no transactional_id, so it has no transactions"
@@ -87,36 +86,36 @@ Ranges = Mapping[TopicPartition, range]
 """Offsets of a transaction's records, by partition."""
 
 NO_LIVES: Final[Mapping[str, str]] = MappingProxyType({})
-"""Of offsets that may belong to whichever topic has the name."""
+"""For offsets that may belong to any topic of the name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerTransactionState:
-    """Where a transactional producer stands."""
+    """State of a transactional producer."""
 
     phase: TxnPhase = TxnPhase.UNINITIALIZED
     number: int = 0
-    """Of the last transaction that was begun; the first one is 1."""
+    """Number of the last transaction that was begun; the first one is 1."""
     error: Exception | None = None
-    """Why it failed, in the two phases of failure."""
+    """The error, in the two failed phases."""
     offsets: GroupOffsets = field(default_factory=dict)
-    """What the open transaction commits for consumer groups, in the order of the calls."""
+    """Offsets of consumer groups in the open transaction, in the order of the calls."""
     lives: Mapping[str, str] = field(default_factory=dict)
-    """Ids by name, of the topics that these offsets belong to."""
+    """Ids, by name, of the topics of these offsets."""
     letters: Mapping[GroupClaim, DeadLetterBuffer] = field(default_factory=dict)
-    """Dead letters of the consumers whose offsets these are: those below the offsets are committed with them."""
+    """Dead letters of the consumers of these offsets; those below the offsets are committed with them."""
     owner: object = None
-    """Whose the open transaction is, where somebody said so."""
+    """Owner of the open transaction, if one was given."""
 
     # --- what a program asks for ---------------------------------------------------------------
 
     def after(self, call: TxnCall) -> ProducerTransactionState:
-        """Where it stands once a call was taken, before what the call does is done.
+        """Return the state after a call was accepted, before the call's work is done.
 
         Raises:
             IllegalStateError: the call is out of order.
             TransactionAbortableError: the transaction failed and must be aborted first.
-            ProducerFencedError, InvalidProducerEpochError, AuthorizationError: the producer failed for good.
+            ProducerFencedError, InvalidProducerEpochError, AuthorizationError: the producer failed fatally.
         """
         if self.phase is TxnPhase.FATAL_ERROR:
             raise self._fatal()
@@ -125,7 +124,7 @@ class ProducerTransactionState:
         if self.phase is TxnPhase.UNINITIALIZED:
             raise IllegalStateError(f"{call.value} needs init_transactions() before it")
         if call is TxnCall.ABORT and self.phase is not TxnPhase.READY:
-            # During a commit that may have been decided it stays a commit until the abort has succeeded.
+            # After a commit that may have been decided, the phase stays COMMITTING until the abort has succeeded.
             return self if self.phase is TxnPhase.COMMITTING else replace(self, phase=TxnPhase.ABORTING)
         if self.phase is TxnPhase.ABORTABLE_ERROR:
             raise TransactionAbortableError(
@@ -144,10 +143,10 @@ class ProducerTransactionState:
         letters: DeadLetterBuffer | None = None,
         lives: Mapping[str, str] = NO_LIVES,
     ) -> ProducerTransactionState:
-        """With offsets that the open transaction is to commit; a later one for a partition takes the place.
+        """Return the state with more offsets for the transaction; later offsets of a partition replace earlier ones.
 
         Raises:
-            UnknownTopicOrPartitionError: earlier ones belong to another topic of the same name.
+            UnknownTopicOrPartitionError: the earlier ones belong to another topic of the same name.
         """
         others = {known: old for known, old in self.offsets.items() if known != group}
         return replace(
@@ -160,11 +159,11 @@ class ProducerTransactionState:
     # --- what became of it ---------------------------------------------------------------------
 
     def completed(self) -> ProducerTransactionState:
-        """Initialised, or the transaction is committed or aborted."""
+        """Return the state after initialization, a commit or an abort."""
         return ProducerTransactionState(phase=TxnPhase.READY, number=self.number)
 
     def failed(self, error: Exception) -> ProducerTransactionState:
-        """A record of the transaction could not be staged."""
+        """Return the state after a record of the transaction could not be staged."""
         if self.phase is TxnPhase.FATAL_ERROR:
             return self
         if _is_fatal(error):
@@ -174,9 +173,10 @@ class ProducerTransactionState:
         return self
 
     def refused(self, call: TxnCall, error: Exception) -> ProducerTransactionState:
-        """A call that asks the log raised.
+        """Return the state after a call failed.
 
-        What is neither fatal nor a rule's refusal may have happened: the phase stays, and the call may be made again.
+        After an error that is neither fatal nor a rule's rejection, the call may have taken effect: the phase stays,
+        and the call may be repeated.
         """
         if call is TxnCall.ABORT and isinstance(error, InvalidTxnStateError):
             return replace(self, phase=TxnPhase.COMMITTING)  # a commit without an answer has decided it
@@ -185,7 +185,7 @@ class ProducerTransactionState:
         return self
 
     def unwritten(self) -> Exception | None:
-        """Why a record that waits is not to be staged any more; None while it is."""
+        """Return the reason why a queued record must not be staged; None if it may."""
         if self.phase is TxnPhase.FATAL_ERROR:
             return self._fatal()
         if self.phase is TxnPhase.ABORTING:
@@ -193,7 +193,7 @@ class ProducerTransactionState:
         return None
 
     def _fatal(self) -> KafkaError:
-        # One error stands for many calls: each gets one of its own, and the first one as its cause.
+        # Each call gets its own error, with the first one as its cause.
         kind = next((known for known in FATAL if isinstance(self.error, known)), KafkaError)
         found = kind(f"the producer failed for good, close it: {self.error}")
         found.__cause__ = self.error
@@ -222,31 +222,31 @@ _WHY: Final[Mapping[TxnPhase, str]] = {
 
 
 class TransactionGate:
-    """Where a transactional producer stands; lets records in while a transaction is open.
+    """The state of a transactional producer; admits records while a transaction is open.
 
-    Made before the accumulator, which asks it under its lock, so that a flush that comes later has the record.
+    Made before the accumulator, which calls it under its lock, so that a later flush includes the record.
     """
 
     __slots__ = ("_change", "state")
 
     def __init__(self) -> None:
         self.state = ProducerTransactionState()
-        """Replaced whole, by `replace` alone."""
+        """Replaced as a whole, only by `replace`."""
         self._change = threading.Lock()
 
     def replace(self, step: Callable[[ProducerTransactionState], ProducerTransactionState]) -> ProducerTransactionState:
-        """Replace the state by what `step` makes of it; any thread may."""
+        """Replace the state by the result of `step`; any thread may."""
         with self._change:
             found = self.state = step(self.state)
             return found
 
     def let_in(self) -> None:
-        """Let a record in. Caller: any sending thread, for each record, twice.
+        """Admit a record. Caller: any sending thread, twice per record.
 
         Raises:
-            KafkaError: no transaction is open that takes records; see `ProducerTransactionState.after`.
+            KafkaError: no transaction accepts records; see `ProducerTransactionState.after`.
         """
-        # `after` lets them into this phase only, and takes ten times as long to say so.
+        # `after` allows only this phase, and takes ten times as long.
         if self.state.phase is not _OPEN:
             self.state.after(TxnCall.SEND)
 
