@@ -65,7 +65,7 @@ class ForgetReport:
     keys: int
     """Number of distinct keys."""
     parts: tuple[PartitionPart, ...]
-    """Partitions that had such records, including those of dead-letter topics, ordered by topic and number."""
+    """Partitions that had such records, dead-letter topics included, ordered by topic and number."""
     looked_at: dict[str, tuple[int, ...]]
     """Examined partitions, by topic."""
     not_looked_at: tuple[int, ...]

@@ -266,7 +266,7 @@ class Removing:
     compression: str
     """The topic's `compression.type`."""
     dry_run: bool
-    """Report only."""
+    """Report only, without changes."""
     hashed: bool = False
     """Hash the contents of files."""
     by_key: bool = False

@@ -37,19 +37,19 @@ from kafkalike.storage.table_lock import TableLock
 T = TypeVar("T")
 
 ROOM_OF_A_CORE: Final = 512 * 1024 * 1024
-"""Bytes that must be free on the disk for each core when a task begins a file there, which ends soon after half of
-them (`SEGMENT_BYTES`)."""
+"""Bytes per core that must be free on the disk when a task starts a file there, which ends at about half that size
+(`SEGMENT_BYTES`)."""
 
 _OVERFLOWN: Final = "overflown"
-"""A file that says that some of the job's records are in the store."""
+"""A file that shows that some of the job's records are in the object store."""
 
 
 class OverflowWriter(FailoverWriter):
-    """Writes to a folder of this machine, and to another storage when the disk is nearly full.
+    """Writes to a folder of this machine, or to another storage when the disk is nearly full.
 
     Args:
         local: the folder.
-        beyond: that storage.
+        beyond: the other storage.
     """
 
     def __init__(self, local: Storage, beyond: Storage) -> None:
@@ -63,11 +63,11 @@ class OverflowWriter(FailoverWriter):
         return self._beyond
 
     def write(self, write: Callable[[Storage], T]) -> T:
-        """Write to the one that has room."""
+        """Write to the storage that has room."""
         return write(self._chosen())
 
     def open_output(self, name: str) -> pa.NativeFile:
-        """Open a stream that makes a new file where there is room."""
+        """Open a stream that makes a new file in the storage that has room."""
         return self._chosen().open_output(name)
 
     def at(self, folder: str) -> OverflowWriter:
@@ -77,41 +77,41 @@ class OverflowWriter(FailoverWriter):
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """The folder of one job; travels to its tasks."""
+    """The folder of one job; sent to its tasks."""
 
     path: str
     beyond: Prefix
-    """Where what the disk has no room for goes."""
+    """The storage for records that do not fit on the disk."""
 
     @classmethod
     def of(cls, above: str, store: Storage, name: str | None = None) -> Scratch:
-        """One for a job; a new one without a name.
+        """Return the folder of a job; a new one without a name.
 
         Args:
-            above: a folder that all tasks of the job can write to, and that goes with Spark's JVM.
+            above: a folder that all tasks of the job can write to, and that is removed with Spark's JVM.
             store: the cluster's root.
-            name: that of the job.
+            name: the job's name.
         """
         beyond = Prefix.of(store, name)
         return cls(f"{above}/kafkalike-{beyond.files.uri.rpartition('/')[2]}", beyond)
 
     @property
     def files(self) -> FailoverStorage:
-        """The files in it: on the disk, and in the storage once the disk is nearly full."""
+        """The staged files, on the disk and in the storage behind it."""
         local, beyond = LocalStorage(self.path), self.beyond.files
         return FailoverStorage(
             lambda: [local, beyond] if self.overflown() else [local], writer=OverflowWriter(local, beyond)
         )
 
     def overflown(self) -> bool:
-        """Whether there may be files in the storage."""
+        """Return whether files may be in the storage behind the disk."""
         return Path(self.path, _OVERFLOWN).exists()
 
     def make(self) -> None:
-        """Make it, unless it is there: on the driver, before there are tasks.
+        """Create the folder unless it exists: on the driver, before the tasks start.
 
         Raises:
-            KafkaStorageError: it cannot be made.
+            KafkaStorageError: it cannot be created.
         """
         try:
             Path(self.path).mkdir(exist_ok=True)
@@ -121,19 +121,19 @@ class Scratch:
             ) from cause
 
     def enter(self) -> Scratch:
-        """Begin to work in it.
+        """Start to work in the folder.
 
         Raises:
-            FileNotFoundError: the job is over. A task may outlive it, and nobody would remove what it staged.
+            FileNotFoundError: the job is over. A task may outlive it, and its files would never be removed.
         """
         Path(self.path).stat()
         return self
 
     def renew(self) -> None:
-        """Nothing to show."""
+        """Do nothing: the job needs no heartbeat."""
 
     def remove(self) -> None:
-        """Remove all that is there; never fails."""
+        """Remove all staged files; never fails."""
         if self.overflown():
             self.beyond.remove()
         remove_folder(Path(self.path))
@@ -141,7 +141,7 @@ class Scratch:
 
 @contextmanager
 def scratch_folder(above: str, store: Storage) -> Iterator[Scratch]:
-    """One of this write's own, gone afterwards; see `Scratch.of`."""
+    """Yield a folder for one write, and remove it afterwards; see `Scratch.of`."""
     scratch = Scratch.of(above, store)
     scratch.make()
     try:
@@ -151,17 +151,17 @@ def scratch_folder(above: str, store: Storage) -> Iterator[Scratch]:
 
 
 JobPlace = JobFolder | Prefix | Scratch
-"""Where a job that runs in many processes stages its records."""
+"""The staging place of a job that runs in many processes."""
 
 
 def job_place(store: Storage, name: str | None = None, scratch: str | None = None) -> JobPlace:
-    """A place for a job of the Spark driver that this process belongs to; a new one without a name.
+    """Return a staging place for a job of the Spark driver above this process; a new one without a name.
 
     Args:
         store: the cluster's root.
-        name: that of the job.
-        scratch: a folder of this machine that all of its tasks share, if they do and other machines need not see what
-            is staged; see `Scratch`.
+        name: the job's name.
+        scratch: a folder of this machine that all tasks share, if other machines do not need the staged files; see
+            `Scratch`.
     """
     if store.coordination.reach != "machine":
         if scratch is not None and Path(scratch).is_dir():
@@ -172,14 +172,14 @@ def job_place(store: Storage, name: str | None = None, scratch: str | None = Non
 
 @contextmanager
 def staging_place(store: Storage, clock: Clock = SYSTEM_CLOCK) -> Iterator[StagingFolder]:
-    """A place of this write's own, gone afterwards.
+    """Yield a staging place for one write, and remove it afterwards.
 
     Args:
         store: the cluster's root.
         clock: wall-clock time.
 
     Raises:
-        KafkaStorageError: it cannot be made.
+        KafkaStorageError: it cannot be created.
     """
     if store.coordination.reach == "machine":
         with staging_folder(store.uri, clock) as folder:
@@ -194,14 +194,14 @@ def staging_place(store: Storage, clock: Clock = SYSTEM_CLOCK) -> Iterator[Stagi
 
 @contextmanager
 def staging_folder(root: str, clock: Clock = SYSTEM_CLOCK) -> Iterator[Path]:
-    """A folder of this append's own, gone afterwards; folders of writers that have died go as well.
+    """Yield a folder for one append, and remove it afterwards; also remove folders of dead writers.
 
     Args:
         root: a local root.
         clock: wall-clock time.
 
     Raises:
-        KafkaStorageError: it cannot be made.
+        KafkaStorageError: it cannot be created.
     """
     staging = Path(root, STAGING)
     folder = staging / uuid.uuid4().hex
@@ -220,15 +220,15 @@ def staging_folder(root: str, clock: Clock = SYSTEM_CLOCK) -> Iterator[Path]:
 
 
 def clear_staging(store: Storage, deadline: Deadline, clock: Clock = SYSTEM_CLOCK) -> int:
-    """Remove what writers that have died left behind; those that live are left alone.
+    """Remove the staged files of dead writers.
 
     Args:
         store: the cluster's root.
-        deadline: how long to wait for writers that are just beginning.
+        deadline: how long to wait for writers that are just starting.
         clock: wall-clock time.
 
     Returns:
-        How many there were.
+        The number of removed places.
 
     Raises:
         KafkaTimeoutError, KafkaStorageError, TopicAuthorizationFailedError: see `TableLock.held`.
@@ -247,7 +247,7 @@ def _exclusive(root: str, deadline: Deadline | None = None) -> AbstractContextMa
 
 
 def _clear(staging: Path, clock: Clock) -> int:
-    """Remove folders whose writers have died. Caller: holds the lock of the staging folder."""
+    """Remove folders of dead writers. Caller: holds the lock of the staging folder."""
     cleared = 0
     for left in staging.glob("*/"):
         over = left_behind(left, clock.now_ms())

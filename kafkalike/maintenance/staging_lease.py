@@ -1,9 +1,9 @@
 """Staging lease: shows that a Spark job still needs a folder that its processes share.
 
-A Spark job that writes through the format runs in many Python processes, none of which lives as long as the job, so no
-process can hold a lock for it. Instead the folder's owner file names the driver's JVM, and each process that works for
-the job sets the file's time. The folder may go when that JVM is dead, which only its own machine can tell, or else when
-there was no heartbeat for `LEASE_MS`, or none at all for `START_MS` more.
+A Spark job that writes through the format runs in many short-lived Python processes, so no process can hold a lock for
+it. Instead, the folder's owner file names the driver's JVM, and each process of the job updates the file's time. The
+folder may be removed once that JVM is dead, which only its own machine can tell, or after `LEASE_MS` without a
+heartbeat, with `START_MS` more before the first one.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from kafkalike.storage.table_lock import TableLock
 OWNER: Final = "owner.json"
 
 LEASE_MS: Final = 24 * 60 * 60 * 1000
-"""How long a job on another machine may be silent before its folder is taken for left behind, ms."""
+"""How long a job on another machine may be silent before its folder counts as abandoned, ms."""
 
 START_MS: Final = 7 * 24 * 60 * 60 * 1000
-"""How much longer before its first task is at work, ms: stages that come before may run for days."""
+"""Additional time before the first task starts, ms, because earlier stages may run for days."""
 
 RENEWAL_SECONDS: Final = 60.0
-"""Least time between two heartbeats of a task."""
+"""Minimum time between two heartbeats of a task."""
 
 _JVM: Final = "java"
 
 
 @dataclass(frozen=True, slots=True)
 class DriverProcess:
-    """The JVM of a Spark driver, so that its machine can tell it from every other process."""
+    """The JVM of a Spark driver, identified among all processes of all machines."""
 
     machine: str
-    """Which start of which machine, and which of its namespaces of processes."""
+    """The boot id of the machine, and its process namespace."""
     pid: int
     started: int
-    """When the process began, in the machine's ticks: another one may get the same number later."""
+    """Start time of the process, in the machine's ticks, because process numbers are reused."""
 
     @classmethod
     def above(cls) -> DriverProcess | None:
-        """The JVM that has started this Python process or its parents; None where `/proc` does not say."""
+        """Return the JVM that started this Python process or its parents; None if `/proc` does not tell."""
         with contextlib.suppress(OSError, ValueError):
             pid = os.getpid()
             while pid > 1:
@@ -60,14 +60,14 @@ class DriverProcess:
 
     @classmethod
     def of(cls, pid: int) -> DriverProcess | None:
-        """A process of this machine by its number; None where `/proc` does not say."""
+        """Return a process of this machine by its number; None if `/proc` does not tell."""
         machine = this_machine()
         with contextlib.suppress(OSError, ValueError):
             return None if machine is None else cls(machine, pid, _process(pid).started)
         return None
 
     def dead(self) -> bool:
-        """Whether the process is surely gone. Caller: is on its machine."""
+        """Return whether the process has surely ended. Caller: runs on its machine."""
         try:
             now = _process(self.pid)
         except (FileNotFoundError, ProcessLookupError):
@@ -78,7 +78,7 @@ class DriverProcess:
 
 
 def this_machine() -> str | None:
-    """Names the running start of this machine, and this process's namespace; None where `/proc` does not say."""
+    """Return an id of this machine's boot and of this process's namespace; None if `/proc` does not tell."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -90,13 +90,13 @@ def this_machine() -> str | None:
 class _Process:
     name: str
     ended: bool
-    """Dead, and only waits for its parent to notice."""
+    """Dead, and waiting for its parent to collect it."""
     parent: int
     started: int
 
 
 def _process(pid: int) -> _Process:
-    """What Linux says of a process."""
+    """Read a process from Linux's `/proc`."""
     name, _, rest = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace").partition("(")[2].rpartition(")")
     fields = rest.split()
     return _Process(name=name, ended=fields[0] in {"Z", "X"}, parent=int(fields[1]), started=int(fields[19]))
@@ -104,7 +104,7 @@ def _process(pid: int) -> _Process:
 
 @dataclass(frozen=True, slots=True)
 class JobFolder:
-    """A folder below a root's staging folder; travels to the processes of the job."""
+    """A folder below a root's staging folder; sent to the processes of the job."""
 
     root: str
     name: str
@@ -112,22 +112,22 @@ class JobFolder:
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The path of the folder."""
         return f"{self.root}/{STAGING}/{self.name}"
 
     @property
     def files(self) -> LocalStorage:
-        """What is in it."""
+        """The files in the folder."""
         return LocalStorage(self.path)
 
     def make(self) -> None:
-        """Make it, unless it is there: on the driver, before there are tasks.
+        """Create the folder unless it exists: on the driver, before the tasks start.
 
         Raises:
-            OSError, KafkaStorageError: it cannot be made.
+            OSError, KafkaStorageError: it cannot be created.
         """
         owner = Path(self.path, OWNER)
-        # Who looks for what was left behind must not meet a folder without owner file, nor remove this one now.
+        # Cleaning looks for abandoned folders, and must not find this one without its owner file.
         with TableLock(f"{self.root}/{LOCKS}", STAGING).held():
             owner.parent.mkdir(parents=True, exist_ok=True)
             owner.write_text(json.dumps(None if self.driver is None else asdict(self.driver)), "utf-8")
@@ -135,44 +135,44 @@ class JobFolder:
             os.utime(owner, ns=(begun * 1_000_000, begun * 1_000_000))
 
     def enter(self) -> Lease:
-        """Begin to work in the folder.
+        """Start to work in the folder.
 
         Raises:
-            FileNotFoundError: the job is over. A task may outlive it, and nobody would remove what it staged.
+            FileNotFoundError: the job is over. A task may outlive it, and its files would never be removed.
         """
         lease = Lease(Path(self.path, OWNER))
         lease.give()
         return lease
 
     def remove(self) -> None:
-        """Remove it with all that is in it; never fails."""
+        """Remove the folder with all files; never fails."""
         remove_folder(Path(self.path))
 
 
 @dataclass(frozen=True, slots=True)
 class HeldFolder:
-    """A folder of a process that lives as long as the job and holds a lock for it, so nobody else has to show anything.
+    """A folder of a process that lives as long as the job and holds a lock for it, so no heartbeat is needed.
 
-    See `staging_folder`; travels to the job's tasks.
+    See `staging_folder`; sent to the job's tasks.
     """
 
     path: str
 
     @property
     def files(self) -> LocalStorage:
-        """What is in it."""
+        """The files in the folder."""
         return LocalStorage(self.path)
 
     def enter(self) -> HeldFolder:
-        """Begin to work in the folder."""
+        """Start to work in the folder."""
         return self
 
     def renew(self) -> None:
-        """Nothing to show."""
+        """Do nothing: the lock is enough."""
 
 
 class Lease:
-    """Gives the heartbeats of one process at work.
+    """Sends the heartbeats of one process.
 
     Args:
         owner: the folder's owner file.
@@ -185,23 +185,23 @@ class Lease:
         self._last = clock.monotonic()
 
     def give(self) -> None:
-        """Give a heartbeat.
+        """Send a heartbeat.
 
         Raises:
-            OSError: the folder is gone.
+            OSError: the folder was removed.
         """
         self._last = self._clock.monotonic()
         os.utime(self._owner)
 
     def renew(self) -> None:
-        """Give a heartbeat, unless the last one is fresh."""
+        """Send a heartbeat, unless the last one is recent."""
         if self._clock.monotonic() - self._last >= RENEWAL_SECONDS:
             with contextlib.suppress(OSError):
                 self.give()
 
 
 def left_behind(folder: Path, now_ms: int) -> bool | None:
-    """Whether the job that made a folder is over; None when the folder is not a `JobFolder`.
+    """Return whether the job that made a folder is over; None if the folder is not a `JobFolder`.
 
     Args:
         folder: a folder below a root's staging folder.
@@ -221,8 +221,8 @@ def left_behind(folder: Path, now_ms: int) -> bool | None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a job's folder with all that is in it; never fails."""
-    # At once under another name: a task that outlives its job must not add to what is being removed.
+    """Remove a job's folder with all files; never fails."""
+    # Rename it first, so that a task that outlives its job cannot add files during the removal.
     gone = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}")
     with contextlib.suppress(OSError):
         folder.rename(gone)

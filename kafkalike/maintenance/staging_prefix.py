@@ -1,8 +1,8 @@
 """Staging prefix: names of a Spark job's records in an object store, and the protocol of all staging places.
 
-There are no locks and no folders in an object store, and a job needs none: its files have names of their own, and only
-those that a task's result names are read. So a job shows nothing while it works; what is left of one that was killed is
-what nobody has added to for `IDLE_MS`, by the storage's clock. Python workers import this, so it imports nothing slow.
+An object store has no locks and no folders, and a job needs neither: its files have unique names, and only files that a
+task's result names are read. So a job shows no sign of life while it works; the files of a job count as abandoned if
+none was added for `IDLE_MS`, by the storage's clock. Python workers import this module, so it imports nothing slow.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ from kafkalike.errors import KafkaStorageError
 from kafkalike.storage.port import Entry, Storage
 
 IDLE_MS: Final = 7 * 24 * 60 * 60 * 1000
-"""After what time without a new file of its own a job is taken for dead, ms. One that is alive all the same fails when
-it comes to its commit, and has written nothing."""
+"""How long a job may add no file before it counts as dead, ms. If it is alive, its commit fails, and it has written
+nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Where the tasks of one job stage their records; travels to them."""
+    """The names under which the tasks of one job stage their records; sent to the tasks."""
 
     files: Storage
-    """Such a one as may be sent; see `TaskAccess.sendable`."""
+    """A storage that can be sent to other processes; see `TaskAccess.sendable`."""
 
     @classmethod
     def of(cls, store: Storage, name: str | None = None) -> Prefix:
-        """One for a job; a new one without a name.
+        """Return the prefix of a job; a new one without a name.
 
         Args:
             store: the cluster's root.
-            name: that of the job.
+            name: the job's name.
         """
         place = store.at(f"{STAGING}/{name or uuid.uuid4().hex}")
         return cls(place.tasks.sendable(place))
 
     def make(self) -> None:
-        """There is nothing to make."""
+        """Do nothing: an object store has no folders."""
 
     def enter(self) -> Prefix:
-        """Begin to work."""
+        """Start to work at the place."""
         return self
 
     def renew(self) -> None:
-        """Nothing to show."""
+        """Do nothing: the job needs no heartbeat."""
 
     def remove(self) -> None:
-        """Remove all that is there; never fails, and what stays is found by `clear`."""
+        """Remove all staged files; never fails, and `clear` finds leftovers."""
         with contextlib.suppress(OSError):
             found = [entry.name for entry in self.files.list(deep=True)]
             self.files.scheduler.beside([partial(self.files.remove, name, quietly=True) for name in found])
 
 
 def clear(store: Storage) -> int:
-    """Remove what jobs that were killed have left.
+    """Remove the staged files of killed jobs.
 
     Args:
         store: the cluster's root.
 
     Returns:
-        How many jobs.
+        The number of jobs.
 
     Raises:
         KafkaStorageError: the storage does not answer.
@@ -80,10 +80,10 @@ def clear(store: Storage) -> int:
 
 
 def abandoned_jobs(entries: Iterable[Entry], now_ms: int) -> list[list[str]]:
-    """The files of each job that nobody has added to for `IDLE_MS`.
+    """Return the files of each job that has added none for `IDLE_MS`.
 
     Args:
-        entries: files of all jobs, each named by the job's name, a slash and its own.
+        entries: files of all jobs, named by the job's name, a slash and the file's own name.
         now_ms: the storage's time, ms.
     """
     jobs: dict[str, list[Entry]] = {}
@@ -97,21 +97,21 @@ def abandoned_jobs(entries: Iterable[Entry], now_ms: int) -> list[list[str]]:
 
 
 class WorkMark(Protocol):
-    """Shows that a process is at work in a folder."""
+    """Shows that a process works in a folder."""
 
     def renew(self) -> None:
-        """Show it again, if it is time to."""
+        """Send a heartbeat if one is due."""
 
 
 class StagingFolder(Protocol):
-    """Where a job's tasks stage their records; travels to them."""
+    """A place where a job's tasks stage their records; sent to the tasks."""
 
     @property
     def files(self) -> Storage:
-        """What is in it."""
+        """The staged files of the job."""
 
     def enter(self) -> WorkMark:
-        """Begin to work in it.
+        """Start to work in the place.
 
         Raises:
             OSError: the job is over.

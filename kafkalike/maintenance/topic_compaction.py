@@ -41,46 +41,46 @@ class DuePass:
     """A pass over one partition that is due."""
 
     plan: CompactionPlan
-    """What to look at."""
+    """The segments to examine."""
     cleaned: Cleaned
-    """The checkpoint that the plan was made from."""
+    """The checkpoint on which the plan is based."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Compacted:
-    """What a pass over one partition has done, or would do."""
+    """The result, or the plan, of a pass over one partition."""
 
     records_before: int = 0
-    """Records of the clean and the dirty part."""
+    """Number of records in the clean and the dirty part."""
     shadowed: int = 0
-    """Records that went because a later one has their key."""
+    """Number of removed records that a later record with the same key shadows."""
     tombstones: int = 0
-    """Tombstones that went."""
+    """Number of removed tombstones."""
     keyless: int = 0
-    """Records without key that went; Kafka's cleaner drops them too."""
+    """Number of removed records without key; Kafka's cleaner drops them, too."""
     segments: int = 0
-    """Files that were rewritten or dropped."""
+    """Number of files that were rewritten or dropped."""
     files: int = 0
-    """Files that took their place."""
+    """Number of files that replaced them."""
     bytes_before: int = 0
     bytes_after: int = 0
     complete: bool = True
-    """False when the keys did not fit into the buffer, or time ran out: the next run goes on."""
+    """False if the keys did not fit into the buffer, or time ran out; the next run continues."""
     clean_end: int = 0
-    """Everything below it is clean now."""
+    """Offset below which everything is clean after the pass."""
     cleaned: Cleaned = field(default_factory=Cleaned)
 
     @property
     def gone(self) -> int:
-        """Records that went."""
+        """Number of all removed records."""
         return self.shadowed + self.tombstones + self.keyless
 
 
 def checkpoints_of(log: TopicLog) -> dict[int, Cleaned]:
-    """The cleaner's checkpoint of each partition, as of the last `refresh`.
+    """Return the cleaner's checkpoint of each partition, as of the last `refresh`.
 
-    They lie in the topic's own table as versions of Delta applications, so that they change with the data or not at all
-    and outlive every checkpoint of its log.
+    Checkpoints are stored in the topic's table as versions of Delta applications, so they change atomically with the
+    data and survive log cleaning.
     """
     return {
         p: Cleaned(**{name: log.txn_version(cleaner_app(p, name)) or 0 for name in _CHECKPOINT})
@@ -104,27 +104,27 @@ def compact(
     tasks: Tasks = IN_PROCESS,
     dry_run: bool = False,
 ) -> Iterator[Compacted]:
-    """Clean partitions.
+    """Compact partitions.
 
-    Each table version is right by itself: it only takes records away that a live one with the same key follows, or
-    tombstones that have been readable for long enough. A pass that is cut off is made again from the old checkpoint.
+    Each table version is correct by itself: it only removes records that a live record with the same key follows, or
+    tombstones that have been readable for long enough. An interrupted pass is repeated from the old checkpoint.
 
     Args:
         log: the topic.
         files: its files.
-        passes: at most one for each partition; drawn when it can begin.
+        passes: at most one for each partition; drawn when it can start.
         run_id: id of the maintenance run.
-        clock: says when a pass ended, from which tombstones count.
-        buffer_bytes: memory for the keys of the dirty part of a partition.
-        budget: when it has run out, passes end early.
-        tasks: where files are read and written.
-        dry_run: only count.
+        clock: gives the end of a pass, from which the age of tombstones counts.
+        buffer_bytes: memory for the keys of a partition's dirty part.
+        budget: passes end early after it.
+        tasks: reads and writes the files.
+        dry_run: whether to count only.
 
     Yields:
-        What each pass has done, when it is through.
+        The result of each finished pass.
 
     Raises:
-        CorruptRecordError: a file cannot be read; what was done before stays.
+        CorruptRecordError: a file cannot be read; earlier changes stay.
         KafkaStorageError: the storage refused.
     """
     begun: dict[int, _Applied] = {}
@@ -151,11 +151,11 @@ def compact(
     except CorruptRecordError as cause:
         if all(applied.reads_live_files() for applied in begun.values()):
             raise
-        raise KafkaTimeoutError(f"{log.info.name}: another run has been at its files; try again") from cause
+        raise KafkaTimeoutError(f"{log.info.name}: another run has replaced its files meanwhile; try again") from cause
 
 
 class _Applied:
-    """What a pass over one partition finds, put in place."""
+    """Commits the results of a pass over one partition."""
 
     def __init__(self, log: TopicLog, due: DuePass, run_id: str, *, dry_run: bool) -> None:
         self._log = log
@@ -167,12 +167,12 @@ class _Applied:
         self._replaced: set[str] = set()
 
     def reads_live_files(self) -> bool:
-        """Whether what it still has to read is part of the table now."""
+        """Return whether all files that the pass still has to read are live."""
         plan = self._due.plan
         return still_live(self._log, (s for s in (*plan.clean, *plan.dirty) if s.path not in self._replaced))
 
     def replace(self, piece: Replacement) -> None:
-        """One table version."""
+        """Commit one replacement as a table version."""
         done = self._done
         done.segments += len(piece.removes)
         done.bytes_before += sum(s.size_bytes for s in piece.removes)
@@ -181,7 +181,7 @@ class _Applied:
             return
         if publish_or_discard(self._log, self._change(piece), self._run_id) is None:
             raise KafkaTimeoutError(
-                f"{self._log.info.name}-{piece.partition}: another run has been at its files; try again"
+                f"{self._log.info.name}-{piece.partition}: another run has replaced its files meanwhile; try again"
             )
         self._replaced.update(s.path for s in piece.removes)
         done.bytes_after += 0 if piece.add is None else piece.add.size
@@ -199,7 +199,7 @@ class _Applied:
         )
 
     def finish(self, looked: Looked, now_ms: int) -> Compacted:
-        """The checkpoint, in a table version of its own, unless time ran out."""
+        """Commit the checkpoint as a table version of its own, unless time ran out."""
         done, plan, cleaned = self._done, self._due.plan, self._due.cleaned
         done.records_before = looked.records_before
         done.shadowed, done.tombstones, done.keyless = looked.shadowed, looked.tombstones, looked.keyless
@@ -218,61 +218,61 @@ Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 CHUNK_ROWS: Final = 4_000_000
 CHUNK_BYTES: Final = 64 * 1024 * 1024
-"""Rows, and bytes of their keys and offsets, that are put to the known keys in one go: each time costs as much again as
-there are known ones."""
+"""Rows, and bytes of their keys and offsets, that are grouped with the known keys at a time; each time costs as much
+again as there are known keys."""
 
 _KEYS: Final = ("key", "offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaning:
-    """A pass over one partition that is to be made."""
+    """A job: a pass over one partition."""
 
     files: Storage
     plan: CompactionPlan
     start: int
-    """Offset from which on the partition is dirty."""
+    """Offset from which the partition is dirty."""
     compression: str
     """The topic's `compression.type`."""
     buffer_bytes: int
-    """Memory for the keys of the dirty part."""
+    """Memory for the keys of the dirty part, bytes."""
     dry_run: bool = False
-    """Only count."""
+    """Count only, without writing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """The end of a pass: what it has found."""
+    """The end of a pass: its counts."""
 
     partition: int
     end: int
-    """Offset up to which it looked at the dirty part."""
+    """Offset up to which it examined the dirty part."""
     complete: bool
-    """False when the keys did not fit into the buffer."""
+    """False if the keys did not fit into the buffer."""
     stopped: bool = False
-    """Time ran out before it was through: nothing of it counts as clean."""
+    """True if time ran out before the end, so that nothing counts as clean."""
     records_before: int = 0
-    """Records of the clean and the dirty part."""
+    """Number of records in the clean and the dirty part."""
     shadowed: int = 0
-    """Records that go because a later one has their key."""
+    """Number of records to remove that a later record with the same key shadows."""
     tombstones: int = 0
-    """Tombstones that go."""
+    """Number of tombstones to remove."""
     keyless: int = 0
-    """Records without key that go; Kafka's cleaner drops them too."""
+    """Number of records without key to remove; Kafka's cleaner drops them, too."""
 
 
 def clean(job: Cleaning, budget: Deadline) -> Iterator[Replacement | Looked]:
-    """Make a pass; a `Work` of `kafkalike.maintenance.handles`.
+    """Run a pass; a `Work` of `kafkalike.maintenance.file_tasks`.
 
     Args:
         job: the pass.
-        budget: asked before each group of files; when it has run out the pass ends.
+        budget: checked before each group of files; after it, the pass ends.
 
     Yields:
-        Replacements in offset order, each of which may be committed by itself; last what was looked at.
+        Replacements in offset order, each of which may be committed by itself; then the counts.
 
     Raises:
-        CorruptRecordError: a file cannot be read, or does not hold what the log says.
+        CorruptRecordError: a file cannot be read, or contradicts the log.
         KafkaStorageError: the storage refused.
     """
     plan = job.plan
@@ -302,18 +302,18 @@ def clean(job: Cleaning, budget: Deadline) -> Iterator[Replacement | Looked]:
 
 @dataclass(frozen=True, slots=True)
 class _Latest:
-    """The last offset of each key of the dirty part."""
+    """The last offset of each key in the dirty part."""
 
     keys: pa.Array
     offsets: Longs
-    """Sorted; the records of the dirty part that stay."""
+    """Sorted offsets of the dirty part's records that stay."""
     end: int
-    """Offset up to which the dirty part was looked at."""
+    """Offset up to which the dirty part was examined."""
     start: int
-    """Offset from which on it is dirty."""
+    """Offset from which the partition is dirty."""
     complete: bool
     keyless: Mapping[str, int]
-    """Records without key of each file that was read to its end."""
+    """Number of records without key, by file that was read to its end."""
 
 
 def _latest(job: Cleaning) -> _Latest:
@@ -338,7 +338,7 @@ def _latest(job: Cleaning) -> _Latest:
 
 
 def _keyed_from(chunk: pa.Table, start: int) -> pa.Table:
-    """The rows with a key at or above an offset."""
+    """Select the rows with a key, from an offset on."""
     if not chunk.column("key").null_count and chunk.column("offset")[0].as_py() >= start:
         return chunk
     return chunk.filter(pc.and_(pc.is_valid(chunk["key"]), pc.greater_equal(chunk["offset"], start)))
@@ -350,7 +350,7 @@ def _grouped(table: pa.Table) -> pa.Table:
 
 
 def _key_chunks(files: Storage, segments: Sequence[Segment], keyless: Counter[str]) -> Iterator[pa.Table]:
-    """Keys and offsets of segments; counts records without key on the way."""
+    """Yield keys and offsets of segments, and count records without key."""
     parts: list[pa.Table] = []
     rows = size = 0
     for segment in segments:
@@ -370,7 +370,7 @@ _Masks = dict[str, Mask]
 
 
 class _Pass:
-    """The second reading: decides what stays, and writes it."""
+    """The second reading: decides which records stay."""
 
     def __init__(self, job: Cleaning, latest: _Latest) -> None:
         self.counts: Counter[str] = Counter()
@@ -379,7 +379,7 @@ class _Pass:
         self._latest = latest
 
     def affected(self, group: Sequence[Segment]) -> Iterator[tuple[list[Segment], _Masks]]:
-        """Runs of neighbouring segments that lose records, with the rows that stay of each of them."""
+        """Yield runs of adjacent segments that lose records, with the masks of the rows that stay."""
         masks: _Masks = {s.path: self._dirty_mask(s) for s in group if self._is_dirty(s)}
         masks |= self._masks([s for s in group if s.path not in masks])
         for segment in group:
@@ -390,11 +390,11 @@ class _Pass:
             yield run, masks
 
     def _is_dirty(self, segment: Segment) -> bool:
-        """Whether all of it is in the dirty part that was looked at."""
+        """Return whether a segment lies completely in the examined dirty part."""
         return segment.start >= self._latest.start and segment.stop <= self._latest.end
 
     def _dirty_mask(self, segment: Segment) -> Mask:
-        """Which rows are the last ones of their keys. The first reading has seen that its offsets are in order."""
+        """Select the last row of each key. The first reading has checked the order of offsets."""
         latest, rows = self._latest.offsets, segment.num_records
         ends = np.searchsorted(latest, [segment.start, segment.stop])
         stay = latest[ends[0] : ends[1]]
@@ -410,7 +410,7 @@ class _Pass:
         return kept
 
     def _masks(self, segments: Sequence[Segment]) -> _Masks:
-        """The same for segments that are clean, or only dirty in part."""
+        """Select the rows that stay in segments that are clean, or partly dirty."""
         if not segments:
             return {}
         tables = [pa.concat_tables(read_segment(self._files, s, _KEYS)) for s in segments]
@@ -419,7 +419,7 @@ class _Pass:
         return {s.path: kept for s, kept in zip(segments, np.split(mask, cuts), strict=True)}
 
     def _mask(self, table: pa.Table) -> Mask:
-        """Which rows no later record of the dirty part shadows."""
+        """Select the rows that no later record of the dirty part shadows."""
         offsets = table.column("offset").to_numpy()
         keyed = pc.is_valid(table.column("key")).to_numpy()
         latest = self._latest
@@ -439,7 +439,7 @@ class _Pass:
         return kept
 
     def _old_tombstones(self, segment: Segment, kept: Mask) -> Mask:
-        """Which of the rows that are kept so far are tombstones whose time is over."""
+        """Select expired tombstones among the remaining rows."""
         none = np.zeros(len(kept), np.bool_)
         below = self._job.plan.tombstones_below
         if segment.start >= below or not self._has_nulls(segment):
@@ -450,7 +450,7 @@ class _Pass:
         return old
 
     def _has_nulls(self, segment: Segment) -> bool:
-        """Whether the footer allows a value to be null."""
+        """Return whether the file's statistics allow null values."""
         with open_parquet(self._files, segment.path) as file:
             groups = [file.metadata.row_group(at) for at in range(file.metadata.num_row_groups)]
             columns = [group.column(at) for group in groups for at in range(group.num_columns)]
@@ -459,7 +459,7 @@ class _Pass:
 
 
 def _among(values: Longs, ordered: Longs) -> Mask:
-    """Which values are in a sorted array."""
+    """Select the values that are in a sorted array."""
     if not len(ordered):
         return np.zeros(len(values), np.bool_)
     at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)

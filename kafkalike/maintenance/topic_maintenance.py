@@ -1,4 +1,4 @@
-"""Topic maintenance: plans and applies the steps of one topic in one run, and fills its report."""
+"""Topic maintenance: plan and apply the steps of one topic in one run, and fill its report."""
 
 from __future__ import annotations
 
@@ -35,40 +35,40 @@ if TYPE_CHECKING:
 
 
 RETENTION: Final = "retention"
-"""Reason that is noted at each log start that a run moves."""
+"""The reason that is recorded at each log start that a run moves."""
 
 DAY_MS: Final = 86_400_000
-"""How far back a topic table's log reaches unless somebody has changed that."""
+"""Default retention of a topic table's log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What a maintenance run is to do, the same for all its topics."""
+    """The settings of a maintenance run, common to all topics."""
 
     run: str
     """Id of the run."""
     works: frozenset[str]
     """Kinds of work to do."""
     dry_run: bool
-    """Change nothing."""
+    """Report only, without changes."""
     clock: Clock
     budget: Deadline
-    """When it has run out nothing new is begun."""
+    """Time limit; no new work starts after it."""
     buffer_bytes: int
-    """Memory for the keys of a compaction pass."""
+    """Memory for the keys of a compaction pass, bytes."""
     tasks: Tasks
-    """Where files are read and written anew."""
+    """Reads and rewrites files."""
 
 
 class TopicMaintenance:
     """The maintenance of one topic in one run.
 
     Args:
-        cluster: where it is.
-        info: the topic, as the run has seen it.
+        cluster: the cluster.
+        info: the topic, as the run has read it.
         settings: of the run.
-        report: of the topic, which it names; filled on the way.
-        progress: called with the name of each piece of work that begins.
+        report: the topic's report, with its name; filled during the work.
+        progress: called with the name of each piece of work that starts.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TopicMaintenance:
         progress: Callable[[str], None],
     ) -> None:
         self.topic_id = str(info.topic_id)
-        """Which topic this is about: another one may get its name meanwhile."""
+        """Id of the topic, because another one may get its name meanwhile."""
         self._cluster = cluster
         self._info = info
         self._settings = settings
@@ -88,20 +88,20 @@ class TopicMaintenance:
         self._progress = progress
 
     def go(self) -> None:
-        """All steps, in their order.
+        """Run all steps in order.
 
-        The table is read once, and each step plans by that. Only a step that finds something due looks again, before it
-        changes anything: a run with nothing due costs one look at each table.
+        The table is read once, and each step plans by it. Only a step that is due reads it again before it changes
+        anything, so a run with nothing due costs one look at each table.
 
         Raises:
-            KafkaError: a step failed; the steps before it are done.
+            KafkaError: a step failed; earlier steps are done.
         """
         self._go_over_table(self._cluster.open(self._info))
 
     def _look_again(self, log: TopicLog) -> MaintenanceConfig:
-        """Look at the topic before something is done to it; return the settings that count now.
+        """Refresh the topic before a change, and return the current settings.
 
-        What the run has seen when it began, or read at the beginning of its work on the topic, may be hours old.
+        The state that the run read at its start, or before earlier steps, may be hours old.
         """
         log.refresh()
         return self._config(log)
@@ -111,18 +111,18 @@ class TopicMaintenance:
 
     def _go_over_table(self, log: TopicLog) -> None:
         if log.info.mirror is not None:
-            # Its source's maintenance is mirrored; what that takes out of the table is removed here.
+            # A mirror's maintenance is mirrored from its source; only files that leave the table are removed here.
             if "vacuum" in self._settings.works:
                 self._progress("vacuum")
                 self._vacuum(log, self._config(log))
             return
-        # In a table that a foreign writer has rewound, files that look dead may be all that is left of its records.
+        # If a foreign writer has rewound the table, files that look dead may be the only copy of its records.
         log.check_appendable()
         log.check_removable()
-        # Nor is anything written beside a table that no version can be added to.
+        # Nor may files be written beside a table that takes no versions.
         log.check_known_sound()
         if not self._settings.dry_run and not log.is_closed_as_set:
-            # Of a topic that an earlier release made, or of a change of the setting that was cut off.
+            # The table was made by an earlier release, or a change of the setting was interrupted.
             log.apply_foreign_writes(Deadline(self._settings.clock, COMMIT_TIMEOUT_MS))
         config = self._config(log)
         if "retention" in self._settings.works:
@@ -148,7 +148,7 @@ class TopicMaintenance:
     # --- retention -----------------------------------------------------------------------------
 
     def _retain(self, log: TopicLog, config: MaintenanceConfig) -> None:
-        """Move log starts up, and take out what is below them."""
+        """Move log starts up, and drop segments below them."""
         self._progress("retention")
         plans = self._retention_plans(log, config)
         if any(plan.moves for plan in plans):
@@ -204,7 +204,7 @@ class TopicMaintenance:
             self._count(done)
 
     def _due_passes(self, log: TopicLog, config: MaintenanceConfig) -> Iterator[DuePass]:
-        """Drawn one by one: a pass is planned when it can begin."""
+        """Yield the passes that are due, each planned when it can start."""
         checkpoints = checkpoints_of(log)
         for partition in log.info.partitions:
             if self._stop():
@@ -259,14 +259,14 @@ class TopicMaintenance:
         now = self._settings.clock.now_ms()
         runs: list[Run] = []
         for partition in log.info.partitions:
-            # In a dry run the log start has not moved yet.
+            # In a dry run, the log start has not moved yet.
             start = self._report.log_starts.get(partition, (0, 0))[1]
             live = [s for s in log.segments(partition) if s.stop > start]
             dense = [s.start for s in live[1:]] == [s.stop for s in live[:-1]]
             runs += plan_merges(live, now, config.merging, 0 if dense else log.holes_below(partition))
         return runs
 
-    # --- files that nobody needs ---------------------------------------------------------------
+    # --- unneeded files ------------------------------------------------------------------------
 
     def _vacuum(self, log: TopicLog, config: MaintenanceConfig) -> None:
         report, files = self._report, log.files
@@ -282,11 +282,11 @@ class TopicMaintenance:
         longest = max(delays.deleted_ms, delays.replaced_ms)
         if longest > DAY_MS and longest > (reach := log_reach_ms(files)):
             report.problems.append(
-                f"files stay for {reach} ms and not for {longest} ms after they left the table: its log goes no "
-                "further back (delta.logRetentionDuration)"
+                f"files stay for {reach} ms and not for {longest} ms after they left the table, because its log "
+                "reaches no further back (delta.logRetentionDuration)"
             )
         mirror = log.info.mirror
-        # What no version of a mirror names is most probably what its next one will name.
+        # Files that no version of a mirror names will probably be named by its next version.
         orphan_ms = ORPHAN_MS if mirror is None else LEFT_MS if mirror.version >= 0 else math.inf
         due = leftovers(files, live, self._settings.clock.now_ms(), delays, orphan_ms, known=log.live_paths())
         if due and (delays := _delays(self._look_again(log))) != _delays(config):
@@ -295,7 +295,7 @@ class TopicMaintenance:
             report.vacuumed_files, report.vacuumed_bytes = len(due), sum(file.size for file in due)
             return
         if mirror is None and any(not file.was_live for file in due):
-            # A writer that was stopped before its commit may have one of them in hand.
+            # A writer that paused before its commit may still use these files.
             log.fence(Deadline(self._settings.clock, COMMIT_TIMEOUT_MS))
         for file in vacuum(files, due, live, exclusive, self._stop):
             report.vacuumed_files += 1
@@ -308,10 +308,10 @@ def _delays(config: MaintenanceConfig) -> Delays:
 
 
 def holds(cluster: Cluster, log: TopicLog, config: MaintenanceConfig) -> Mapping[int, RetentionHold]:
-    """By partition: who must have read before retention may delete; empty when the topic waits for nobody.
+    """Return by partition the reads that retention must wait for; empty if the topic waits for no groups.
 
-    A group that has committed nothing in a partition, or only in an earlier life of the topic's name, holds it from
-    its log start on: a group that is named before its first read must not miss records. `max_ms` ends the waiting.
+    A group without a committed offset for this topic id holds a partition from its log start, so that a group that is
+    named before its first read misses no records. `max_ms` limits the wait.
     """
     if not config.wait_groups:
         return {}

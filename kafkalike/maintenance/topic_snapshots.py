@@ -1,4 +1,4 @@
-"""Topic snapshots: several topics, and committed offsets of groups, as of one moment of all transactions."""
+"""Topic snapshots: several topics, and committed offsets of groups, at one moment of all transactions."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ def snapshot(
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Snapshot:
-    """Several topics, and the committed offsets of groups, as of one moment.
+    """Take a snapshot of several topics, and of the committed offsets of groups, at one moment.
 
-    Of every transaction the snapshot has all or nothing, in all of the topics and groups. Writers go on meanwhile and
-    are not waited for; a transaction that was decided and is not in all of its topics yet is brought there first.
+    The snapshot contains each transaction completely or not at all, in all topics and groups. Writers continue
+    meanwhile; a decided transaction is first applied to all of its topics.
 
     Args:
         topics: names, or one name.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        groups: ids of groups, or one id, whose committed offsets are wanted; one that does not exist has none.
-        as_of: None for now. Else a time, as a `datetime` with a zone: each topic as its table's log says it was then,
-            and as much later as needed to have all of the transactions that had reached one of the
-            topics. It reaches as far back as these logs do (a day, by default); of groups no such history is kept.
+        groups: ids of groups, or one id, whose committed offsets are included; an unknown group has none.
+        as_of: None: now. A `datetime` with a zone: each topic at that time by its table's log, or slightly later, to
+            include transactions completely. The logs limit how far back it reaches (a day, by default); groups have no
+            such history.
         timeout_ms: how long to wait for the storage, ms.
-        storage_options: who asks an object store; see `kafkalike.connect.connect`.
+        storage_options: credentials of an object store; see `kafkalike.connect.connect`.
         clock: the time.
 
     Returns:
-        The snapshot: a value, to be given as `at` to `kafkalike.spark.read`, `register_sql` and others. It can be used
-        as long as the tables keep these versions and their files.
+        The snapshot: a value for the parameter `at` of `kafkalike.spark.read`, `register_sql` and others. It is valid
+            as long as the tables keep these versions and their files.
 
     Raises:
-        InvalidTopicError, UnknownTopicOrPartitionError, InvalidGroupIdError: no such topic, or bad names.
-        IllegalArgumentError: no topic; groups and a time; or a time to which a topic's log does not reach.
+        InvalidTopicError, UnknownTopicOrPartitionError, InvalidGroupIdError: unknown topics, or bad names.
+        IllegalArgumentError: no topic; groups and a time; or a time before a topic's log.
         KafkaTimeoutError, KafkaStorageError: the storage did not answer.
-        LogCorruptError: a decided transaction cannot be brought into a topic; says which file.
+        LogCorruptError: a decided transaction cannot be applied to a topic; names the file.
     """
     names = [check_topic_name(name) for name in _several(topics)]
     wanted = [check_group_id(group) for group in _several(groups)]
@@ -65,7 +65,7 @@ def snapshot(
             raise IllegalArgumentError(f"as_of must be a datetime, not {as_of!r}: topics have no version in common")
         if wanted:
             raise IllegalArgumentError(
-                "a snapshot as of a time has no groups: of committed offsets only those of now are kept. Leave the "
+                "a snapshot as of a time has no groups, because only current committed offsets are kept. Leave the "
                 "groups out, or take a snapshot without a time and keep it"
             )
         return _as_of(names, past_ms(as_of, clock), connect(bootstrap_servers, storage_options), timeout_ms, clock)
@@ -85,7 +85,7 @@ def snapshot(
 
 
 def _as_of(names: Sequence[str], time_ms: int, cluster: Cluster, timeout_ms: float, clock: Clock) -> Snapshot:
-    # So that all that was decided by then is in its topics.
+    # Apply all transactions that were decided by then to their topics.
     cluster.transactions.cut(names, Deadline(clock, timeout_ms))
     cut = cut_at(cluster, [cluster.topic(name) for name in names], time_ms)
     return Snapshot(root=cluster.root, taken_ms=time_ms, seq=cut.seq, topics=_topics(cut))

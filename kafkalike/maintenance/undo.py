@@ -1,4 +1,4 @@
-"""Undo: takes the records of one append, or of one transaction, out of their topics."""
+"""Undo: remove the records of one append, or of one transaction, from their topics."""
 
 from __future__ import annotations
 
@@ -41,36 +41,37 @@ def undo(
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> UndoReport:
-    """Take the records of one append out again. A dry run by default.
+    """Remove the records of one append. A dry run by default.
 
-    Offsets of all other records stay: what goes leaves holes, as compaction does. All of a topic's records go by one
-    table version. Groups that have read them are named, and stay where they are. Offsets of groups that were committed
-    with the append's transaction stay committed. The name of the write stays known: a rerun of it adds nothing.
+    The offsets of all other records stay; removed records leave gaps, as after compaction. One table version removes
+    all records of a topic. Groups that have read them are reported and keep their offsets, as do groups whose offsets
+    were committed with the append's transaction. The name of the write stays known, so a rerun adds nothing.
 
     Args:
-        topics: the topic, or all topics that the append's transaction has written to.
-        append: its id, as `kafkalike history` and `kafkalike dump-log` show it.
+        topics: the topic, or all topics of the append's transaction.
+        append: its id, as shown by `kafkalike history` and `kafkalike dump-log`.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        dry_run: only say what would go; on by default, as what goes cannot be brought back.
-        reason: why, for the table's history.
-        timeout_ms: begin nothing new after so long, ms; None goes on to the end.
-        spark: files are read and written in tasks of this session; None does it here.
-        storage_options: who asks an object store; see `kafkalike.connect.connect`.
+        dry_run: whether to report only; on by default, because removed records cannot be restored.
+        reason: the reason, for the table's history.
+        timeout_ms: start nothing new after this time, ms; None: no limit.
+        spark: a session whose tasks read and write the files; None: this process does.
+        storage_options: credentials of an object store; see `kafkalike.connect.connect`.
         clock: time.
 
     Returns:
-        What was done, or would be. An undo that is made again finds nothing left.
+        The removed records, or in a dry run the planned ones. A repeated undo finds nothing left.
 
     Raises:
         IllegalArgumentError: the history of these topics has no such append, as far as it reaches back; it is part of a
-            transaction that has written to topics which are not named, or of one of another cluster, as the topic was
-            a mirror then; or all of it is below the log start.
-        UnknownTopicOrPartitionError, InvalidTopicError: no such topic.
+            transaction that includes other topics, or that belongs to another cluster, because the topic was a mirror;
+            or all of it is below the log start.
+        UnknownTopicOrPartitionError, InvalidTopicError: the topic does not exist, or its name is invalid.
         PolicyViolationError: the table is append-only.
-        UnsupportedVersionError, LogCorruptError: foreign writers have made a table of it that we do not write to.
-        CorruptRecordError: a data file is damaged; says which.
+        UnsupportedVersionError, LogCorruptError: foreign writers have changed the table so that kafkalike does not
+            write to it.
+        CorruptRecordError: names a damaged data file.
         KafkaTimeoutError: time ran out, or another maintenance run held the topic for a minute.
-        KafkaStorageError, UnknownOutcomeError: the storage refused, or gave no answer. Run it again.
+        KafkaStorageError, UnknownOutcomeError: the storage refused, or did not answer. Run it again.
     """
     names: list[str] = [
         check_topic_name(name) for name in ([topics] if isinstance(topics, str) else dict.fromkeys(topics))
@@ -95,7 +96,7 @@ def undo(
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """One run."""
+    """One run over all topics."""
 
     cluster: Cluster
     dry_run: bool
@@ -108,7 +109,7 @@ class _Run:
     versions: dict[str, int] = field(default_factory=dict)
 
     def go(self, names: list[str]) -> UndoReport:
-        """All topics."""
+        """Plan or carry out the undo for all topics."""
         logs = {name: self.cluster.log(name) for name in names}
         if not self.dry_run:
             for log in logs.values():
@@ -139,10 +140,10 @@ class _Run:
             versions=self.versions,
         )
 
-    # --- what is meant -------------------------------------------------------------------------
+    # --- the append ----------------------------------------------------------------------------
 
     def _found(self, logs: Mapping[str, TopicLog]) -> tuple[dict[str, FoundAppend], int | None]:
-        """The append, or what its transaction has brought into each topic."""
+        """Return the append, or the records of its transaction, by topic."""
         found = {name: one for name, log in logs.items() if (one := find_append(log, self.append)) is not None}
         if not found:
             raise IllegalArgumentError(
@@ -167,10 +168,10 @@ class _Run:
         return parts, one.transaction
 
     def _parts_of(self, number: int, time_ms: int) -> dict[str, FoundAppend]:
-        """What a transaction has brought into the topics of the cluster.
+        """Return the records of a transaction, by topic of the cluster.
 
         Raises:
-            IllegalArgumentError: a topic's history does not reach back so far, so that nobody knows.
+            IllegalArgumentError: a topic's history does not reach back far enough to tell.
         """
         said = self._decided_topics(number)
         if said is not None:
@@ -193,10 +194,10 @@ class _Run:
         return parts
 
     def _bring(self, number: int, topic_ids: Collection[str]) -> None:
-        """Bring a decided transaction into the topics that do not have it yet: else it would come after its undoing.
+        """Apply a decided transaction to topics that lack it; otherwise it would be applied after the undo.
 
         Raises:
-            KafkaTimeoutError: it is a dry run, which writes nothing; or others were at the topic for a minute.
+            KafkaTimeoutError: it is a dry run, which writes nothing; or other writers held the topic for a minute.
         """
         late = []
         for name, info in self.cluster.topics().items():
@@ -210,7 +211,7 @@ class _Run:
             self.cluster.transactions.cut(late, Deadline(self.cluster.clock, COMMIT_TIMEOUT_MS))
 
     def _decided_topics(self, number: int) -> set[str] | None:
-        """Ids of the topics of a transaction, by the row that decided it; None where that is gone."""
+        """Return the ids of a transaction's topics from the row that decided it; None if that row was removed."""
         self.cluster.groups.refresh()
         for row in self.cluster.groups.rows:
             if row.seq == number:
@@ -232,7 +233,7 @@ class _Run:
         }
         return groups_past(name, plan.takes, committed)
 
-    # --- taking it out -------------------------------------------------------------------------
+    # --- its removal ---------------------------------------------------------------------------
 
     def _one(self, log: TopicLog, plan: Undone) -> None:
         takings = {p: Taking(below=runs[-1].stop, offsets=runs) for p, runs in plan.takes.items()}
@@ -255,7 +256,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundAppend:
-    """An append as the table's history has it."""
+    """An append in a table's history."""
 
     id: str
     version: int
@@ -263,13 +264,13 @@ class FoundAppend:
     ranges: Mapping[int, range]
     """Its offsets, by partition."""
     transaction: int | None
-    """Number of the transaction whose records it brought; None for an append of its own."""
+    """Number of the transaction with its records; None for an append outside of transactions."""
     is_foreign: bool = False
-    """Whether a mirror has brought it, so that the number is that of a transaction of another cluster."""
+    """True if a mirror has copied it, so that the number belongs to a transaction of another cluster."""
 
 
 def appends_in(commit: TableCommit, log: TopicLog) -> Iterator[FoundAppend]:
-    """The appends that a commit holds: one, or several that one of their writers has committed for the others."""
+    """Yield the appends in a commit: one, or several that one writer has committed for others."""
     if not commit.is_append or maintenance_of(commit.user_metadata):
         return
     whole = ranges_of(segment_of(add, log.files) for add in commit.adds)
@@ -285,7 +286,7 @@ def appends_in(commit: TableCommit, log: TopicLog) -> Iterator[FoundAppend]:
         return
     for part_id, ranges, number in parts:
         yield FoundAppend(
-            # The append of who made the commit has no name of its own but the commit's.
+            # The committing writer's own append has the id of the commit.
             id=part_id or str(commit.append_id),
             version=commit.version,
             time_ms=commit.timestamp_ms,
@@ -295,7 +296,7 @@ def appends_in(commit: TableCommit, log: TopicLog) -> Iterator[FoundAppend]:
 
 
 def find_append(log: TopicLog, append_id: str) -> FoundAppend | None:
-    """The append of an id, as far back as the table's log reaches.
+    """Find an append by its id, as far back as the table's log reaches.
 
     Raises:
         KafkaStorageError, LogCorruptError: the log cannot be read.
@@ -316,9 +317,9 @@ def find_append(log: TopicLog, append_id: str) -> FoundAppend | None:
 
 
 def find_transaction(log: TopicLog, number: int) -> FoundAppend | None:
-    """What a transaction brought into a topic, as far back as the table's log reaches; None for nothing.
+    """Find the records of a transaction in a topic, as far back as the table's log reaches; None if there are none.
 
-    What a mirror has brought before it was promoted has numbers of another cluster, and is not looked at.
+    Records that a mirror has copied before its promotion have numbers of another cluster and are ignored.
     """
     if log.last_transaction < number:
         return None
@@ -333,12 +334,12 @@ def find_transaction(log: TopicLog, number: int) -> FoundAppend | None:
 
 
 def _is_promotion(commit: TableCommit) -> bool:
-    """Whether a version ended what a mirror had brought."""
+    """Return whether a version ended a mirror."""
     return any(app.startswith(SEAL) for app in commit.txns)
 
 
 def reaches_back_to(log: TopicLog, time_ms: int) -> bool:
-    """Whether the history of a topic has all commits since a time."""
+    """Return whether the history of a topic has all commits since a time."""
     known = versions(log.files)
     if not known or known[0] == 0:
         return True

@@ -1,12 +1,11 @@
-"""Vacuum: removes files that nothing can need, of tables and of topics that are gone.
+"""Vacuum: remove unneeded files of tables and of deleted topics.
 
-A file may go when the newest table version does not name it and either the commit that took it out is old enough, or no
-commit ever named it and it is old: what a process that was killed has left. Where the root has locks, a file of the
-second kind is removed while the table's lock is held, so that no writer has one that it is about to commit.
+A file may be removed if the newest table version does not name it, and either the commit that removed it from the table
+is old enough, or no commit ever named it and the file is old, because a killed process left it. If the root has locks,
+files of the second kind are removed under the table's lock, so that no writer is about to commit them.
 
-On a local disk the deletion of a topic takes its table away in one step, by renaming its folder. In an object store
-there are names only, so a deletion is its row in the metadata and a mark that says where the table lies; maintenance
-removes the files.
+On a local disk, the deletion of a topic renames its table's folder in one step. An object store has names only, so a
+deletion consists of a row in the metadata and a mark with the table's location, and maintenance removes the files.
 """
 
 from __future__ import annotations
@@ -44,19 +43,19 @@ if TYPE_CHECKING:
 
 
 ORPHAN_MS: Final = 3_600_000
-"""Age, ms, of a file that no commit has named before it goes: longer than any writer takes from file to commit."""
+"""Minimum age, ms, of a removed file that no commit has named; longer than any writer takes from file to commit."""
 
 SLACK_MS: Final = 60_000
-"""How far, ms, a file's modification time and the clock of those who commit may be apart."""
+"""Maximum difference, ms, between a file's modification time and the clocks of committing writers."""
 
 READ_PAST: Final = 1_000
-"""Commits in a row that look too old before the older ones are taken for old as well; some 30 ms."""
+"""Number of consecutive old commits after which all earlier ones count as old; about 30 ms."""
 
 CHUNK: Final = 32
-"""Files removed between two looks at what is live, or while the lock is held once: 1 ms."""
+"""Number of files removed between two looks at the live files, or under one hold of the lock; 1 ms."""
 
 WAITING_MS: Final = 86_400_000
-"""Age, ms, of what waited beside the table before it goes."""
+"""Minimum age, ms, of removed files that waited beside the table."""
 
 _TEMPORARY: Final = re.compile(r"\..*\.tmp")
 _TIMESTAMP: Final = re.compile(rb'"timestamp"\s*:\s*(\d+)')
@@ -65,23 +64,23 @@ _CHECKSUM: Final = re.compile(r"\.?(\d{20})\..*crc|(\d{20})\.crc")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """How long, ms, files stay after the commit that took them out."""
+    """How long, ms, files stay after the commit that removed them from the table."""
 
     deleted_ms: int
-    """Their records are gone: `file.delete.delay.ms`."""
+    """For files with removed records: `file.delete.delay.ms`."""
     replaced_ms: int
-    """Their records are in other files: `kafkalike.replaced.file.delay.ms`."""
+    """For files whose records are in other files: `kafkalike.replaced.file.delay.ms`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A file that may go."""
+    """A file that may be removed."""
 
     path: str
     """Relative to the table's folder."""
     size: int
     was_live: bool = False
-    """A commit has taken it out, so no writer is about to commit it."""
+    """True if a commit removed it from the table, so that no writer is about to commit it."""
 
 
 def leftovers(
@@ -93,17 +92,16 @@ def leftovers(
     *,
     known: Collection[str] = (),
 ) -> list[Leftover]:
-    """The files that may go now.
+    """Return the files that may be removed.
 
     Args:
         files: the table.
-        live: paths of the newest table version; asked after the folder was listed, so that a file that is committed
-            meanwhile counts as live.
+        live: returns the paths of the newest table version; called after the folder was listed, so that a file that is
+            committed meanwhile counts as live.
         now_ms: the time, ms.
         delays: how long files stay.
-        orphan_ms: age, ms, from which on a file goes that no commit has named.
-        known: paths of a version that the caller has just seen. Where the folder has no other file, nothing may go, and
-            `live` is not asked.
+        orphan_ms: minimum age, ms, of a file that no commit has named.
+        known: paths of a version that the caller has just read. If the folder has no other file, `live` is not called.
 
     Raises:
         LogCorruptError: the table's log cannot be read.
@@ -114,8 +112,8 @@ def leftovers(
     litter = [*_old_temporaries(files, now_ms), *_old_waiting(files, now_ms)]
     if not unnamed:
         return litter
-    # What no commit in sight has taken out is either long gone from the table, or young and never was in it; to tell
-    # the two apart for a young file, commits must be read back to when it was written.
+    # A file that no recent commit has removed either left the table long ago, or is young and never was in it. To tell
+    # these apart, commits must be read back to the file's modification time.
     young = [time_ms for _, time_ms in unnamed.values() if now_ms - time_ms < orphan_ms]
     horizon = min([now_ms - max(delays.deleted_ms, delays.replaced_ms), *(time_ms - SLACK_MS for time_ms in young)])
     removed = _removal_times(files, unnamed, horizon)
@@ -138,17 +136,17 @@ def vacuum(
     exclusive: Callable[[], AbstractContextManager[None]],
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Leftover]:
-    """Remove files, some at a time; those that never were in the table under its lock.
+    """Remove files in chunks; files that never were in the table under its lock.
 
     Args:
         files: the table.
         due: from `leftovers`.
-        live: paths of the newest table version; a file that someone has brought back stays.
+        live: returns the paths of the newest table version; a file that is live again stays.
         exclusive: holds the table's lock.
-        stop: asked between two rounds; True ends the work early.
+        stop: called between two chunks; True ends the work early.
 
     Yields:
-        Each file that is gone; one that cannot be removed stays for the next run.
+        Each removed file; a file that cannot be removed stays for the next run.
     """
     for was_live in (True, False):
         waiting = sorted((file for file in due if file.was_live is was_live), key=lambda file: file.path)
@@ -169,7 +167,7 @@ def _unlink(files: Storage, path: str) -> bool:
     try:
         files.remove(path)
         if files.coordination.reach == "machine":
-            # Hadoop writes one beside each file of Spark's on a disk.
+            # Hadoop writes a checksum file beside each of Spark's files on a disk.
             files.remove(f"{folder}/.{name}.crc" if folder else f".{name}.crc")
     except OSError:
         return False
@@ -186,11 +184,11 @@ def _data_files(files: Storage) -> dict[str, tuple[int, int]]:
 
 
 def _removal_times(files: Storage, paths: Collection[str], horizon_ms: int) -> dict[str, tuple[int, bool]]:
-    """When commits took files out, and whether their records went with them.
+    """Return when commits removed files from the table, and whether the records went with them.
 
-    Commits older than the horizon need not be read: what they took out is older than every delay. But a commit's time
-    is its writer's, whose clock may be slow: that must neither hide older commits nor let files go early. So some more
-    are read, and a commit counts as no older than those before it, as Delta has it.
+    Commits before the horizon usually need not be read, because their files are older than every delay. But the clock
+    of a committing writer may be slow, which must neither hide older commits nor remove files early. So more commits
+    are read, and a commit counts as no older than earlier ones, as in Delta.
     """
     missing = set(paths)
     seen: list[tuple[int, bool, set[str]]] = []
@@ -219,13 +217,13 @@ def _removal_times(files: Storage, paths: Collection[str], horizon_ms: int) -> d
 
 
 def _time_of(content: bytes) -> int:
-    """Time of a commit, ms, without parsing the rest; 0 when it has none. In statistics a time is text."""
+    """Return the time of a commit, ms, without parsing the rest; 0 if it has none. In statistics, a time is text."""
     found = _TIMESTAMP.search(content)
     return int(found.group(1)) if found else 0
 
 
 def _old_temporaries(files: Storage, now_ms: int) -> Iterator[Leftover]:
-    """Half-written files of the log, and checksums of versions that the log no longer has."""
+    """Yield half-written files of the log, and checksums of versions that the log does not have anymore."""
     entries = files.list(TABLE_LOG)
     suspects = [entry for entry in entries if entry.name.endswith((".tmp", "crc"))]
     if not suspects:
@@ -238,7 +236,7 @@ def _old_temporaries(files: Storage, now_ms: int) -> Iterator[Leftover]:
 
 
 def _old_waiting(files: Storage, now_ms: int) -> Iterator[Leftover]:
-    """Appends that waited beside the table, and words that one must not be taken, when no request can be so late."""
+    """Yield appends that waited beside the table, and marks against them, once no request can be that late."""
     for entry in files.list(WAITING):
         if now_ms - entry.modified_ms >= WAITING_MS:
             yield Leftover(f"{WAITING}/{entry.name}", entry.size)
@@ -250,7 +248,7 @@ def _is_stale_checksum(name: str, oldest: int) -> bool:
 
 
 def log_reach_ms(files: Storage) -> int:
-    """How far back a table's log reaches at least, ms: no delay can be longer.
+    """Return the guaranteed retention of a table's log, ms, which limits all delays.
 
     Raises:
         LogCorruptError: the table's log cannot be read.
@@ -260,12 +258,12 @@ def log_reach_ms(files: Storage) -> int:
 
 
 _DATA: Final = re.compile(r"(partition=\d+|_waiting)/[^/]+")
-"""A data file of ours; what else lies in a topic's folder is somebody's, and stays."""
+"""Matches our data files; other files in a topic's folder are foreign, and stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Somebody was about to delete a topic."""
+    """A mark that a deletion of a topic has started."""
 
     location: str
     age_ms: float
@@ -273,31 +271,31 @@ class _Mark:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A folder that no topic has, with its files: the data go first."""
+    """A folder without a topic, with its files in the order of their removal: data first."""
 
     found: Found
     data: tuple[str, ...]
     log: tuple[str, ...]
-    """From the newest version down: a run that is killed leaves a table that still says its id."""
+    """From the newest version down, so that a killed run leaves a table that still has its id."""
     foreign: int
-    """How many files lie there that kafkalike did not make."""
+    """Number of files that kafkalike did not make."""
 
 
 def clear_dead_tables(cluster: Cluster, say: Callable[[str], None] = lambda _: None) -> int:
     """Remove the files of deleted topics, of creations that were killed or too late, and of their late writers.
 
-    The metadata are read from nothing for it, after the folders were listed: what was created meanwhile has a topic.
+    The metadata are read from scratch after the folders were listed, so tables that are created meanwhile have a topic.
 
     Args:
-        cluster: of its roots those in object stores are meant.
-        say: told what stays, and why.
+        cluster: the cluster, whose roots in object stores are cleaned.
+        say: called with each thing that stays, and the reason.
 
     Returns:
-        How many folders were cleared.
+        The number of cleared folders.
 
     Raises:
         LogCorruptError: the metadata cannot be read; nothing was removed.
-        OSError: the storage did not answer; what was removed was no longer needed.
+        OSError: the storage did not answer; only unneeded files were removed.
     """
     return sum(_cleared(cluster, place, say) for place in cluster.places() if place.coordination.reach != "machine")
 
@@ -334,7 +332,7 @@ def _marks(store: Storage, now_ms: int) -> Iterator[tuple[str, _Mark]]:
 
 
 def _clear_marks(store: Storage, state: ClusterState, marks: Mapping[str, _Mark], looked: set[str]) -> None:
-    """Remove marks that tell nothing any more: of topics that live all the same, and of folders that are gone."""
+    """Remove obsolete marks, of topics that still exist and of folders that were removed."""
     for topic_id, mark in marks.items():
         if mark.age_ms >= UNDER_WAY_MS and (live_topic(state, topic_id) or mark.location not in looked):
             store.remove(f"{DELETED}/{topic_id}")
@@ -356,13 +354,13 @@ def _look(store: Storage, folder: str, now_ms: int) -> _Folder:
 
 
 def _last_the_oldest(entry: Entry) -> tuple[bool, int]:
-    """Commits from the newest down, then checkpoints."""
+    """Order commits from the newest down, then checkpoints."""
     version = version_of(entry.name)
     return version is None, 0 if version is None else -version
 
 
 def _table(files: Storage, log: list[Entry]) -> tuple[str | None, bool]:
-    """Id of the table at a place, and whether it is a new one; see `Found`."""
+    """Return the id of the table in a folder, and whether the table is new; see `Found`."""
     if not any(VERSION_FILE.fullmatch(entry.name) for entry in log):
         return "", False
     try:
@@ -372,7 +370,7 @@ def _table(files: Storage, log: list[Entry]) -> tuple[str | None, bool]:
             return None, False
         return str(metadata["id"]), found.newest == 0
     except (LogCorruptError, UnsupportedVersionError, FileNotFoundError, KeyError, ValueError):
-        # Not so for a storage that does not answer: what cannot be read now may be read later.
+        # A storage that does not answer raises instead, because a later attempt may succeed.
         return None, False
 
 

@@ -1,1 +1,1 @@
-"""Verify: checks of topics, groups, schemas, transactions and replicas, and the repair of what they find."""
+"""Verify: checks of topics, groups, schemas, transactions and replicas, and the repair of damage."""

@@ -48,12 +48,12 @@ _SALT_BYTES: Final = 32
 
 
 class CertificateFile:
-    """A certificate, and the file that it is written to.
+    """A certificate and its file.
 
     Args:
-        certificate: as it stands.
-        path: where it is written; None keeps it in memory.
-        there: what the file has; None where there is none.
+        certificate: the current certificate.
+        path: the file; None keeps the certificate in memory.
+        there: the file's content; None if it does not exist.
     """
 
     def __init__(self, certificate: Certificate, path: Path | None, there: str | None = None) -> None:
@@ -62,11 +62,11 @@ class CertificateFile:
         self._there = there
 
     def put(self, certificate: Certificate) -> None:
-        """Write it down; who reads the file meanwhile finds the old one or the new one, whole.
+        """Write the certificate atomically.
 
         Raises:
-            IllegalArgumentError: somebody else has written to the file: what two runs wrote there in turn would lack
-                what the other one has done.
+            IllegalArgumentError: another run has written to the file, and each run would overwrite the other's
+                progress.
         """
         if self._path is None:
             self.certificate = certificate
@@ -84,7 +84,7 @@ class CertificateFile:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other runs from writing to a folder's certificates, where the system has such locks."""
+    """Exclude other runs from the certificates in a folder, if the system has such locks."""
     if sys.platform == "win32":
         yield
         return
@@ -100,7 +100,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _text_of(path: Path) -> str | None:
-    """What a file has, as far as it is text; None where there is none."""
+    """Return the content of a file as text; None if it does not exist."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -116,18 +116,18 @@ def open_certificate_file(
     reason: str,
     clock: Clock,
 ) -> CertificateFile:
-    """The certificate of a run that begins, or of one that was cut off and goes on.
+    """Return the certificate of a new run, or of an interrupted run that continues.
 
     Args:
-        cluster: where it runs.
-        given: the file; None keeps it in memory.
+        cluster: the cluster.
+        given: the file; None keeps the certificate in memory.
         keys: the keys.
-        topic: their topic.
-        reason: why.
+        topic: the keys' topic.
+        reason: the reason of the run.
         clock: time.
 
     Raises:
-        IllegalArgumentError: the file would lie below the root, or is the certificate of a finished run, or of another.
+        IllegalArgumentError: the file would lie below the root, or belongs to a finished or another run.
     """
     path = None if given is None else Path(given).absolute()
     if path is not None:
@@ -154,10 +154,10 @@ def open_certificate_file(
 
 
 def _gone_on_with(text: str, path: Path, cluster: Cluster, keys: frozenset[bytes], topic: str) -> Certificate:
-    """The certificate of a run that was cut off.
+    """Return the certificate of an interrupted run.
 
     Raises:
-        IllegalArgumentError: it is none that this run may go on with.
+        IllegalArgumentError: this run may not continue it.
     """
     found = parse_certificate(text)
     if found.finished:
@@ -171,15 +171,15 @@ def _gone_on_with(text: str, path: Path, cluster: Cluster, keys: frozenset[bytes
 
 
 def versions_of_run(log: TopicLog, run: str, known: Collection[int]) -> list[VersionMade]:
-    """The table versions of a run that was killed before it could write them down.
+    """Return the table versions of a run that was killed before it could record them.
 
     Args:
         log: the topic.
         run: id of the run.
-        known: versions that are written down.
+        known: versions that are recorded.
 
     Raises:
-        KafkaStorageError: a file that one of them took out is gone: there is no saying any more what it held.
+        KafkaStorageError: a file that a version removed is missing, so its records are unknown.
     """
     files = log.files
     found: list[TableCommit] = []
@@ -188,7 +188,7 @@ def versions_of_run(log: TopicLog, run: str, known: Collection[int]) -> list[Ver
         try:
             commit = parse_commit(version, files.read(log_name(version)), files.uri)
         except FileNotFoundError:
-            # Cleaned up meanwhile.
+            # Log cleaning has removed it meanwhile.
             continue
         sources |= {add.path: add for add in commit.adds}
         if commit.note.get(RUN_KEY) == run and commit.removes and version not in known:
@@ -214,8 +214,8 @@ def _made(log: TopicLog, commit: TableCommit, sources: dict[str, Add]) -> Iterat
             )
     except (KeyError, FileNotFoundError, CorruptRecordError) as cause:
         raise KafkaStorageError(
-            f"{log.info.name}: version {commit.version} is of this run, and what it took cannot be told any more: "
-            f"{cause}; begin a new certificate"
+            f"{log.info.name}: version {commit.version} is of this run, and its removed records are unknown: "
+            f"{cause}; start again with a new certificate"
         ) from cause
 
 
@@ -229,8 +229,8 @@ def _offsets(log: TopicLog, segments: Collection[Segment]) -> set[int]:
 
 
 NO_RECORDS: Final = frozenset({*CONTROL_TABLES, LEASES, LOCKS, BROKERS})
-"""Folders of the root that are no topic's, and never have a record. In all others records of any topic may wait, to
-come or to go, or lie aside: those of transactions and jobs, deleted topics, what a repair kept, what mirrors staged."""
+"""Folders of the root that never hold records of topics. All others may hold waiting or removed records of any topic:
+folders of transactions and jobs, deleted topics, files kept by repairs, files staged by mirrors."""
 
 
 def check_certificate(
@@ -240,26 +240,25 @@ def check_certificate(
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Report:
-    """Check that what a certificate says has come about.
+    """Check that a certificate still holds.
 
-    That is: none of the files is left that held the records; no offset of theirs has a record; the files that took
-    their place are as they were, as far as they are still there. With the keys, also: no record with one is left in any
-    file below the folders of the topics, of their copies and of those they are copies of, live or not, nor in any
-    folder that is no topic's; and their bytes stand nowhere there, which is a warning, as values and other keys may
-    have them. Of several roots each is looked at, whether it has a replica or had one; one that gives no answer is an
-    error.
+    No file that held the records exists; no record has their offsets; existing replacement files are
+    unchanged. With the keys, also: no file, live or not, below the folders of the topics, their copies and their
+    origins, or in a folder without a topic, has a record with such a key. If the keys' bytes occur elsewhere in
+    these files, this is a warning, because values and other keys may contain them. All roots are checked, whether they
+    have a replica or had one; a root that does not answer is an error.
 
     Args:
-        cluster: where the topics are.
-        certificate: what was written down.
-        keys: the keys, all of them, in clear; none leaves that search out.
-        progress: called with the bytes of each file that was searched.
+        cluster: the cluster with the topics.
+        certificate: the certificate.
+        keys: all keys, in clear; none skips the search for keys.
+        progress: called with the bytes of each searched file.
 
     Raises:
-        IllegalArgumentError: the keys are not those of the certificate, or it is of another root.
+        IllegalArgumentError: the keys differ from the certificate's, or it belongs to another root.
         KafkaStorageError: the storage does not answer.
     """
-    # A cluster may have got other roots since; no root is ever of two.
+    # The cluster may have gained roots; a root never belongs to two clusters.
     if not set(certificate.root.split(",")) & set(cluster.root.split(",")):
         raise IllegalArgumentError(f"the certificate is about {certificate.root}, not {cluster.root}")
     if keys and not certificate.about(sorted(set(keys))):
@@ -281,7 +280,7 @@ def _check(
     progress: Callable[[int], None],
 ) -> None:
     brokers = {broker.id for broker in cluster.replication.brokers()}
-    # All of them are known from here on, and asked.
+    # From here on, all roots are known and checked.
     away = {broker for broker in brokers if not cluster.replication.alive(broker)}
     roots = cluster.roots_by_broker()
     checked = _Checked(certificate, [_Root(store, store.folders()) for store in roots.values()])
@@ -296,14 +295,14 @@ def _check(
         for folder, location in checked.searched(owners, others):
             spared = _tombstones(certificate, location)
             report.findings += keys_left(folder, owners.get(location), keys, spared, progress)
-    # One that went away meanwhile may have looked empty.
+    # A root that went away meanwhile may have looked empty.
     away |= brokers - roots.keys() | {broker for broker in brokers if not cluster.replication.alive(broker)}
     report.findings += [_unheard(broker) for broker in sorted(away)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Root:
-    """A root, and the folders that it has."""
+    """A root and its folders."""
 
     store: Storage
     folders: Sequence[str]
@@ -311,24 +310,24 @@ class _Root:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A certificate, and where it is checked."""
+    """A certificate, and the roots to check."""
 
     certificate: Certificate
     roots: Sequence[_Root]
 
     def folders(self, location: str) -> Iterator[tuple[_Root, str]]:
-        """Where a table has, or had, its files."""
+        """Yield the folders with current or former files of a table."""
         for root in self.roots:
             for folder in root.folders:
                 if is_folder_of(folder, location):
                     yield root, folder
 
     def searched(self, owned: Collection[str], others: Collection[str]) -> Iterator[tuple[Storage, str]]:
-        """The folders of some tables, each with the table's location, and all that are no table's, with an empty one.
+        """Yield the folders of tables with their locations, and folders without a table with an empty one.
 
         Args:
-            owned: locations of the tables.
-            others: those of other ones, which are left out.
+            owned: locations of the tables to search.
+            others: locations of tables to skip.
         """
         for root in self.roots:
             for folder in root.folders:
@@ -342,7 +341,7 @@ def _unheard(broker: int) -> Finding:
 
 
 def _relatives_now(cluster: Cluster, certificate: Certificate) -> set[str]:
-    """The topics that have files in common with those of a certificate: at that time, or since then."""
+    """Return the topics that have shared files with the topics of a certificate, then or since."""
     now = relatives_of(cluster, [topic.topic_id for topic in certificate.topics])
     return {*certificate.copies, *certificate.origins, *now.names}
 
@@ -358,7 +357,7 @@ def _check_topic(
     report.findings += _files_left(checked, topic, copies)
     info = cluster.topics().get(topic.topic)
     if info is None or info.table_id != topic.topic_id:
-        # With the topic all of its records went.
+        # All of its records were deleted with the topic.
         return
     log = cluster.log(topic.topic)
     log.refresh()
@@ -403,7 +402,7 @@ def _check_topic(
 
 
 def _files_left(checked: _Checked, topic: TopicForgotten, copies: Mapping[str, str]) -> Iterator[Finding]:
-    """Files that held the records and are there still: the topic's, or by the same names those of its relatives."""
+    """Find files that held the records and still exist, in the topic or under the same names in its relatives."""
     owners: dict[str, str | None] = dict.fromkeys([topic.location])
     owners |= {location: name for name, location in copies.items() if location != topic.location}
     for made in topic.versions:
@@ -434,7 +433,7 @@ def _is_there(files: Storage, path: str) -> bool:
 
 
 def _hash_now(files: Storage, path: str) -> str | None:
-    """SHA-256 of a file; None where it is gone, as maintenance has put its records into another one."""
+    """Return the SHA-256 of a file; None if maintenance has replaced it since."""
     try:
         return sha256_of(files, path)
     except FileNotFoundError:
@@ -442,7 +441,7 @@ def _hash_now(files: Storage, path: str) -> str | None:
 
 
 def _tombstones(certificate: Certificate, folder: str) -> frozenset[tuple[int, int]]:
-    """Partition and offset of records that have a key on purpose."""
+    """Return partition and offset of the tombstones that a run has written or kept."""
     return frozenset(
         (partition, offset)
         for topic in certificate.topics

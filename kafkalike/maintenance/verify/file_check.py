@@ -1,4 +1,4 @@
-"""File check: findings about the records of a data file: their columns, offsets, keys and partitions."""
+"""File check: find damage among the records of a data file: columns, offsets, keys and partitions."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ MAX_BATCH_ROWS: Final = 65_536
 
 
 def files_of(cluster: Cluster, info: TopicInfo) -> Storage | None:
-    """Files of a topic's table; None for a cluster in memory, which has none."""
+    """Return the files of a topic's table; None for a cluster in memory, which has none."""
     found = getattr(cluster, "files_of", None)
     return None if found is None else cast("Storage", found(info))
 
 
 def check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Report) -> SegmentCheck:
-    """Read the records of a file and check them.
+    """Read and check the records of a file.
 
     Args:
-        cluster: where it is.
-        log: its topic's, refreshed.
-        segment: what the log says of the file.
-        report: gets the findings.
+        cluster: the cluster.
+        log: the topic's log, refreshed.
+        segment: the file's entry in the log.
+        report: receives the findings.
 
     Raises:
-        KafkaStorageError: the storage does not answer; this says nothing about the file.
+        KafkaStorageError: the storage does not answer, so the file's state is unknown.
     """
     name, partition = log.info.name, segment.partition
     files = files_of(cluster, log.info)
@@ -71,7 +71,7 @@ def check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Rep
             raise KafkaStorageError(f"{name}-{partition}: {segment.path} cannot be read now: {error}") from error
         log.refresh()
         if files is not None and segment not in log.segments(partition):
-            # Maintenance has merged or deleted it while it was being read.
+            # Maintenance has merged or deleted the file meanwhile.
             return check
         kind, message = _explain(segment, error)
         report.findings.append(
@@ -79,7 +79,7 @@ def check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Rep
         )
         return check
     except _WrongColumnsError:
-        # Said already; its rows cannot be judged.
+        # Reported already; its rows cannot be checked.
         return check
     found = check.finish()
     if files is not None and any(finding.kind == "unsorted" for finding in found):
@@ -89,7 +89,7 @@ def check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Rep
 
 
 def _as_read(files: Storage, segment: Segment, found: list[Finding], holes: int) -> list[Finding]:
-    """What is left of the findings about a file out of order, which readers sort if no record is missing."""
+    """Downgrade findings about a file out of order to a warning if no record is missing, because readers sort it."""
     reading = ReadOptions(columns=("offset",), batch_bytes=BATCH_BYTES, max_rows=MAX_BATCH_ROWS)
     rows = SegmentRows(files, segment, segment.start, reading, name="", holes_below=lambda: holes)
     try:
@@ -108,7 +108,7 @@ def _as_read(files: Storage, segment: Segment, found: list[Finding], holes: int)
 
 
 def _explain(segment: Segment, error: Exception) -> tuple[str, str]:
-    """Kind and message of a finding about a file that could not be read to its end."""
+    """Return kind and message of the finding about a file that could not be read to its end."""
     if isinstance(error, FileNotFoundError):
         return "missing-file", f"{segment.path} is missing: its records are lost"
     if isinstance(error, CorruptRecordError):
@@ -117,11 +117,11 @@ def _explain(segment: Segment, error: Exception) -> tuple[str, str]:
 
 
 class _WrongColumnsError(Exception):
-    """A file lacks columns, so that its records cannot be checked."""
+    """A file lacks columns, so its records cannot be checked."""
 
 
 def _from_file(topic: str, files: Storage, segment: Segment, report: Report) -> Iterator[pa.RecordBatch]:
-    # Elsewhere that is a request, and a damaged file shows when it is read.
+    # Elsewhere this takes a request, and reading the file shows the damage anyway.
     size = files.size(segment.path) if files.coordination.reach == "machine" else segment.size_bytes
     if size != segment.size_bytes:
         message = f"{segment.path} has {size} bytes, the log says {segment.size_bytes}"
@@ -131,7 +131,7 @@ def _from_file(topic: str, files: Storage, segment: Segment, report: Report) -> 
             )
         )
     with open_parquet(files, segment.path) as file:
-        # Delta's Spark writes the partition into the file as well, delta-rs only into the path.
+        # Delta's Spark also writes the partition into the file, delta-rs only into the path.
         found = {column.name: kind_of(column.type) for column in file.schema_arrow if column.name != "partition"}
         wanted = {column.name: kind_of(column.type) for column in CHUNK_SCHEMA}
         flaws = check_schema(topic, segment.path, found, wanted, segment.partition)
@@ -144,7 +144,7 @@ def _from_file(topic: str, files: Storage, segment: Segment, report: Report) -> 
 
 
 def _readable(segment: Segment, log_start: int) -> Segment:
-    """The part of a segment in memory that a reader may read."""
+    """Return the readable part of a segment in memory."""
     start = max(segment.start, log_start)
     return replace(segment, start=start, num_records=segment.num_records - (start - segment.start))
 
@@ -161,7 +161,7 @@ def _from_reader(log: TopicLog, segment: Segment) -> Iterator[pa.Table]:
 
 
 def _check_partition_column(batch: pa.RecordBatch | pa.Table, partition: int) -> None:
-    """A file that has the partition column, as Spark's have, must hold records of its partition only."""
+    """Raise if a file with a partition column, as Spark writes it, has records of other partitions."""
     if "partition" not in batch.schema.names:
         return
     found = [p for p in pc.unique(batch.column("partition")).to_pylist() if p != partition]
@@ -172,7 +172,7 @@ def _check_partition_column(batch: pa.RecordBatch | pa.Table, partition: int) ->
 
 
 def _undecodable(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, str]]:
-    """Rows with a header whose key is no text, and what they have: the first of each chunk."""
+    """Yield the first row of each chunk with a header key that is not text, and a description."""
     if "headers" not in batch.schema.names:
         return
     column = batch.column("headers")
@@ -199,23 +199,23 @@ Longs = npt.NDArray[np.int64]
 
 
 ORDER_KINDS: Final = frozenset({"unsorted", "hole-in-file", "offset-statistics"})
-"""Findings that a file whose rows are all there, but not in order, gives rise to."""
+"""Kinds of findings that a file with all its rows out of order may cause."""
 
 
 class SegmentCheck:
-    """Checks the records of one file against what the log says of it, batch by batch in bounded memory.
+    """Checks the records of one file against its entry in the log, batch by batch in bounded memory.
 
     Args:
         topic: for the findings.
-        segment: what the log says.
-        num_partitions: of the topic, for the hash of the keys.
-        holes_below: offset below which holes are no loss; see `TopicLog.holes_below`.
+        segment: the file's entry in the log.
+        num_partitions: the topic's number of partitions, for the hash of the keys.
+        holes_below: offset below which gaps are legitimate; see `TopicLog.holes_below`.
     """
 
     def __init__(self, topic: str, segment: Segment, num_partitions: int, *, holes_below: int) -> None:
         self.records = 0
         self.misplaced = 0
-        """Records in another partition than the one their key hashes to."""
+        """Records outside of the partition to which their key hashes."""
         self.first_misplaced: int | None = None
         self._topic = topic
         self._segment = segment
@@ -227,7 +227,7 @@ class SegmentCheck:
         self._found: dict[str, Finding] = {}
 
     def feed(self, offsets: Longs, times_ms: Longs, keys: Sequence[bytes | None]) -> None:
-        """Take in the next records of the file, in file order."""
+        """Check the next records of the file, in file order."""
         if not len(offsets):
             return
         self._order(offsets)
@@ -268,17 +268,17 @@ class SegmentCheck:
         self.misplaced += len(wrong)
 
     def header_key(self, offset: int, what: str) -> None:
-        """Take in what a record has: a header whose key is no text."""
+        """Record a header key that is not text."""
         self._add("header-key", f"a record has {what}", one(offset))
 
     def _add(self, kind: str, message: str, offsets: range) -> None:
-        """Keep the first finding of a kind: a damaged file breaks a rule at every record."""
+        """Keep the first finding of a kind, because a damaged file breaks a rule at every record."""
         if kind not in self._found:
             segment = self._segment
             self._found[kind] = finding(kind, f"{segment.path}: {message}", self._topic, segment.partition, offsets)
 
     def finish(self) -> list[Finding]:
-        """The findings, after the last batch."""
+        """Return the findings, after the last batch."""
         segment = self._segment
         if self.records != segment.num_records:
             message = f"it has {self.records} records, the log says {segment.num_records}"
@@ -301,7 +301,7 @@ class SegmentCheck:
 
 
 def misplaced_keys(topic: str, partition: int, checks: Iterable[SegmentCheck]) -> list[Finding]:
-    """One warning per partition whose records have keys that hash to other partitions."""
+    """Return one warning per partition with records whose keys hash to other partitions."""
     wrong = [check for check in checks if check.misplaced]
     if not wrong:
         return []

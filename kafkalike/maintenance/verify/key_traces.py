@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 
 PART_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of a file that are searched at a time."""
+"""Bytes of a file to search at a time."""
 
 SHORTEST: Final = 8
-"""Bytes of the shortest key that is looked for outside of the column of keys: shorter ones stand anywhere by chance."""
+"""Minimum size, bytes, of keys to search for outside of key columns, because shorter keys occur anywhere by chance."""
 
 MOST_WHOLE: Final = 64 * 1024 * 1024
-"""Largest file, bytes, that is read whole: appends that wait, and joined commits, have less."""
+"""Maximum size, bytes, of a file to read as a whole; waiting appends and commit bundles are smaller."""
 
 
 def keys_left(
@@ -53,13 +53,13 @@ def keys_left(
     spared: Collection[tuple[int, int]] = (),
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Finding]:
-    """Look for keys in all files of a folder, those of a table's log too.
+    """Search for keys in all files of a folder, including the files of a table's log.
 
     Args:
         files: the folder.
-        topic: for the findings; None where it is no topic's.
+        topic: for the findings; None if the folder belongs to no topic.
         keys: in clear.
-        spared: partition and offset of records that may have one.
+        spared: partition and offset of records that may have a key.
         progress: called with the bytes of each file.
 
     Raises:
@@ -72,7 +72,7 @@ def keys_left(
         try:
             yield from search.found(name, size, topic)
         except FileNotFoundError:
-            # Maintenance was there meanwhile; a root that is gone says so when it is asked for a size.
+            # Maintenance has removed it meanwhile; a missing root raises when it is asked for the size.
             with contextlib.suppress(FileNotFoundError):
                 files.size(name)
             continue
@@ -81,10 +81,10 @@ def keys_left(
 
 
 def has_record(files: Storage, name: str, keys: Collection[bytes]) -> bool:
-    """Whether a data file has a record with one of some keys; one that cannot be read may have.
+    """Return whether a data file has a record with any of the keys, or cannot be read.
 
     Raises:
-        FileNotFoundError: it is gone.
+        FileNotFoundError: the file does not exist.
         OSError: the storage does not answer.
     """
     search = _Search(files, keys, ())
@@ -100,7 +100,7 @@ def has_record(files: Storage, name: str, keys: Collection[bytes]) -> bool:
 
 
 class _Search:
-    """One search.
+    """A search for keys in the files of a folder.
 
     Args:
         files: the folder.
@@ -116,7 +116,7 @@ class _Search:
         self._spared = frozenset(spared)
 
     def found(self, name: str, size: int, topic: str | None) -> Iterator[Finding]:
-        """What one file has."""
+        """Yield the findings about a file."""
         records, decoded, has_spared = self._decoded(name, size)
         if records:
             message = f"{self._files.uri}/{name} has {records} records with such a key"
@@ -126,11 +126,11 @@ class _Search:
             yield Finding(kind="key-bytes", message=message, topic=topic, warning=True)
 
     def among(self, column: pa.Array) -> bool:
-        """Whether a column of keys has one."""
+        """Return whether a column of keys has any of the keys."""
         return bool(pc.any(pc.is_in(column.cast(pa.binary()), value_set=self._wanted)).as_py())
 
     def _raw(self, name: str) -> bool:
-        """Whether a file has the bytes of a key as it is."""
+        """Return whether the raw bytes of a file contain a key."""
         if not self._long:
             return False
         kept = max(map(len, self._long)) - 1
@@ -144,7 +144,7 @@ class _Search:
         return False
 
     def _decoded(self, name: str, size: int) -> tuple[int, bool, bool]:
-        """Records with a key; whether its bytes are anywhere; whether a record may have one on purpose."""
+        """Return the number of records with a key, whether its bytes occur at all, and whether a tombstone has it."""
         try:
             if name.endswith(".commits"):
                 return 0, self._in_commits(name), False
@@ -163,7 +163,7 @@ class _Search:
         except (*UNREADABLE, CorruptRecordError) as cause:
             if is_storage_error(cause):
                 raise
-            # No file of ours, or a damaged one: it is searched as it is.
+            # A foreign or damaged file: search its raw bytes.
         return 0, False, False
 
     def _in_commits(self, name: str) -> bool:
@@ -185,7 +185,7 @@ class _Search:
         return records, anywhere, has_spared
 
     def _in_column(self, column: pa.Array) -> bool:
-        """Whether the texts and bytes of a column have the bytes of a key."""
+        """Return whether the texts and bytes of a column contain a key."""
         if not self._long:
             return False
         kind = column.type
@@ -203,7 +203,7 @@ class _Search:
 
 
 def untracked_files_with(log: TopicLog, keys: Collection[bytes], now_ms: int) -> tuple[set[str], set[str]]:
-    """Files with such records that merging or compaction has replaced, or that a killed process has written.
+    """Return files with such records that merging or compaction has replaced, or that a killed process has left.
 
     Args:
         log: the topic.
@@ -211,7 +211,7 @@ def untracked_files_with(log: TopicLog, keys: Collection[bytes], now_ms: int) ->
         now_ms: the time, ms.
 
     Returns:
-        Those that were part of the table, and those of which nobody knows: a writer may be about to commit one.
+        Files that were part of the table; and files that no commit has named, which a writer may be about to commit.
 
     Raises:
         LogCorruptError, OSError: the table's log cannot be read, or the storage does not answer.
@@ -229,12 +229,12 @@ def untracked_files_with(log: TopicLog, keys: Collection[bytes], now_ms: int) ->
 
 
 LOOK_SECONDS: Final = 0.2
-"""How long to wait until the next look at transactions that are open."""
+"""Interval between checks of open transactions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTransaction:
-    """A transaction with records that nobody reads yet."""
+    """A transaction with records that are not readable yet."""
 
     id: str
     producer_id: int
@@ -243,11 +243,11 @@ class PendingTransaction:
 
 
 def list_open_transactions(cluster: Cluster, topics: Collection[str]) -> set[PendingTransaction]:
-    """The transactions with records for topics that are open, or whose decision is not brought to these yet."""
+    """Return open transactions with records for topics, and decided transactions that they lack."""
     transactions = cluster.transactions
     wanted = set(topics)
     found = [one for one in transactions.open_for() if wanted.intersection(one.topics)]
-    # Decided a moment ago: its producer is bringing it in.
+    # A transaction that was just decided is applied by its producer.
     decided = [one.transactional_id for one in transactions.listed() if one.state is State.PREPARE_COMMIT]
     described = transactions.described(decided).values() if decided else ()
     found += [one for one in described if wanted.intersection(one.unapplied)]
@@ -258,10 +258,10 @@ def list_open_transactions(cluster: Cluster, topics: Collection[str]) -> set[Pen
 
 
 def wait_for_open(cluster: Cluster, topics: Collection[str], deadline: Deadline, clock: Clock) -> None:
-    """Wait until all transactions that are open now have ended; those that begin meanwhile are not waited for.
+    """Wait until all currently open transactions have ended; later ones are ignored.
 
     Raises:
-        KafkaTimeoutError: some are open still.
+        KafkaTimeoutError: some are still open.
     """
     begun = list_open_transactions(cluster, topics)
     while begun:
@@ -276,10 +276,10 @@ def wait_for_open(cluster: Cluster, topics: Collection[str], deadline: Deadline,
 
 
 def still_held(cluster: Cluster, topic: str, choice: KeySelection, budget: Deadline, *, of_letters: bool) -> int | None:
-    """How many records another topic has that were to go from this one.
+    """Count the records with the keys in another topic.
 
     Returns:
-        None where it cannot be read: what is wrong there is no fault of the run, which has done its work.
+        The number; None if the topic cannot be read, which does not make the run fail.
     """
     try:
         log = cluster.log(topic)
@@ -293,21 +293,21 @@ def still_held(cluster: Cluster, topic: str, choice: KeySelection, budget: Deadl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySelection:
-    """Keys to forget."""
+    """Selects the records of keys to forget."""
 
     keys: frozenset[bytes]
     source: str
-    """Their topic; dead letters of others stay."""
+    """The keys' topic; dead letters of other topics stay."""
     all_partitions: bool
-    """Whether all partitions are looked at, not only those that murmur2 names."""
+    """Examine all partitions instead of those to which murmur2 maps the keys."""
 
     def takings(self, cluster: Cluster, log: TopicLog, *, of_letters: bool) -> dict[int, Taking]:
-        """What is to go of what is in a topic now, by partition that is looked at; `below` is 0 in an empty one.
+        """Return the current records to remove, by examined partition; `below` is 0 in an empty partition.
 
         Args:
-            cluster: where it is.
+            cluster: the cluster.
             log: the topic, refreshed.
-            of_letters: whether it has dead letters, of which only those of `source` go.
+            of_letters: whether it has dead letters; then only letters of `source` are removed.
         """
         source = self.source if of_letters else None
         chosen: Mapping[int, frozenset[bytes]]
@@ -318,10 +318,10 @@ class KeySelection:
         return {p: Taking(below=log.log_end(p), keys=keys, source=source) for p, keys in chosen.items()}
 
     def _hashed(self, cluster: Cluster, log: TopicLog) -> dict[int, frozenset[bytes]]:
-        """The keys by the partitions that murmur2 names, for all numbers of partitions that are known of."""
+        """Return the keys by partition, using murmur2 for all known numbers of partitions."""
         info = log.info
         numbers = {info.num_partitions}
-        # What a copy began with was sent to the topic that it was made from.
+        # Early records of a copy were sent to the topic from which it was made.
         ids = {str(info.topic_id), str(info.table_id), *origin_ids(log)}
         for row in cluster.metadata.rows:
             if row.topic_id in ids and isinstance(said := parse_row(row), TopicChange):

@@ -1,4 +1,4 @@
-"""Log rules: findings about tables, groups, schemas and transactions, from what others have read."""
+"""Log rules: find violations in tables, groups, schemas and transactions that were already read."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 OWN_OPERATIONS: Final = frozenset({"CREATE TABLE", "VACUUM START", "VACUUM END"})
-"""Table operations that are harmless, whichever program did them."""
+"""Table operations that are harmless from any program."""
 
 
 MAINTENANCE_OPERATIONS: Final = frozenset({"DELETE", "OPTIMIZE", "SET TBLPROPERTIES"})
-"""Table operations that maintenance makes; without its mark they are a warning."""
+"""Table operations of maintenance; without its mark they are a warning."""
 
 
 def check_coverage(
     topic: str, partition: int, segments: Sequence[Segment], live: range, *, holes_below: int
 ) -> list[Finding]:
-    """The files of a partition must hold every offset from log start to log end once.
+    """Check that the files of a partition hold every offset from log start to log end once.
 
     Args:
         topic: for the findings.
         partition: for the findings.
         segments: its live files.
         live: `range(log_start, log_end)`.
-        holes_below: offset below which holes are no loss; see `TopicLog.holes_below`.
+        holes_below: offset below which gaps are legitimate; see `TopicLog.holes_below`.
     """
-    # An empty run at the log end makes a missing tail a gap like any other.
+    # A run at the log end makes a missing tail a gap like any other.
     runs = [*(segment.offsets for segment in segments), range(live.stop, live.stop + 1)]
     found: list[Finding] = []
     for flaw in gaps_and_overlaps(partition, runs, live.start):
@@ -55,7 +55,7 @@ def check_coverage(
 
 
 def check_partitions(topic: str, partitions: Iterable[int], num_partitions: int) -> list[Finding]:
-    """A table must have files of the topic's partitions only; readers would never look at others."""
+    """Check that a table has only files of the topic's partitions; readers ignore others."""
     message = f"its table has files of a partition that the topic does not have ({num_partitions} partitions)"
     return [
         finding("unknown-partition", message, topic, partition, None)
@@ -65,7 +65,7 @@ def check_partitions(topic: str, partitions: Iterable[int], num_partitions: int)
 
 
 def check_place(topic: str, segment: Segment) -> list[Finding]:
-    """A file must lie in the folder of its partition."""
+    """Check that a file lies in the folder of its partition."""
     folder = segment.path.rpartition("/")[0].rpartition("/")[2]
     if folder.startswith("partition=") and folder != f"partition={segment.partition}":
         message = f"{segment.path} is registered for partition {segment.partition}"
@@ -76,7 +76,7 @@ def check_place(topic: str, segment: Segment) -> list[Finding]:
 def check_schema(
     topic: str, what: str, found: Mapping[str, str], wanted: Mapping[str, str], partition: int | None = None
 ) -> list[Finding]:
-    """A table or file must have the topic's columns.
+    """Check that a table or file has the topic's columns.
 
     Args:
         topic: for the findings.
@@ -98,9 +98,9 @@ def check_schema(
 
 
 def check_commits(topic: str, commits: Iterable[CommitInfo]) -> list[Finding]:
-    """Table commits must be kafkalike's own: those that change records carry an append id.
+    """Check that table commits are kafkalike's own: commits that change records carry an append id.
 
-    An unmarked DELETE or OPTIMIZE is a warning only; whatever it did to the offsets, the other rules see.
+    An unmarked DELETE or OPTIMIZE is only a warning; the other rules find its effects on offsets.
     """
     found = []
     for commit in commits:
@@ -113,12 +113,12 @@ def check_commits(topic: str, commits: Iterable[CommitInfo]) -> list[Finding]:
 
 
 def check_committed(groups: GroupsState, topic: str, topic_id: str, live: Mapping[int, range]) -> list[Finding]:
-    """Committed offsets must lie within the log; below its start a group has lost records, which retention may do.
+    """Check that committed offsets lie within the log; below its start, a group has lost records to retention.
 
     Args:
         groups: all groups.
         topic: the topic to check.
-        topic_id: offsets of an earlier life of the name are left out.
+        topic_id: offsets of a former topic of this name are ignored.
         live: `range(log_start, log_end)` by partition.
     """
     found = []
@@ -145,10 +145,10 @@ def check_committed(groups: GroupsState, topic: str, topic_id: str, live: Mappin
 
 
 def check_group_rows(rows: Iterable[GroupRow]) -> list[Finding]:
-    """Rows of the offsets table must be numbered once each, generations only rise, and no old one may commit.
+    """Check rows of the offsets table: unique numbers, rising generations, no commit of an old generation.
 
     Args:
-        rows: what the table still has, in `seq` order.
+        rows: the existing rows, in `seq` order.
     """
     found = []
     last_seq = 0
@@ -178,10 +178,10 @@ def check_group_rows(rows: Iterable[GroupRow]) -> list[Finding]:
 
 
 def check_schema_rows(rows: Iterable[SchemaRow]) -> list[Finding]:
-    """Rows must be numbered once each, ids belong to one schema for ever, and what a schema refers to must be there.
+    """Check rows of the schemas' table: unique numbers, one schema per id, and no missing references.
 
     Args:
-        rows: what the table still has, in `seq` order.
+        rows: the existing rows, in `seq` order.
 
     Raises:
         UnsupportedVersionError, LogCorruptError: a row cannot be read, or contradicts another one.
@@ -207,10 +207,10 @@ def check_schema_rows(rows: Iterable[SchemaRow]) -> list[Finding]:
 
 
 def check_transaction_rows(rows: Iterable[GroupRow]) -> list[Finding]:
-    """Epochs only rise, and so do the numbers of transactions within one.
+    """Check that epochs rise, and that numbers of transactions rise within an epoch.
 
     Args:
-        rows: what the groups' table still has, in `seq` order.
+        rows: the existing rows of the groups' table, in `seq` order.
 
     Raises:
         UnsupportedVersionError, LogCorruptError: a row cannot be read.
@@ -238,12 +238,12 @@ def _place(standing: TransactionalIdState) -> tuple[int, int, int]:
 
 
 def check_ahead(topic: str, last: int, seq: int) -> list[Finding]:
-    """A topic has no transaction that the groups' table cannot have numbered.
+    """Check that a topic has no transaction above the last row of the groups' table.
 
     Args:
         topic: the topic.
         last: number of its last transaction.
-        seq: of the last row of that table, seen later.
+        seq: number of the last row of that table, read later.
     """
     if last <= seq:
         return []
@@ -255,7 +255,7 @@ def check_ahead(topic: str, last: int, seq: int) -> list[Finding]:
 
 
 def check_lost(lost: Iterable[LostPart]) -> list[Finding]:
-    """Committed records that cannot come into their topics."""
+    """Report committed records that cannot be applied to their topics."""
     return [
         Finding(
             kind="transaction-file",

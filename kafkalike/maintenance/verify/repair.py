@@ -55,15 +55,15 @@ def repair(cluster: Cluster, damaged: DamagedTable) -> list[str]:
     """Make a damaged table readable and writable again.
 
     Args:
-        cluster: where it is.
-        damaged: what was found. It is checked again when this is the table's only writer.
+        cluster: the cluster.
+        damaged: the damage that was found. It is checked again when this process is the table's only writer.
 
     Returns:
-        What was done and what is lost, a sentence each.
+        A sentence for each change and each loss.
 
     Raises:
-        KafkaTimeoutError: others held the table for a minute; nothing was done.
-        LogCorruptError: no sound version is left; nothing was done.
+        KafkaTimeoutError: other writers held the table for a minute; nothing was done.
+        LogCorruptError: no intact version is left; nothing was done.
         KafkaStorageError, UnknownOutcomeError: the storage refused; run it again.
     """
     deadline = Deadline(cluster.clock, TIMEOUT_MS)
@@ -73,7 +73,7 @@ def repair(cluster: Cluster, damaged: DamagedTable) -> list[str]:
 
 @dataclass(slots=True)
 class _Repair:
-    """One run over one table."""
+    """The repair of one table."""
 
     cluster: Cluster
     location: str
@@ -127,7 +127,7 @@ class _Repair:
         self.done.append(f"{self.location}: version {flaw.version} is an empty commit now ({flaw.why})")
 
     def _first_commit(self) -> bytes:
-        """A table's first version says nothing but what it is."""
+        """Return the content of a table's first version, which has no records."""
         now = self.cluster.clock.now_ms()
         if self.topic is not None:
             return topic_creation(
@@ -143,7 +143,7 @@ class _Repair:
         )
 
     def _put_aside(self, flaw: Flaw) -> None:
-        """Keep what is left of a file; one that is missing needs nothing."""
+        """Keep the rest of a damaged file, if it exists."""
         self._keep(flaw.file)
 
     def _keep(self, file: str) -> None:
@@ -158,7 +158,7 @@ class _Repair:
         self.done.append(f"{self.location}/{file}: is kept in {folder}")
 
     def _point_to_checkpoint(self) -> None:
-        """Let the pointer name the newest checkpoint, which are all sound by now."""
+        """Make the pointer name the newest checkpoint, all of which are intact at this point."""
         newest = max(LogFiles.listed(self.store).checkpoints, default=-1)
         try:
             before = self.store.read(LAST_CHECKPOINT)
@@ -172,7 +172,7 @@ class _Repair:
             self.store.remove(LAST_CHECKPOINT)
 
     def _load_anew(self, lost_files: Sequence[Flaw], lost_commits: Sequence[Flaw]) -> None:
-        """Make a version after which all clients load the table again, without the lost files."""
+        """Commit a version without the lost files, after which all clients load the table again."""
         to_segment = seq_segment if self.topic is None else segment_of
         table = Table(self.store, self.cluster.clock, to_segment=to_segment, durable=True)
         table.refresh()
@@ -206,15 +206,15 @@ class _Repair:
         )
 
     def _last_row(self, state: TableState, gone: set[str], end: int) -> list[Add]:
-        """The last row that is left, under the number of the last lost one: the next row gets the number after it.
+        """Repeat the last remaining row with the number of the last lost one, so that the next row gets a fresh number.
 
-        It repeats what is in force. No number may be used for two rows: a client that has seen the first one would
-        skip the second one, and an id of a schema that is made of it would belong to two.
+        The row has no new effect. A number must not be used twice: a client that has read the first row would skip the
+        second one, and a schema id made of it would have two meanings.
 
         Args:
             state: the table.
             gone: files that are lost.
-            end: number after that of the last row of lost commits.
+            end: number after the last row of lost commits.
         """
         left = [s for s in state.index if s.path not in gone]
         last = max([end, *(s.stop for s in state.index)]) - 1
@@ -232,16 +232,16 @@ class _Repair:
 
 
 Stores = Mapping[int, "Storage"]
-"""Replicas in sync that answer, by broker."""
+"""Reachable replicas in sync, by broker."""
 
 
 def repair_replicas(cluster: Cluster, allowed: Callable[[str], bool], *, dry_run: bool) -> Iterator[str]:
-    """Put files right that one replica in sync has damaged, or lacks, and another one has whole.
+    """Restore files that one replica in sync has damaged, or lacks, from an intact replica.
 
     Args:
-        cluster: where; one of one root has nothing to compare.
-        allowed: names of topics and control tables to look at.
-        dry_run: only say what would be done.
+        cluster: the cluster; with one root, nothing is compared.
+        allowed: selects topics and control tables by name.
+        dry_run: whether to report only.
 
     Returns:
         A sentence for each file.
@@ -269,7 +269,7 @@ def repair_replicas(cluster: Cluster, allowed: Callable[[str], bool], *, dry_run
 def _versions(stores: Stores, *, dry_run: bool) -> Iterator[str]:
     listed = {broker: LogFiles.listed(store) for broker, store in stores.items()}
     for version in sorted({version for files in listed.values() for version in files.commits}):
-        # What does not count at one may be its own.
+        # A version that one replica ignores may be its own.
         having = [broker for broker, files in listed.items() if version in files.commits]
         found = {broker: stores[broker].look(log_name(version)) for broker in having}
         damaged = [broker for broker, content in found.items() if content is not None and not is_whole(content)]
@@ -291,7 +291,8 @@ def _data(stores: Stores, is_topic: bool, *, dry_run: bool) -> Iterator[str]:  #
             continue
         sound = [broker for broker, content in found.items() if content is not None]
         sound = [broker for broker in sound if _is_sound(stores[broker], segment, is_topic)]
-        # Of several that can be read the one that most have: a bit may be another one where nothing looks at it.
+        # Among several readable copies, prefer the most frequent content, because a flipped bit may lie where no check
+        # sees it.
         kept = max((found[broker] for broker in sound), key=list(found.values()).count, default=None)
         if kept is not None:
             wrong = [broker for broker, content in found.items() if content != kept]
@@ -299,7 +300,7 @@ def _data(stores: Stores, is_topic: bool, *, dry_run: bool) -> Iterator[str]:  #
 
 
 def _state(stores: Sequence[Storage], is_topic: bool) -> TableState:  # noqa: FBT001
-    """The table, from the first replica whose log can be read; its leader comes first."""
+    """Load the table from the first replica with a readable log; the leader comes first."""
     for store in stores[:-1]:
         with contextlib.suppress(KafkaError):
             found = load_table(store, segment_of if is_topic else seq_segment)
@@ -337,9 +338,9 @@ def check_replicas(
     """Compare the replicas of tables, file by file.
 
     Args:
-        cluster: where they are; one of one root has nothing to compare.
-        wanted: names of topics and control tables to look at.
-        progress: called with the bytes of each file after it was compared.
+        cluster: the cluster; with one root, nothing is compared.
+        wanted: selects topics and control tables by name.
+        progress: called with the bytes of each compared file.
     """
     from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 
@@ -401,7 +402,7 @@ def _different(
             continue
         here, there = leader.look(log_name(version)), other.look(log_name(version))
         if here is None or (there is None and version <= covered):
-            # Cleaned up.
+            # Log cleaning has removed it.
             continue
         if there is None:
             yield f"{log_name(version)} is missing"

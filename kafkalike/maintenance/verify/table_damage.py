@@ -1,4 +1,4 @@
-"""Table damage: damaged files of tables' logs and of control tables, and what the lost commits of a table held."""
+"""Table damage: damaged files in tables' logs and control tables, and the contents of lost commits."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ class Flaw:
     kind: str
     """`damaged-commit`, `missing-commit`, `damaged-checkpoint`, `damaged-last-checkpoint`, `damaged-control-file`."""
     file: str
-    """Relative to the table's folder."""
+    """Path relative to the table's folder."""
     why: str
     version: int = -1
-    """Of a commit."""
+    """Version of a damaged commit; -1 for other files."""
     rows: range = range(0)
-    """Numbers of the rows of a control table that were in it."""
+    """Numbers of the control table's rows in the file."""
     hopeless: bool = False
-    """Whether no sound version is left to go on from."""
+    """True if no intact version is left to repair from."""
 
     @property
     def step(self) -> str:
-        """What a repair does about it."""
+        """Description of the repair."""
         if self.hopeless:
             return "cannot be repaired, as no sound version is left: restore the table from a backup"
         if self.kind == "missing-commit":
-            return "gives the version to an empty commit; what it said is lost"
+            return "gives the version to an empty commit; its content is lost"
         if self.kind == "damaged-commit":
-            return f"moves it to {DAMAGED}, gives the version to an empty commit; what it said is lost"
+            return f"moves it to {DAMAGED}, gives the version to an empty commit; its content is lost"
         if self.kind == "damaged-control-file":
             return f"moves it to {DAMAGED} and takes it out of the table; rows {run(self.rows)} are lost"
         return f"moves it to {DAMAGED}; nothing is lost"
@@ -67,7 +67,7 @@ class DamagedTable:
     flaws: Sequence[Flaw]
 
     def findings(self) -> list[Finding]:
-        """The same for `verify`."""
+        """Return the findings for `verify`."""
         name = None if self.topic is None else self.topic.name
         return [
             Finding(kind=f.kind, topic=name, message=f"{self.location}/{f.file}: {f.why}; see `{REPAIR_COMMAND}`")
@@ -75,17 +75,17 @@ class DamagedTable:
         ]
 
     def plan(self) -> list[str]:
-        """What a repair would do, for people."""
+        """Describe a repair, for people."""
         return [f"{self.location}/{flaw.file} ({flaw.why}): {flaw.step}" for flaw in self.flaws]
 
 
 def damaged_tables(cluster: Cluster, topics: Sequence[TopicInfo], *, control: bool = True) -> Iterator[DamagedTable]:
-    """Look through the logs of tables, and through the data files of control tables.
+    """Check the logs of tables, and the data files of control tables.
 
     Args:
-        cluster: where they are.
-        topics: whose tables; their data files are looked at by `verify`.
-        control: whether to look at the control tables too.
+        cluster: the cluster.
+        topics: topics whose logs are checked; `verify` checks their data files.
+        control: whether to check the control tables, too.
     """
     places: list[tuple[str, TopicInfo | None]] = [(info.location, info) for info in topics]
     if control:
@@ -97,7 +97,7 @@ def damaged_tables(cluster: Cluster, topics: Sequence[TopicInfo], *, control: bo
 
 
 def find_flaws(store: Storage, *, control: bool) -> list[Flaw]:
-    """What is damaged in a table's log and, for a control table, in its data files; nothing when there is no table."""
+    """Return damage in a table's log and, for a control table, in its data files; empty without a table."""
     files = LogFiles.listed(store)
     if not files.commits and not files.checkpoints:
         return []
@@ -113,7 +113,7 @@ def find_flaws(store: Storage, *, control: bool) -> list[Flaw]:
     log = _log_flaws(store, files, sound)
     if sound < 0 and files.commits[:1] != (0,) and files.commits:
         file = log_name(files.commits[0])
-        return [Flaw(kind="missing-commit", file=file, why="what came before it is gone", hopeless=True)]
+        return [Flaw(kind="missing-commit", file=file, why="all versions before it are missing", hopeless=True)]
     flaws = [*log, *flaws, *_pointer_flaw(store, files, sound)]
     return flaws + (control_flaws(store) if control else [])
 
@@ -129,7 +129,7 @@ def _log_flaws(store: Storage, files: LogFiles, sound: int) -> list[Flaw]:
         try:
             parse_commit(version, store.read(log_name(version)), store.uri)
         except (FileNotFoundError, UnsupportedVersionError):
-            # A table feature that a user has switched on is not damage.
+            # A table feature that a user has enabled is not damage.
             continue
         except LogCorruptError as cause:
             why = str(cause).partition(".json ")[2] or str(cause)
@@ -146,7 +146,7 @@ def _pointer_flaw(store: Storage, files: LogFiles, sound: int) -> list[Flaw]:
         named = int(json.loads(content)["version"])
     except (ValueError, KeyError, TypeError) as cause:
         return [Flaw(kind="damaged-last-checkpoint", file=LAST_CHECKPOINT, why=f"it cannot be read: {text(cause)}")]
-    # A checkpoint may have been made since the files were listed; the pointer comes after it.
+    # A checkpoint may have been made after the list; the pointer is written after it.
     if named > sound and named not in files.checkpoints and named not in LogFiles.listed(store).checkpoints:
         why = f"it names checkpoint {named}, which is not there"
         return [Flaw(kind="damaged-last-checkpoint", file=LAST_CHECKPOINT, why=why)]
@@ -154,7 +154,7 @@ def _pointer_flaw(store: Storage, files: LogFiles, sound: int) -> list[Flaw]:
 
 
 def control_flaws(store: Storage) -> list[Flaw]:
-    """Data files that cannot be read; none when the log itself cannot be, which is repaired first."""
+    """Return unreadable data files; empty if the log itself is unreadable, which is repaired first."""
     try:
         live = list(load_table(store, seq_segment).index)
     except LogCorruptError:
@@ -173,31 +173,31 @@ def control_flaws(store: Storage) -> list[Flaw]:
 
 
 def run(numbers: range) -> str:
-    """A run of offsets or rows for people: `[3, 5)`."""
+    """Format a range of offsets or rows for people: `[3, 5)`."""
     return f"[{numbers.start}, {numbers.stop})"
 
 
 def text(cause: BaseException) -> str:
-    """What an error says, in one line."""
+    """Return the message of an error on one line."""
     return " ".join(str(cause).split()) or type(cause).__name__
 
 
 def check_storage(cause: BaseException) -> None:
-    """Let a storage that does not answer be no damage."""
+    """Raise if the cause is a storage that does not answer, which is not damage."""
     if is_storage_error(cause):
         raise cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRecords:
-    """What the lost commits of one table held.
+    """The contents of lost commits of one table.
 
     Args:
-        cluster: where the table is.
-        location: its folder below the root.
+        cluster: the cluster.
+        location: the table's folder below the root.
         topic: None for a control table.
-        keep: copies a file of the table to where damaged files are kept.
-        say: gets a sentence for each thing that is lost.
+        keep: copies a file of the table to the folder of damaged files.
+        say: called with a sentence for each loss.
     """
 
     cluster: Cluster
@@ -208,15 +208,14 @@ class LostRecords:
 
     @property
     def store(self) -> Storage:
-        """The table's."""
+        """The table's storage."""
         return self.cluster.store.at(self.location)
 
     def ends_in_doubt(self, state: TableState) -> dict[int, int]:
-        """Log ends that records of a lost commit may have had: their offsets must not be given out a second time.
+        """Return possible log ends of lost commits, by partition, because their offsets must not be used again.
 
-        Nor must the numbers of a control table's rows, which are those of its partition 0.
-
-        Its data files are still there as a rule, and named by no version; they are kept beside the damaged files.
+        The same holds for the row numbers of a control table, as partition 0. The data files of lost commits usually
+        still exist and no version names them; they are kept beside the damaged files.
         """
         claims: dict[int, int] = {}
         for entry in self.store.list(deep=True):
@@ -254,7 +253,7 @@ class LostRecords:
         return [f"{self.location}: lost row {_row_text(row)}" for row in rows.to_pylist()]
 
     def _committed(self) -> dict[int, int]:
-        """The highest offset that any group has committed, by partition."""
+        """Return the highest offset that any group has committed, by partition."""
         assert self.topic is not None
         found: dict[int, int] = {}
         try:
@@ -269,7 +268,7 @@ class LostRecords:
 
 
 def _place(path: str, *, control: bool) -> tuple[int, int] | None:
-    """Partition and first offset (or row) of a data file of ours, by its name; None for any other file."""
+    """Return partition and first offset (or row) of a kafkalike data file, by its name; None for other files."""
     folder, _, name = path.rpartition("/")
     words = name.removesuffix(".parquet").split("-")
     if len(words) != 3 or words[0] != "part" or not words[1].isdigit() or name == path.removesuffix(".parquet"):  # noqa: PLR2004

@@ -1,6 +1,6 @@
-"""Topic history: who appended, retained, compacted, merged and configured what in a topic, and when; its table commits.
+"""Topic history: appends, maintenance, and changes of settings of a topic, with time and author; its table commits.
 
-Read from the topic's own table log, as far as it reaches back, and from the rows of `__cluster_metadata`.
+The sources are the topic's table log, as far as it reaches back, and the rows of `__cluster_metadata`.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ METADATA: Final = "cluster metadata"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened to a topic."""
+    """An event in a topic's history."""
 
     time_ms: int
     kind: str
     """`append`, `retention`, `compaction`, `merge`, `forget`, `undo`, `fork`, `forked`, `restore`, `log start`,
-    `topic`, `configs`, `damaged`, `fence`, or what the table's history calls it, such as `create table`."""
+    `topic`, `configs`, `damaged`, `fence`, or the operation in the table's history, such as `create table`."""
     version: int | None
-    """Table version; None for what stands in the cluster's metadata."""
+    """Table version; None for an event in the cluster's metadata."""
     by: str
-    """Engine, and the run of a maintenance run."""
+    """Engine, and the id of a maintenance run."""
     who: str = ""
     """User, host and process of the commit, as far as it names them."""
     what: str
-    """For people."""
+    """A description for people."""
     topic_id: str
     appends: tuple[str, ...] = ()
-    """Ids of the appends that it committed, which `undo` takes."""
+    """Ids of the appends in the commit, for `undo`."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """Return the event as a dict for JSON."""
         names = ("time_ms", "kind", "version", "by", "who", "what", "topic_id")
         return {**{name: getattr(self, name) for name in names}, "appends": list(self.appends)}
 
 
 def topic_history(cluster: Cluster, name: str) -> list[Event]:
-    """What happened to a topic, oldest first; earlier lives of its name included, of which only metadata are left.
+    """Return the events of a topic, oldest first, including events of former topics of its name in the metadata.
 
-    What stands in one log is in that log's order, whatever the clocks of its writers said; the cluster's metadata and
-    the topic's table are put beside each other by time.
+    Events of one log keep its order, whatever the clocks of writers were; the metadata and the topic's table are merged
+    by time.
 
     Args:
-        cluster: where it is.
+        cluster: the cluster.
         name: an existing topic.
 
     Raises:
-        UnknownTopicOrPartitionError: there is none.
+        UnknownTopicOrPartitionError: the topic does not exist.
         LogCorruptError: the table's log cannot be read.
     """
     info = cluster.topic(name)
@@ -74,7 +74,7 @@ def topic_history(cluster: Cluster, name: str) -> list[Event]:
 
 
 def _timed(events: Iterable[Event]) -> Iterator[tuple[int, Event]]:
-    """Events of one log with times that never fall: the latest one so far."""
+    """Pair the events of one log with times that never fall: the latest time so far."""
     latest = 0
     for event in events:
         latest = max(latest, event.time_ms)
@@ -115,7 +115,7 @@ def _table_events(cluster: Cluster, info: TopicInfo) -> Iterator[Event]:
         try:
             commit = parse_commit(version, files.read(log_name(version)), files.uri)
         except FileNotFoundError:
-            # The log's own retention took it meanwhile.
+            # Log cleaning has removed it meanwhile.
             continue
         except LogCorruptError as damage:
             yield Event(
@@ -139,7 +139,7 @@ def _ids(commit: TableCommit) -> tuple[str, ...]:
     if not commit.is_append or maintenance_of(commit.user_metadata):
         return ()
     parts = parts_of(commit.note)
-    # The append of who made the commit has no name of its own but the commit's.
+    # The committing writer's own append has the id of the commit.
     return tuple(name or str(commit.append_id) for name, _, _ in parts) if parts else (str(commit.append_id),)
 
 
@@ -154,7 +154,7 @@ def _described(commit: TableCommit, files: Storage) -> tuple[str, str, str]:
         of = "" if number is None else f"transaction {number}: "
         return "append", commit.engine, of + _appended(commit, files)
     if commit.fences is not None:
-        what = f"append {commit.fences} got no answer from the storage and was not written"
+        what = f"append {commit.fences} was not written: the storage did not answer in time"
     elif commit.adds or commit.removes:
         what = f"{len(commit.adds)} files added, {len(commit.removes)} removed"
     else:
@@ -176,7 +176,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitInfo:
-    """A table commit of a topic, for people: `dump-log` and `verify`."""
+    """A table commit of a topic, for `dump-log` and `verify`."""
 
     version: int
     timestamp_ms: int
@@ -186,15 +186,15 @@ class CommitInfo:
     removed: tuple[str, ...]
     engine: str
     fences: str | None = None
-    """Id of the append that was surely not written, as this commit has the version that it could have got."""
+    """Id of an append that was surely not written, because this commit took the version that it needed."""
     parts: tuple[str, ...] = ()
-    """Ids of the appends of several writers that it took, of those that waited beside the table."""
+    """Ids of the appends of other writers that the commit includes."""
     transaction: int | None = None
-    """Number of the transaction whose records it brought: of its decision's row in `__consumer_offsets`."""
+    """Number of the transaction whose records it has, which is the row of its decision in `__consumer_offsets`."""
 
 
 def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
-    """The table commits of a topic that its log still holds, oldest first; none for a cluster in memory."""
+    """Yield the table commits in a topic's log, oldest first; none for a cluster in memory."""
     reading = getattr(cluster, "files_of", None)
     if reading is None:
         return
@@ -203,10 +203,10 @@ def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
         try:
             commit = parse_commit(version, files.read(log_name(version)), files.uri)
         except FileNotFoundError:
-            # Cleaned up meanwhile.
+            # Log cleaning has removed it meanwhile.
             continue
         except LogCorruptError as cause:
-            # The other commits are listed; `find_flaws` names the damaged ones.
+            # Other commits are still listed; `find_flaws` names the damaged ones.
             _log.warning("%s", cause)
             continue
         yield CommitInfo(

@@ -1,8 +1,7 @@
-"""Untouched log: whether a topic's table is the log of the topic's own readers, so that Delta may read it.
+"""Untouched log: check that Delta sees the same records in a topic's table as the topic's own readers.
 
-Delta takes every file for what it is. Nothing is read but the table's log. Of a table whose log has every version, and
-none but the first did more than add, the files that are there are those that its versions have added, one after the
-other.
+Delta reads every live file as it is. Only the table's log is read here. If the log has every version, and all versions
+after the first one only added files, the live files are exactly the appended ones, in order.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ if TYPE_CHECKING:
 
 
 MOST_VERSIONS: Final = 500
-"""Versions that are read, at most: some 50 ms."""
+"""Maximum number of versions to read; about 50 ms."""
 
 
 def is_young(files: Storage, most: int = MOST_VERSIONS) -> bool:
-    """Whether a table's log holds all its versions, and those have taken nothing away and changed no metadata.
+    """Return whether a table's log has all versions, none of which removed files or changed metadata.
 
-    A table in an object store counts as none: each version would be a request.
+    A table in an object store does not count as young, because each version would take a request.
 
     Args:
         files: the table.
-        most: a table with more versions counts as none.
+        most: a table with more versions does not count as young.
     """
     if files.scheduler.is_remote:
         return False
@@ -46,21 +45,21 @@ def is_young(files: Storage, most: int = MOST_VERSIONS) -> bool:
         commits = (parse_commit(version, files.read(log_name(version)), files.uri) for version in there)
         return not any(commit.removes or (commit.version > 0 and commit.table_id) for commit in commits)
     except (KafkaError, OSError):
-        # Delta's source tells it, whichever way it reads.
+        # Delta's source will raise it, however it reads.
         return False
 
 
 def check_readable(log: TopicLog, version: int | None = None) -> None:
-    """Raise what a consumer that reads the whole topic would be told of its files.
+    """Raise the error that a consumer of the whole topic would meet in its files.
 
     Args:
-        log: the topic, fresh.
-        version: of its table; None for the newest one. Log starts are those of now.
+        log: the topic, refreshed.
+        version: of its table; None: the newest one. Log starts are the current ones.
 
     Raises:
-        CorruptRecordError: two records have one offset, or a file is of no partition of the topic.
-        DataLossError: records are missing where neither compaction nor forgetting has taken them.
-        LogCorruptError: there is no such version.
+        CorruptRecordError: two records have one offset, or a file belongs to an unknown partition.
+        DataLossError: records are missing that neither compaction nor forgetting has removed.
+        LogCorruptError: the version does not exist.
     """
     name, partitions = log.info.name, log.info.partitions
     if version is None or version == log.version:

@@ -1,6 +1,6 @@
-"""Verify: reads a cluster and reports what is not as it should be.
+"""Verify: read a cluster and report damage.
 
-Files are read in batches of about 16 MiB. What is appended while the run goes on is not looked at.
+Files are read in batches of about 16 MiB. Records that are appended during the run are ignored.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def verify(
     """Check topics and, with `groups`, the offsets table and the schemas' table.
 
     Args:
-        cluster: where they are.
+        cluster: the cluster.
         topics: existing topics.
         progress: called with the bytes of each file after it was read.
-        groups: also check the rows of the offsets table, whichever topics they are about, and the schemas.
+        groups: whether to check the rows of the offsets table, for all topics, and the schemas.
     """
     report = Report()
     for name in topics:
@@ -61,7 +61,7 @@ def verify(
 
 
 def known_topics(cluster: Cluster) -> list[str]:
-    """Names of all topics; none when the metadata cannot be read, which `verify` says."""
+    """Return the names of all topics; none if the metadata cannot be read, which `verify` reports."""
     try:
         return sorted(cluster.topics())
     except LogCorruptError:
@@ -69,13 +69,13 @@ def known_topics(cluster: Cluster) -> list[str]:
 
 
 def total_bytes(cluster: Cluster, topics: Iterable[str]) -> int:
-    """Bytes of the files that a run over these topics reads; topics that cannot be opened count nothing."""
+    """Return the bytes of all files that a run over these topics reads; topics that cannot be opened count as 0."""
     total = 0
     for name in topics:
         try:
             total += sum(cluster.disk_usage(name).values())
         except KafkaError:
-            # The run itself says what is wrong with it.
+            # The run itself reports the problem.
             continue
     return total
 
@@ -83,12 +83,12 @@ def total_bytes(cluster: Cluster, topics: Iterable[str]) -> int:
 def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress = lambda _: None) -> None:
     """Check one topic: its table's schema and commits, its partitions, every file, and the offsets committed in it.
 
-    A topic whose storage gives no answer is a finding; the topics after it are checked all the same.
+    A topic whose storage does not answer is a finding, and later topics are still checked.
 
     Args:
-        cluster: where it is.
+        cluster: the cluster.
         name: an existing topic.
-        report: gets the findings and counts.
+        report: receives the findings and counts.
         progress: called with the bytes of each file after it was read.
     """
     report.topics += 1
@@ -133,16 +133,16 @@ def _check_topic(cluster: Cluster, name: str, report: Report, progress: Progress
             progress(segment.size_bytes)
         report.findings += misplaced_keys(name, partition, checks)
     with contextlib.suppress(LogCorruptError):
-        # Said of the offsets table itself.
+        # The check of the offsets table reports it.
         groups = cluster.groups.refresh()
         report.findings += check_committed(groups, name, info.topic_id, live)
         report.findings += check_ahead(name, log.last_transaction, groups.seq)
 
 
 def verify_groups(cluster: Cluster, report: Report) -> None:
-    """Check the offsets table: numbering, generations, commits of members that were replaced, and transactions.
+    """Check the offsets table: numbers, generations, commits of replaced members, and transactions.
 
-    Metadata whose files are sound and that cannot be read all the same are a finding, too.
+    Metadata that cannot be read although their files are intact are a finding, too.
     """
     try:
         damaged = _damaged(cluster, None)
@@ -151,7 +151,7 @@ def verify_groups(cluster: Cluster, report: Report) -> None:
         report.findings.append(Finding(kind="groups-table", message=_unread(error)))
         return
     except LogCorruptError as error:
-        # Of several roots, the metadata say where the other tables are.
+        # With several roots, the metadata name the locations of the other tables.
         report.findings.append(Finding(kind="table", message=str(error)))
         return
     try:
@@ -171,7 +171,7 @@ def verify_groups(cluster: Cluster, report: Report) -> None:
 
 
 def verify_schemas(cluster: Cluster, report: Report) -> None:
-    """Check the schemas' table: numbering, ids and references."""
+    """Check the schemas' table: numbers, ids and references."""
     try:
         report.findings += check_schema_rows(cluster.schemas.rows)
     except LogCorruptError as error:
@@ -182,7 +182,7 @@ def verify_schemas(cluster: Cluster, report: Report) -> None:
 
 
 def _damaged(cluster: Cluster, info: TopicInfo | None) -> list[Finding]:
-    """Damaged files of a topic's table log, or of the control tables."""
+    """Return findings about damaged files of a topic's table log, or of the control tables."""
     from kafkalike.maintenance.verify.table_damage import damaged_tables
 
     tables = damaged_tables(cluster, [] if info is None else [info], control=info is None)
@@ -207,5 +207,5 @@ def _table_findings(cluster: Cluster, info: TopicInfo) -> list[Finding]:
 
 
 def _delta_kinds(schema: Mapping[str, Any]) -> dict[str, str]:
-    """Columns of a table by Delta's schema, with their types."""
+    """Return the columns of a table in Delta's schema, with their types."""
     return {str(field["name"]): json.dumps(field["type"]) for field in schema["fields"]}

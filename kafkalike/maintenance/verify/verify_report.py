@@ -1,4 +1,4 @@
-"""Verify report: what is not as it should be in a log, finding by finding."""
+"""Verify report: damage in a log, finding by finding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that is not as it should be."""
+    """A problem in a log."""
 
     kind: str
     """Short name of the rule, for filters: `gap`, `overlap`, `missing-file` …"""
@@ -16,12 +16,12 @@ class Finding:
     topic: str | None = None
     partition: int | None = None
     offsets: range | None = None
-    """The offsets concerned, half-open; None when it is not about offsets."""
+    """The affected offsets, half-open; None if the finding is not about offsets."""
     warning: bool = False
-    """True when the log may be sound all the same."""
+    """True if the log may still be intact."""
 
     def __str__(self) -> str:
-        """One line: severity, place, offsets, kind and message."""
+        """Format the finding on one line: severity, place, offsets, kind and message."""
         place = self.topic or "cluster"
         if self.partition is not None:
             place += f"-{self.partition}"
@@ -30,7 +30,7 @@ class Finding:
         return f"{'WARNING' if self.warning else 'ERROR'} {place}: {self.kind}: {self.message}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON; `offsets` is `[start, stop]`."""
+        """Return the finding as a dict for JSON; `offsets` is `[start, stop]`."""
         return {
             "severity": "warning" if self.warning else "error",
             "kind": self.kind,
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What was looked at, and what was found."""
+    """The extent of a check, and its findings."""
 
     topics: int = 0
     partitions: int = 0
@@ -52,17 +52,17 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
 
     def errors(self, *, strict: bool = False) -> int:
-        """How many findings are errors; with `strict`, warnings count too."""
+        """Return the number of errors; with `strict`, warnings count, too."""
         return sum(1 for finding in self.findings if strict or not finding.warning)
 
 
 def finding(
     kind: str, message: str, topic: str, partition: int | None, offsets: range | None, *, warning: bool = False
 ) -> Finding:
-    """A finding about a topic."""
+    """Make a finding about a topic."""
     return Finding(kind=kind, message=message, topic=topic, partition=partition, offsets=offsets, warning=warning)
 
 
 def one(offset: int) -> range:
-    """A single offset, as findings name it."""
+    """Return a single offset as a range, for findings."""
     return range(offset, offset + 1)
