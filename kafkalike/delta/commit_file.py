@@ -214,19 +214,15 @@ SETTLE_TRIES: Final = 5
 """Most tries to settle a commit whose outcome the storage leaves in doubt."""
 
 
+@dataclass(frozen=True, slots=True)
 class CommitPuts:
-    """Puts the commit files of one table.
+    """Puts the commit files of one table."""
 
-    Args:
-        store: the table's files.
-        clock: time and waiting.
-        jitter: random number from 0 to 1, for the wait after a failed call.
-    """
-
-    def __init__(self, store: Storage, clock: Clock, jitter: Callable[[], float]) -> None:
-        self._store = store
-        self._clock = clock
-        self._jitter = jitter
+    store: Storage
+    """The table's files."""
+    clock: Clock
+    jitter: Callable[[], float]
+    """Random number from 0 to 1, for the wait after a failed call."""
 
     def put(self, version: int, content: bytes, append_id: str, *, durable: bool) -> bool:
         """Put a version's file if absent; settle an ambiguous outcome by the id in the file.
@@ -252,15 +248,13 @@ class CommitPuts:
         failed: OSError | None = None
         for attempt in range(SETTLE_TRIES):
             try:
-                if self._store.put_if_absent(name, content, durable=durable):
+                if self.store.put_if_absent(name, content, durable=durable):
                     return True
                 made_by = self._maker(name)
             except NotStoredError as refused:
                 # An earlier try of this put may still land, so a refusal does not settle it: retry.
                 if failed is None:
-                    raise KafkaStorageError(
-                        f"{self._store.uri}: the storage refused the commit: {refused}"
-                    ) from refused
+                    raise KafkaStorageError(f"{self.store.uri}: the storage refused the commit: {refused}") from refused
             except OSError as cause:
                 failed = cause
             else:
@@ -277,9 +271,9 @@ class CommitPuts:
         """Make a commit durable that landed by a try that failed: it may not have reached the disk."""
         if durable:
             try:
-                self._store.sync(name)
+                self.store.sync(name)
             except OSError as cause:
-                raise UnknownOutcomeError(f"commit to {self._store.uri}", append_id) from cause
+                raise UnknownOutcomeError(f"commit to {self.store.uri}", append_id) from cause
         return True
 
     def _fenced(self, version: int, append_id: str, cause: OSError, *, durable: bool) -> bool:
@@ -295,26 +289,26 @@ class CommitPuts:
         name, fence_id = log_name(version), uuid.uuid4().hex
         fence = CommitFile(
             version=version,
-            time_ms=self._clock.now_ms(),
+            time_ms=self.clock.now_ms(),
             operation=FENCE,
             append_id=fence_id,
             note={FENCES_KEY: append_id},
         )
         for attempt in range(SETTLE_TRIES):
             try:
-                fenced = version > 0 and self._store.put_if_absent(name, fence.content(), durable=durable)
+                fenced = version > 0 and self.store.put_if_absent(name, fence.content(), durable=durable)
                 made_by = fence_id if fenced else self._maker(name)
             except OSError as second:
                 cause, made_by = second, None
             if made_by == fence_id:
-                raise KafkaStorageError(f"{self._store.uri}: the storage refused the commit: {cause}") from cause
+                raise KafkaStorageError(f"{self.store.uri}: the storage refused the commit: {cause}") from cause
             if made_by is not None:
                 return made_by == append_id and self._landed(name, append_id, durable=durable)
             self._wait(attempt)
-        raise UnknownOutcomeError(f"commit to {self._store.uri}", append_id) from cause
+        raise UnknownOutcomeError(f"commit to {self.store.uri}", append_id) from cause
 
     def _wait(self, attempt: int) -> None:
-        self._clock.sleep(self._jitter() * BACKOFF_SECONDS * 2**attempt)
+        self.clock.sleep(self.jitter() * BACKOFF_SECONDS * 2**attempt)
 
     def _maker(self, name: str) -> str | None:
         """Return the id of the change that made a version, "" for a foreign writer's; None if no version is visible.
@@ -323,11 +317,11 @@ class CommitPuts:
             OSError: the storage does not answer.
         """
         try:
-            content = self._store.read(name)
+            content = self.store.read(name)
         except FileNotFoundError:
             return None
         try:
-            return parse_commit(0, content, self._store.uri).append_id or ""
+            return parse_commit(0, content, self.store.uri).append_id or ""
         except KafkaError as cause:
             # The file may be our own, and half of it visible.
             raise OSError(f"{name} cannot be read: {cause}") from cause

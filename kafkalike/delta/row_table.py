@@ -80,7 +80,7 @@ class RowTable(Generic[S, R]):
         self.clock = clock
         self.jitter = jitter
         self._schema = schema
-        self._new_state = new_state
+        self._empty = new_state()
         self._check = check
         self._on_seal = on_seal
         self._state: S | None = None
@@ -100,7 +100,7 @@ class RowTable(Generic[S, R]):
         """The state as of the last `refresh`; read again if an interrupt cut that off."""
         known = self._state
         if known is None:
-            return self._new_state()
+            return self._empty
         return self.refresh() if self.table.known is None else known
 
     @property
@@ -138,7 +138,7 @@ class RowTable(Generic[S, R]):
                     self._missing_is_damage = False
             except FileNotFoundError as cause:
                 self._refuse_loss(cause)
-            return self._new_state() if self._state is None else self._state
+            return self._empty if self._state is None else self._state
 
     def _refuse_loss(self, cause: FileNotFoundError) -> None:
         """Raise if a table that was seen was removed; a table that was never created has no rows."""
@@ -155,7 +155,7 @@ class RowTable(Generic[S, R]):
             rows = self.rows_of(load_table(self.files, seq_segment, version)) if version or self.exists else []
         except (MissingFileError, FileNotFoundError) as cause:
             raise LogCorruptError(f"{self.files.uri} cannot be read at version {version} any more: {cause}") from cause
-        return self._new_state().applied(rows)
+        return self._empty.applied(rows)
 
     def reload(self) -> S:
         """Read the whole table again, whatever is known of it."""
@@ -205,7 +205,7 @@ class RowTable(Generic[S, R]):
         self._check(state.properties)
         if any(name.startswith(REPLICAS) for name in state.txns):
             self._on_seal()
-        self._state = self._new_state().applied(self.rows_of(state))
+        self._state = self._empty.applied(self.rows_of(state))
 
     def on_commit(self, commit: TableCommit) -> None:
         """Apply a commit. Caller: the table. It has no state meanwhile, so after an interrupt both are loaded again."""
@@ -214,7 +214,7 @@ class RowTable(Generic[S, R]):
         if commit.operation == SEAL:
             self._on_seal()
         if commit.data_change:
-            known = self._new_state() if self._state is None else self._state
+            known = self._empty if self._state is None else self._state
             self._state = known.applied(row for add in commit.adds for row in self._rows(add.path))
 
     def rows_of(self, state: TableState) -> list[R]:

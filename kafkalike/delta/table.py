@@ -144,7 +144,7 @@ class Table(TailedTable):
         throw_away: Callable[[Change], None],
         questions: Questions | None,
     ) -> Landed | Unchanged[T]:
-        # Beside a look that takes long, the first plan is made.
+        # If a look takes long, make the first plan beside it.
         beside = self.store.scheduler.is_remote and self.store.scheduler.combines
         append_id, attempt = uuid.uuid4().hex, 0
         planned: Change | None = None
@@ -301,7 +301,7 @@ class Table(TailedTable):
         return True
 
     def _follows_checkpoint(self, version: int) -> bool:
-        """Return True if the version before has a checkpoint, so that the log has no gap, or the storage is silent."""
+        """Return True if the version before has a checkpoint, so that nothing is missing, or it is unknown."""
         try:
             return version - 1 in LogFiles.listed(self.store).checkpoints
         except OSError:

@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeVar
 
@@ -350,12 +350,12 @@ class OpenAppends:
             return self._litter.pop() if self._litter else None
 
 
+@dataclass(slots=True)
 class OpenTables:
     """The open appends of a cluster's tables. Thread-safe."""
 
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._tables: dict[str, OpenAppends] = {}
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
+    _tables: dict[str, OpenAppends] = field(default_factory=dict)
 
     def of(self, table_id: str) -> OpenAppends:
         """Return the open appends of one table. They are kept until the process ends, which takes few bytes."""

@@ -251,7 +251,7 @@ class FailedMeansNothingTherePuts(CommitPuts):
     def put(self, version: int, content: bytes, append_id: str, *, durable: bool) -> bool:
         del append_id, durable
         try:
-            return self._store.put_if_absent(log_name(version), content)
+            return self.store.put_if_absent(log_name(version), content)
         except OSError as cause:
             raise KafkaStorageError(str(cause)) from cause
 
