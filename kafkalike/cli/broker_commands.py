@@ -10,9 +10,7 @@ import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, pass_environment
 from kafkalike.cli.options import (
-    bootstrap_option,
     cluster_options,
-    command_config_option,
     table_lines,
     topic_filter,
     version_option,
@@ -139,8 +137,7 @@ REPLICA_HEADS: Final = ("TABLE", "BROKER", "ROLE", "VERSION", "LAG-VERSIONS", "L
 
 
 @click.command(epilog="Example: kafkalike replicate --every 30s")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--topic", metavar="REGEX", help="Topics; default: all topics and the control tables.")
 @click.option("--every", metavar="DURATION", help="Repeat at this interval, such as 30s, until SIGTERM or Ctrl-C.")
 @click.option("--max-minutes", type=click.FloatRange(min=0, min_open=True), help="Start no new work after this time.")
@@ -240,8 +237,7 @@ def _describe(cluster: Cluster, topic: str | None, *, as_json: bool) -> None:
 
 
 @click.command("log-dirs", epilog="Example: kafkalike log-dirs --describe --topic-list orders")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--describe", is_flag=True, required=True, help="Print the sizes; the only action.")
 @click.option("--topic-list", help="Topics, separated by commas; default: all.")
 @click.option("--broker-list", help="Ids of brokers, separated by commas; default: all.")

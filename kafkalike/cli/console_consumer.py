@@ -12,11 +12,11 @@ from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
     client_property,
-    client_settings,
     command_config_option,
     key_values,
     read_properties,
     refused,
+    settings_of,
     topic_filter,
     version_option,
 )
@@ -208,9 +208,7 @@ def _formatter(options: ConsoleConsumerOptions) -> Formatter:
 
 def consumer_settings(options: ConsoleConsumerOptions) -> dict[str, Any]:
     """Return the consumer's settings: from the file, overridden by `--command-property`, then by flags."""
-    settings = client_settings(
-        {**read_properties(options.command_config), **key_values(options.command_property, "--command-property")}
-    )
+    settings = settings_of(options.command_config, options.command_property)
     reset = settings.get("auto_offset_reset")
     if options.from_beginning and reset not in {None, "earliest"}:
         raise click.UsageError(

@@ -16,12 +16,12 @@ from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
     client_property,
-    client_settings,
     command_config_option,
     failures_are_printed,
     key_values,
     read_properties,
     refused,
+    settings_of,
     version_option,
     without_effect,
 )
@@ -133,9 +133,7 @@ def console_producer(environment: Environment, options: ConsoleProducerOptions) 
 
 def producer_settings(options: ConsoleProducerOptions) -> dict[str, Any]:
     """Return the producer's settings: from the file, overridden by `--command-property`, then by flags."""
-    settings = client_settings(
-        {**read_properties(options.command_config), **key_values(options.command_property, "--command-property")}
-    )
+    settings = settings_of(options.command_config, options.command_property)
     settings.setdefault("linger_ms", DEFAULT_LINGER_MS)
     settings.update({name: value for name, value in _flags(options).items() if value is not None})
     if isinstance(settings.get("acks"), str) and settings["acks"].lstrip("-").isdigit():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self, TypeVar
 
 import click
 
-from kafkalike.cli.options import client_settings, read_properties
+from kafkalike.cli.options import settings_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.properties import nearest
 
@@ -61,7 +61,7 @@ class Environment:
         Raises:
             KafkaConfigurationError: the file has a setting unknown to the admin client.
         """
-        settings = client_settings(read_properties(command_config))
+        settings = settings_of(command_config)
         checked(settings)
         return self.connect(bootstrap_server, settings)
 
@@ -90,7 +90,7 @@ class Environment:
         from kafkalike.admin import KafkaAdminClient
         from kafkalike.connect import check_there
 
-        settings = client_settings(read_properties(command_config))
+        settings = settings_of(command_config)
         cluster = self.connect(bootstrap_server, settings)
         if existing:
             check_there(cluster)

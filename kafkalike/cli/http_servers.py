@@ -11,11 +11,9 @@ import click
 
 from kafkalike.cli.environment import Environment, Interrupt, pass_environment, pass_options
 from kafkalike.cli.options import (
-    bootstrap_option,
     certificate,
-    client_settings,
-    command_config_option,
-    read_properties,
+    cluster_options,
+    settings_of,
     tls_options,
     version_option,
 )
@@ -46,8 +44,7 @@ class _Options:
 
 
 @click.command(epilog="Example: kafkalike ui --port 8090 --read-only")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--port", type=click.IntRange(0, 65_535), default=8090, show_default=True, help="0 finds a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve at.")
 @click.option(
@@ -109,8 +106,7 @@ def _queries(cluster: Cluster, environment: Environment) -> Queries:
 
 
 @click.command(epilog="Example: kafkalike metrics --port 9308")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option(
     "--port", type=click.IntRange(0, 65_535), help="Serve /metrics for Prometheus at this port; 0 finds a free one."
 )
@@ -139,7 +135,7 @@ def metrics(
     from kafkalike.admin.metrics.cluster_view import snapshot
     from kafkalike.connect import check_there
 
-    settings = client_settings(read_properties(command_config))
+    settings = settings_of(command_config)
     cluster = environment.connect(bootstrap_server, settings)
     admin = KafkaAdminClient(clock=environment.clock, bootstrap_servers=cluster, **settings)
     if as_json:

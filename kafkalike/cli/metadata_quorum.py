@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, keep_where, pass_environment, where
-from kafkalike.cli.options import bootstrap_option, command_config_option, table_lines, version_option
+from kafkalike.cli.options import bootstrap_option, cluster_options, command_config_option, table_lines, version_option
 
 if TYPE_CHECKING:
     from kafkalike.model.replication.quorum_protocol import MetadataQuorum, QuorumMember, Recovery
@@ -124,8 +124,7 @@ def _time(time_ms: int | None, *, human: bool) -> str:
 
 
 @click.command(epilog="Example: kafkalike recover --from /mnt/a --dry-run")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--from", "source", metavar="ROOT", required=True, help="A remaining root.")
 @click.option("--voters", metavar="IDS", help="New voters, such as 1,2,4; default: the remaining voters.")
 @click.option("--dry-run", is_flag=True, help="Only print the plan and the loss.")

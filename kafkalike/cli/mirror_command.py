@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, checked, pass_environment
-from kafkalike.cli.options import client_settings, read_properties, table_lines, topic_filter, version_option
+from kafkalike.cli.options import (
+    settings_of,
+    table_lines,
+    topic_filter,
+    version_option,
+)
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import utc_text
 
@@ -78,7 +83,7 @@ class _Settings:
         """Open the source or the target."""
         from kafkalike.connect import connect
 
-        settings = client_settings(read_properties(own or self.command))
+        settings = settings_of(own or self.command)
         checked(settings)
         named, options = settings.pop("bootstrap_servers", None), settings.pop("storage_options", None)
         found: Any = environment.cluster if root is None and environment.cluster is not None else root or named

@@ -242,6 +242,20 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
     return settings
 
 
+def settings_of(path: str | None, pairs: Iterable[str] = (), flag: str = "--command-property") -> dict[str, Any]:
+    """Return client settings of a `.properties` file, overridden by `NAME=VALUE` pairs.
+
+    Args:
+        path: the file, if any.
+        pairs: values of an option.
+        flag: the option, for its errors.
+
+    Raises:
+        click.ClickException: the file is unreadable or malformed, or a pair has no `=`.
+    """
+    return client_settings({**read_properties(path), **key_values(pairs, flag)})
+
+
 def _value(text: str) -> int | float | bool | str:
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"

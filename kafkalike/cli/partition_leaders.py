@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment, pass_options
-from kafkalike.cli.options import bootstrap_option, command_config_option, version_option, without_effect
+from kafkalike.cli.options import (
+    bootstrap_option,
+    cluster_options,
+    command_config_option,
+    version_option,
+    without_effect,
+)
 from kafkalike.errors import ElectionNotNeededError, IllegalArgumentError, NoReassignmentInProgressError
 from kafkalike.model.replication.replica_assignment import assigned
 from kafkalike.model.structs import TopicPartition
@@ -48,8 +54,7 @@ class ReassignOptions:
     "reassign-partitions",
     epilog="Example: kafkalike reassign-partitions --execute --reassignment-json-file move.json",
 )
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--generate", is_flag=True, help="Print the brokers of the topics' replicas, and a proposal.")
 @click.option("--execute", is_flag=True, help="Reassign replicas; kafkalike replicate moves them.")
 @click.option("--verify", is_flag=True, help="Check that replicas have moved.")

@@ -17,7 +17,7 @@ from typing import Final
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
-from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.cli.options import cluster_options, version_option
 from kafkalike.spark.jvm.jars import delta_jar_conf
 
 PACKAGE: Final = Path(__file__).parents[1]
@@ -127,8 +127,7 @@ def _make(folder: Path, text: str, others: list[Path]) -> None:
     epilog="Example: kafkalike sql-views > views.sql && "
     "SPARK_CONF_DIR=$(kafkalike conf-path) spark-sql -i views.sql -e 'SELECT * FROM kafkalike_lag'"
 )
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @version_option
 @pass_environment
 def sql_views(environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None) -> None:

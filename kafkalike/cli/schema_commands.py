@@ -15,6 +15,7 @@ from kafkalike.cli.environment import Environment, Interrupt, SuggestingGroup, p
 from kafkalike.cli.options import (
     bootstrap_option,
     certificate,
+    cluster_options,
     command_config_option,
     read_properties,
     tls_options,
@@ -258,8 +259,7 @@ def mode(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - o
 
 
 @schemas.command("export")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--prefix", default="", help="Prefix of the subjects; schemas that they refer to are included.")
 @click.option(
     "--file", "file", type=click.File("w", encoding="utf-8", atomic=True), default="-", help="Default: stdout."
@@ -272,8 +272,7 @@ def export(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 -
 
 
 @schemas.command("import")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--file", "file", type=click.File("r", encoding="utf-8"), default="-", help="Default: stdin.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be imported.")
 @pass_environment
@@ -310,8 +309,7 @@ class _Options:
 
 
 @click.command(epilog="Example: kafkalike schema-registry --port 8081")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--port", type=click.IntRange(0, 65_535), default=8081, show_default=True, help="0 finds a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve at.")
 @click.option(

@@ -17,7 +17,7 @@ from kafkalike.cli.jobs.record_options import (
     error_options,
     snapshot_option,
 )
-from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.cli.options import cluster_options
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark.files.consume import MODES, TARGETS, FileTarget, consume
@@ -32,8 +32,7 @@ from kafkalike.spark.reads.conditions import EARLIEST, parse_offsets
     "--group archive --format parquet --value-format json --schema 'id BIGINT, name STRING' out/orders",
 )
 @click.argument("path", default="", metavar="[TARGET]")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--topic", required=True, help="Topic to read.")
 @click.option(
     "--format",

@@ -19,7 +19,7 @@ from kafkalike.cli.jobs.job import (
     trigger_options,
     watch,
 )
-from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.cli.options import cluster_options
 from kafkalike.spark import QueryOptions, write_stream
 
 UNCHANGED = ("key", "value", "headers", "timestamp")
@@ -32,8 +32,7 @@ UNCHANGED = ("key", "value", "headers", "timestamp")
     "--where \"CAST(value AS STRING):amount > 100\" --select key --select 'upper(CAST(value AS STRING)) AS value' "
     "--group big-orders --checkpoint checkpoints/big-orders",
 )
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--from", "source", required=True, metavar="TOPICS", help="Topics to read, separated by commas.")
 @click.option(
     "--from-server", metavar="ROOT", help="Storage root of the topics to read. Default: the root of the target."

@@ -11,7 +11,7 @@ import click
 
 from kafkalike.cli.jobs.job import cluster_of, report, run, session_of
 from kafkalike.cli.jobs.record_options import snapshot_option
-from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.cli.options import cluster_options
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.spark.files.consume import MODES
 from kafkalike.spark.files.topic_export import FORMATS, export_topic
@@ -24,8 +24,7 @@ from kafkalike.spark.reads.conditions import parse_offsets
     epilog="Example: spark-submit $(kafkalike job-path export_topic) --topic orders --format parquet exports/orders",
 )
 @click.argument("path", metavar="TARGET")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--topic", required=True, help="Topic to read.")
 @click.option(
     "--format",

@@ -11,7 +11,7 @@ import sys
 import click
 
 from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of, watch
-from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.cli.options import cluster_options
 from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
 
 
@@ -22,8 +22,7 @@ from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
     "$(kafkalike job-path import_kafka) --kafka broker:9092 "
     "--topic orders --topic-config retention.ms=-1 --checkpoint checkpoints/import-orders",
 )
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--kafka", required=True, metavar="HOST:PORT", help="Kafka's bootstrap.servers.")
 @click.option("--topic", "topics", metavar="TOPICS", help="Topics to read, separated by commas.")
 @click.option("--topic-pattern", metavar="REGEX", help="Topics to read, as a regular expression.")

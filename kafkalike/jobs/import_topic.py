@@ -10,7 +10,7 @@ import sys
 import click
 
 from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
-from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.cli.options import cluster_options
 from kafkalike.spark.files.topic_export import FORMATS, import_topic
 
 
@@ -20,8 +20,7 @@ from kafkalike.spark.files.topic_export import FORMATS, import_topic
     epilog="Example: spark-submit $(kafkalike job-path import_topic) --topic orders --format parquet exports/orders",
 )
 @click.argument("path", metavar="SOURCE")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option(
     "--topic", required=True, help="Topic; if missing, created with the number of partitions of the exported topic."
 )

@@ -12,7 +12,7 @@ import click
 
 from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
 from kafkalike.cli.jobs.record_options import column_options, schema_options
-from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.cli.options import cluster_options
 from kafkalike.model.config.topic_config import CODECS
 from kafkalike.spark import ProducerOptions, RecordSchemas, write
 from kafkalike.spark.files.consume import SOURCES, FileSource, load
@@ -27,8 +27,7 @@ from kafkalike.spark.record_columns import RecordColumns, record_columns
     "--txn-version 20240131 data/*.csv",
 )
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCE...")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--topic", required=True, help="Topic; created with the server's defaults when it is missing.")
 @click.option(
     "--format",

@@ -23,7 +23,7 @@ from kafkalike.cli.jobs.job import (
     watch,
 )
 from kafkalike.cli.jobs.record_options import check_errors, check_target, decoding_options, error_options
-from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.cli.options import cluster_options
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark import CheckpointProgress, QueryOptions, write_stream
 from kafkalike.spark.dead_letter_frames import ensure_topics
@@ -41,8 +41,7 @@ TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
     "--interval '1 minute' --checkpoint checkpoints/archive out/orders",
 )
 @click.argument("path", default="", metavar="[TARGET]")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--topic", "topics", required=True, help="Topics to read, separated by commas.")
 @click.option(
     "--format",

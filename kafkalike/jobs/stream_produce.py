@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kafkalike.cli.jobs.job import check_trigger, cluster_of, pairs, run, session_of, trigger_options, watch
 from kafkalike.cli.jobs.record_options import column_options, schema_options
-from kafkalike.cli.options import bootstrap_option, command_config_option
+from kafkalike.cli.options import cluster_options
 from kafkalike.model.config.topic_config import CODECS
 from kafkalike.spark import ProducerOptions, QueryOptions, RecordSchemas, write_stream
 from kafkalike.spark.files.consume import STRICT
@@ -29,8 +29,7 @@ FORMATS = ("json", "csv", "parquet", "text", "delta")
     "--format json --schema 'id BIGINT, name STRING' --key-column id --checkpoint checkpoints/orders incoming/",
 )
 @click.argument("path", metavar="SOURCE")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--topic", required=True, help="Topic; created with the server's defaults when it is missing.")
 @click.option(
     "--format",

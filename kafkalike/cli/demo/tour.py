@@ -16,7 +16,7 @@ from rich.console import Console
 
 from kafkalike.cli.demo.screen import Place, Screen, fresh_place
 from kafkalike.cli.environment import checked
-from kafkalike.cli.options import client_settings, command_config_option, read_properties, version_option
+from kafkalike.cli.options import command_config_option, settings_of, version_option
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _shown(folder: Path) -> str:
 @version_option
 def demo(*, root: str | None, command_config: str | None, keep: bool, rows: int | None) -> None:
     """Show kafkalike on real data: the flights that left New York in 2013."""
-    named = checked(client_settings(read_properties(command_config)))
+    named = checked(settings_of(command_config))
     click.get_current_context().exit(
         # Values of a properties file are texts.
         run(root or cast("str | None", named.bootstrap_servers), keep, rows, storage_options=named.storage_options)

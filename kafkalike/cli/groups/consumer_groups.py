@@ -24,14 +24,12 @@ from kafkalike.cli.groups.reset_plan import (
     read_plan,
 )
 from kafkalike.cli.options import (
-    bootstrap_option,
     check_belongs,
-    client_settings,
-    command_config_option,
+    cluster_options,
     flag_name,
     is_given,
-    read_properties,
     refused,
+    settings_of,
     version_option,
     without_effect,
 )
@@ -188,8 +186,7 @@ def chosen_scenario(options: ConsumerGroupsOptions, group_ids: Sequence[str]) ->
 
 
 @click.command(epilog="Example: kafkalike consumer-groups --describe --group billing")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--list", "do_list", is_flag=True, help="Print the names of groups.")
 @click.option("--describe", "do_describe", is_flag=True, help="Print the offsets, members or state of groups.")
 @click.option("--delete", "do_delete", is_flag=True, help="Delete groups with their offsets.")
@@ -273,7 +270,7 @@ class Actions:
     """
 
     def __init__(self, environment: Environment, options: ConsumerGroupsOptions) -> None:
-        settings = client_settings(read_properties(options.command_config))
+        settings = settings_of(options.command_config)
         self.failed = False
         """True after a failure; the command exits with 1."""
         self._cluster = environment.connect(options.bootstrap_server, settings)

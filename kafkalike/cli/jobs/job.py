@@ -67,10 +67,10 @@ def session_of(app_name: str, command_config: str | None, reads: Cluster | None 
         command_config: the file; None for the environment.
         reads: cluster whose tables Spark's own readers read, so the session configures Hadoop's client for its storage.
     """
-    from kafkalike.cli.options import client_settings, read_properties
+    from kafkalike.cli.options import settings_of
     from kafkalike.spark import session
 
-    options = client_settings(read_properties(command_config)).get("storage_options")
+    options = settings_of(command_config).get("storage_options")
     return session(app_name, bootstrap_servers=None if reads is None else reads.root, storage_options=options)
 
 

@@ -12,8 +12,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import (
-    bootstrap_option,
-    command_config_option,
+    cluster_options,
     refused,
     topic_filter,
     version_option,
@@ -67,8 +66,7 @@ class DumpLogOptions:
 
 
 @click.command(epilog="Example: kafkalike dump-log --topic orders --print-data-log")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--topic", metavar="REGEX", help="Topics to dump.")
 @click.option("--files", metavar="FILE,FILE", help="Data files to dump: paths, or their ends such as part-….parquet.")
 @click.option("--print-data-log", is_flag=True, help="Print the records with key and payload.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.options import bootstrap_option, command_config_option, topic_filter, version_option
+from kafkalike.cli.options import cluster_options, topic_filter, version_option
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ class MaintainOptions:
 
 
 @click.command(epilog="Example: kafkalike maintain --topic 'orders.*' --dry-run")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--topic", metavar="REGEX", help="Topics to maintain; default all.")
 @click.option(
     "--only",

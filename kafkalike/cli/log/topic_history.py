@@ -12,8 +12,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment, pass_options
 from kafkalike.cli.options import (
-    bootstrap_option,
-    command_config_option,
+    cluster_options,
     key_options,
     keys_of,
     version_option,
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: kafkalike history orders --kind retention --kind 'log start'")
 @click.argument("topic")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Show these kinds of events only; repeatable.")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Show the newest N events only.")
 @click.option(
@@ -92,8 +90,7 @@ def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None)
 @click.command(epilog="Example: kafkalike fork orders orders-trial --as-of 2026-01-01T00:00:00Z")
 @click.argument("topic")
 @click.argument("new")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option(
     "--as-of",
     metavar="VERSION|TIME",
@@ -175,8 +172,7 @@ class _ForgetOptions:
 
 
 @click.command(epilog="Example: kafkalike forget --topic orders --key-file keys.txt --execute --certificate done.json")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--topic", required=True, metavar="NAME", help="The topic.")
 @key_options
 @click.option("--execute", is_flag=True, help="Do it. Default: only report the records that would be removed.")
@@ -318,8 +314,7 @@ def part_lines(parts: Iterable[PartitionPart]) -> Iterator[str]:
 
 
 @click.command(epilog="Example: kafkalike undo --topic orders --append 25e7e65ae4844fe68c29f2600105047d --execute")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option(
     "--topic",
     "topics",

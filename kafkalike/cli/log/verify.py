@@ -14,8 +14,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import (
-    bootstrap_option,
-    command_config_option,
+    cluster_options,
     key_options,
     keys_of,
     topic_filter,
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: kafkalike verify --topic 'orders.*' --json")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--topic", metavar="REGEX", help="Topics to check; default all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--strict", is_flag=True, help="Warnings are errors.")

@@ -15,11 +15,9 @@ import click
 from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
-    client_settings,
     command_config_option,
-    key_values,
-    read_properties,
     refused,
+    settings_of,
     version_option,
     without_effect,
 )
@@ -118,9 +116,7 @@ def consumer_perf_test(environment: Environment, options: ConsumerPerfOptions) -
 
 
 def _settings(options: ConsumerPerfOptions) -> dict[str, Any]:
-    settings = client_settings(
-        {**read_properties(options.command_config), **key_values(options.command_property, "--command-property")}
-    )
+    settings = settings_of(options.command_config, options.command_property)
     number = random.randrange(100_000)  # noqa: S311 - a name
     settings["group_id"] = options.group or settings.get("group_id") or f"perf-consumer-{number}"
     settings["max_partition_fetch_bytes"] = options.fetch_size

@@ -17,10 +17,8 @@ import click
 from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
-    client_settings,
     command_config_option,
-    key_values,
-    read_properties,
+    settings_of,
     version_option,
 )
 from kafkalike.cli.tools.workload import print_line
@@ -115,7 +113,7 @@ def transactional_message_copier(environment: Environment, options: CopierOption
     from kafkalike.consumer import KafkaConsumer
     from kafkalike.producer import KafkaProducer
 
-    common = client_settings(read_properties(options.command_config))
+    common = settings_of(options.command_config)
     cluster = environment.connect(options.bootstrap_server, common)
     producing = {**common, **_producing(options)}
     consuming = {**common, **_consuming(options)}
@@ -139,7 +137,7 @@ def _producing(options: CopierOptions) -> dict[str, Any]:
     return {
         "transactional_id": options.transactional_id,
         "transaction_timeout_ms": options.transaction_timeout,
-        **client_settings(key_values(options.producer_property, "--producer-property")),
+        **settings_of(None, options.producer_property, "--producer-property"),
     }
 
 
@@ -153,7 +151,7 @@ def _consuming(options: CopierOptions) -> dict[str, Any]:
         "max_poll_interval_ms": 180_000,
         "heartbeat_interval_ms": 3_000,
         "auto_offset_reset": "earliest",
-        **client_settings(key_values(options.consumer_property, "--consumer-property")),
+        **settings_of(None, options.consumer_property, "--consumer-property"),
     }
 
 

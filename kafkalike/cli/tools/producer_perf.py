@@ -15,11 +15,9 @@ import click
 from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
-    client_settings,
     command_config_option,
     failures_are_printed,
-    key_values,
-    read_properties,
+    settings_of,
     version_option,
 )
 from kafkalike.cli.tools.workload import RateLimit, SendStats, print_metrics
@@ -209,7 +207,7 @@ def _check(options: ProducerPerfOptions) -> None:
 
 def _settings(options: ProducerPerfOptions) -> dict[str, Any]:
     pairs = (*options.command_property, *options.more_props)
-    return client_settings({**read_properties(options.command_config), **key_values(pairs, "--producer-props")})
+    return settings_of(options.command_config, pairs, "--producer-props")
 
 
 def _payload(options: ProducerPerfOptions) -> Payload:

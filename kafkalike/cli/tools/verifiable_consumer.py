@@ -17,10 +17,8 @@ from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
     client_property,
-    client_settings,
     command_config_option,
-    key_values,
-    read_properties,
+    settings_of,
     version_option,
 )
 from kafkalike.cli.tools.workload import JsonEvents, as_text
@@ -104,9 +102,7 @@ def verifiable_consumer(environment: Environment, options: VerifiableConsumerOpt
 
 
 def _settings(options: VerifiableConsumerOptions) -> dict[str, Any]:
-    settings = client_settings(
-        {**read_properties(options.command_config), **key_values(options.command_property, "--command-property")}
-    )
+    settings = settings_of(options.command_config, options.command_property)
     settings["group_id"] = options.group_id
     settings["enable_auto_commit"] = options.enable_autocommit
     settings["auto_offset_reset"] = options.reset_policy

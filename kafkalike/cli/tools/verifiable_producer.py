@@ -20,11 +20,9 @@ from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
     client_property,
-    client_settings,
     command_config_option,
     failures_are_printed,
-    key_values,
-    read_properties,
+    settings_of,
     version_option,
 )
 from kafkalike.cli.tools.workload import JsonEvents, RateLimit, as_text
@@ -119,9 +117,7 @@ def verifiable_producer(environment: Environment, options: VerifiableProducerOpt
 
 
 def _settings(options: VerifiableProducerOptions) -> dict[str, Any]:
-    settings = client_settings(
-        {**read_properties(options.command_config), **key_values(options.command_property, "--command-property")}
-    )
+    settings = settings_of(options.command_config, options.command_property)
     if options.transactional_id is not None:
         settings["transactional_id"] = options.transactional_id
         if options.transaction_timeout is not None:

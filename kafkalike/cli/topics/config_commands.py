@@ -11,8 +11,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import (
-    bootstrap_option,
-    command_config_option,
+    cluster_options,
     read_properties,
     refused,
     version_option,
@@ -53,8 +52,7 @@ class ConfigsOptions:
 @click.command(
     epilog="Example: kafkalike configs --alter --topic orders --add-config retention.ms=5000,cleanup.policy=[compact]"
 )
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--describe", is_flag=True, help="Print settings.")
 @click.option("--alter", is_flag=True, help="Change settings of a topic or of the cluster.")
 @click.option("--all", "show_all", is_flag=True, help="With --describe: include settings with their default.")

@@ -14,6 +14,7 @@ import click
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import (
     bootstrap_option,
+    cluster_options,
     command_config_option,
     topic_filter,
     version_option,
@@ -157,8 +158,7 @@ def _pattern(text: str) -> Filter:
 
 
 @click.command(epilog="Example: kafkalike delete-records --offset-json-file offsets.json")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option(
     "--offset-json-file",
     required=True,
@@ -218,8 +218,7 @@ def parse_offsets(content: bytes) -> dict[TopicPartition, int]:
     epilog="Example: kafkalike snapshot --topic orders --topic payments > now.json; "
     "spark-submit $(kafkalike job-path export_topic) --topic orders --at now.json exports/orders",
 )
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--topic", "topics", multiple=True, required=True, metavar="NAME", help="A topic; repeatable.")
 @click.option(
     "--group", "groups", multiple=True, metavar="ID", help="Group whose committed offsets are included; repeatable."

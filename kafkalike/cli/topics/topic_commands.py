@@ -12,9 +12,8 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import (
-    bootstrap_option,
     check_belongs,
-    command_config_option,
+    cluster_options,
     key_values,
     refused,
     topic_filter,
@@ -79,8 +78,7 @@ class TopicsOptions:
 
 
 @click.command(epilog="Example: kafkalike topics --create --topic orders --partitions 3 --config retention.ms=3600000")
-@bootstrap_option()
-@command_config_option()
+@cluster_options
 @click.option("--list", "do_list", is_flag=True, help="Print the names of topics.")
 @click.option("--describe", "do_describe", is_flag=True, help="Print topics with their settings and partitions.")
 @click.option("--create", "do_create", is_flag=True, help="Create a topic.")
