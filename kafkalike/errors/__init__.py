@@ -1,7 +1,8 @@
-"""Errors: one tree, under kafka-python's names.
+"""Errors: one class hierarchy with kafka-python's names.
 
-Two questions matter to a caller: may I try again (`retriable`), and is the outcome known (`UnknownOutcomeError`).
-Errors carry their facts as attributes and say them. `errno` is Kafka's protocol error code where there is one.
+Each error answers two questions for a caller: may the call be retried (`retriable`), and is the outcome known (if not,
+it is an `UnknownOutcomeError`). The facts of an error are attributes and part of its message. `errno` is Kafka's
+protocol error code where Kafka has one.
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ _MODULES: Final = (kafka_error, client_errors, cluster_errors, never_raised)
 
 
 def for_code(error_code: int) -> type[BrokerResponseError]:
-    """The class of a code of Kafka's protocol; a class of its own below `UnknownError` for one that is not known."""
+    """Return the class of a code of Kafka's protocol; for an unknown code, a new subclass of `UnknownError`."""
     known = _by_code().get(error_code)
     if known is not None:
         return known
@@ -213,7 +214,7 @@ def _classes() -> Iterator[type[BrokerResponseError]]:
 
 @cache
 def _by_code() -> dict[int, type[BrokerResponseError]]:
-    """By code, the class nearest to the root; made when it is first asked for, since few programs do."""
+    """Map each code to its class nearest to the root. Built on first use, because few programs need it."""
     found: dict[int, type[BrokerResponseError]] = {UnknownError.errno: UnknownError}
     for one in sorted(_classes(), key=lambda one: len(one.__mro__)):
         found.setdefault(one.errno, one)

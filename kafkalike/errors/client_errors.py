@@ -8,7 +8,7 @@ from kafkalike.errors.kafka_error import AuthorizationError, BrokerResponseError
 
 
 class IllegalStateError(KafkaError):
-    """The call does not fit the object's state: closed, not subscribed, used from two threads."""
+    """The object's state does not allow the call: it is closed, not subscribed, or in use by another thread."""
 
 
 class IllegalArgumentError(KafkaError, ValueError):
@@ -20,14 +20,14 @@ class KafkaConfigurationError(KafkaError):
 
 
 class SerializationError(KafkaError):
-    """A key or value could not be turned into bytes, or back.
+    """A key or value could not be serialized or deserialized.
 
     Args:
-        message: what is wrong.
-        topic: the record's topic; None where it is not known.
-        partition: its partition.
-        offset: its offset.
-        schema_id: the id of the schema that it begins with.
+        message: description of the problem.
+        topic: topic of the record; None if unknown.
+        partition: partition of the record.
+        offset: offset of the record.
+        schema_id: schema id at the start of the bytes.
     """
 
     def __init__(
@@ -47,16 +47,16 @@ class SerializationError(KafkaError):
 
 
 class RecordDeserializationError(SerializationError):
-    """A deserialiser failed on a record. The consumer's position stays at that record: seek past it to go on.
+    """A deserializer failed on a record. The consumer's position stays at that record; seek past it to continue.
 
-    Where the cause knows the id of the record's schema, it is `schema_id` here too.
+    If the cause has a `schema_id`, it is set here too.
 
     Args:
         topic: the record's topic.
         partition: the record's partition.
         offset: the record's offset.
         part: `key` or `value`.
-        cause: what the deserialiser raised.
+        cause: the error that the deserializer raised.
     """
 
     topic: str
@@ -75,11 +75,11 @@ class RecordDeserializationError(SerializationError):
 
 
 class UnsupportedCodecError(KafkaError):
-    """A compression codec that is not known here."""
+    """The compression codec is not supported."""
 
 
 class KafkaTimeoutError(RetriableError):
-    """Time ran out before the operation began or could be finished; nothing was written."""
+    """The timeout expired before the operation started or completed; nothing was written."""
 
 
 class RequestTimedOutError(RetriableError, BrokerResponseError):
@@ -89,7 +89,7 @@ class RequestTimedOutError(RetriableError, BrokerResponseError):
 
 
 class IllegalGenerationError(BrokerResponseError):
-    """A commit under a generation that is no longer the current one."""
+    """The commit carries a generation that is not the group's current one."""
 
     errno = 22
 
@@ -101,7 +101,7 @@ class InconsistentGroupProtocolError(BrokerResponseError):
 
 
 class InvalidGroupIdError(BrokerResponseError):
-    """An empty or malformed group id."""
+    """The group id is empty or malformed."""
 
     errno = 24
 
@@ -113,7 +113,7 @@ class UnknownMemberIdError(BrokerResponseError):
 
 
 class RebalanceInProgressError(BrokerResponseError):
-    """The group is changing its assignment. Poll before trying again; the same call alone would fail again."""
+    """The group is changing its assignment. Poll before retrying; repeating the call without a poll fails again."""
 
     errno = 27
 
@@ -125,13 +125,13 @@ class GroupAuthorizationFailedError(AuthorizationError):
 
 
 class NonEmptyGroupError(BrokerResponseError):
-    """The group has members, so it cannot be changed from outside."""
+    """The group has members, so another client cannot change it."""
 
     errno = 68
 
 
 class GroupIdNotFoundError(BrokerResponseError):
-    """There is no such group."""
+    """The group does not exist."""
 
     errno = 69
 
@@ -149,20 +149,20 @@ class GroupSubscribedToTopicError(BrokerResponseError):
 
 
 class CommitFailedError(KafkaError):
-    """Offsets were not committed: the group has moved on to a newer generation."""
+    """Offsets were not committed because the group has a newer generation."""
 
 
 class NoOffsetForPartitionError(KafkaError):
-    """There is no committed offset, and `auto_offset_reset` is `none`."""
+    """The partition has no committed offset, and `auto_offset_reset` is `none`."""
 
 
 class OffsetOutOfRangeError(BrokerResponseError):
-    """A position below the log start or above the log end.
+    """A position is below the log start or above the log end.
 
     Args:
         offsets: the positions that are out of range, by partition name (`orders-3`).
-        live: the offsets that exist: half-open range by partition name.
-        reason: why the log start is where it is, when known.
+        live: by partition name, the half-open range of offsets that exist.
+        reason: why the log starts where it does; empty if unknown.
     """
 
     errno = 1
@@ -193,13 +193,13 @@ class OffsetMetadataTooLargeError(BrokerResponseError):
 
 
 class UnknownMemberCommitError(CommitFailedError, UnknownMemberIdError):
-    """Offsets were not committed: the consumer is not, or no longer, a member of the group; caught under both names."""
+    """Offsets were not committed because the consumer is not a member of the group; caught as either parent class."""
 
     errno = 25
 
 
 class UnstableOffsetCommitError(RetriableError, BrokerResponseError):
-    """An offset is part of an open transaction."""
+    """The offset belongs to an open transaction."""
 
     errno = 88
 
@@ -211,7 +211,7 @@ class MessageSizeTooLargeError(BrokerResponseError):
 
 
 class RecordListTooLargeError(BrokerResponseError):
-    """A batch is larger than allowed."""
+    """The batch is larger than the topic or the producer allows."""
 
     errno = 18
 
@@ -229,47 +229,47 @@ class OutOfOrderSequenceNumberError(BrokerResponseError):
 
 
 class CheckpointMismatchError(OutOfOrderSequenceNumberError):
-    """A stream's id was used by another checkpoint, or by a newer state of this one; nothing was written."""
+    """Another checkpoint, or a newer state of this one, has used the stream's id; nothing was written."""
 
 
 class DuplicateSequenceNumberError(BrokerResponseError):
-    """A producer's sequence number was seen before."""
+    """The producer's sequence number has been used before."""
 
     errno = 46
 
 
 class InvalidProducerEpochError(BrokerResponseError):
-    """A producer of an older epoch: its transaction was aborted by a timeout or by an administrator."""
+    """The producer has an old epoch because a timeout or an administrator aborted its transaction."""
 
     errno = 47
 
 
 class InvalidTxnStateError(BrokerResponseError):
-    """A transaction cannot have this outcome: it has the other one already."""
+    """The transaction cannot have this outcome because it already has the other one."""
 
     errno = 48
 
 
 class InvalidTransactionTimeoutError(BrokerResponseError):
-    """`transaction_timeout_ms` is above the server's `transaction.max.timeout.ms`."""
+    """`transaction_timeout_ms` is greater than the server's `transaction.max.timeout.ms`."""
 
     errno = 50
 
 
 class ConcurrentTransactionsError(RetriableError, BrokerResponseError):
-    """Another transaction of this producer is still under way."""
+    """Another transaction of this producer is in progress."""
 
     errno = 51
 
 
 class UnknownProducerIdError(BrokerResponseError):
-    """The producer id is not known."""
+    """The producer id is unknown."""
 
     errno = 59
 
 
 class InvalidRecordError(BrokerResponseError):
-    """A record that the topic does not take, for example one without a key in a compacted topic."""
+    """The topic does not accept the record, for example one without a key in a compacted topic."""
 
     errno = 87
 
@@ -281,13 +281,13 @@ class ProducerFencedError(BrokerResponseError):
 
 
 class TransactionalIdNotFoundError(BrokerResponseError):
-    """There is no such transactional id, or it was forgotten."""
+    """The transactional id does not exist, or has expired."""
 
     errno = 105
 
 
 class TransactionAbortableError(BrokerResponseError):
-    """The transaction cannot be committed; abort it, and go on with the same producer."""
+    """The transaction cannot be committed. Abort it and continue with the same producer."""
 
     errno = 120
 

@@ -1,4 +1,4 @@
-"""Errors of a cluster: its topics, brokers and replicas, the files that hold them, and its schema registry."""
+"""Errors of a cluster: topics, brokers, replicas, files, and the schema registry."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from kafkalike.errors.kafka_error import (
 
 
 class UnknownTopicOrPartitionError(InvalidMetadataError, BrokerResponseError):
-    """There is no such topic, or the topic has no such partition."""
+    """The topic does not exist, or has no such partition."""
 
     errno = 3
 
 
 class UnknownPartitionerTopicError(UnknownTopicOrPartitionError, ValueError):
-    """A partitioner was asked for a topic that the cluster does not have; kafka-python raises ValueError."""
+    """The cluster does not have the topic of a partitioner's call. It is a ValueError, as in kafka-python."""
 
 
 class InvalidTopicError(BrokerResponseError, ValueError):
-    """A topic name that Kafka's rule does not allow; kafka-python raises ValueError."""
+    """Kafka's rule does not allow the topic name. It is a ValueError, as in kafka-python."""
 
     errno = 17
 
 
 class InvalidTopicTypeError(InvalidTopicError, TypeError):
-    """A topic name that is no str; kafka-python raises TypeError."""
+    """The topic name is not a str. It is a TypeError, as in kafka-python."""
 
 
 class TopicAuthorizationFailedError(AuthorizationError):
@@ -40,25 +40,25 @@ class TopicAuthorizationFailedError(AuthorizationError):
 
 
 class TopicAlreadyExistsError(BrokerResponseError):
-    """A topic of that name exists."""
+    """A topic with this name already exists."""
 
     errno = 36
 
 
 class InvalidPartitionsError(BrokerResponseError):
-    """A partition count that is not allowed."""
+    """The number of partitions is not allowed."""
 
     errno = 37
 
 
 class InvalidReplicationFactorError(BrokerResponseError):
-    """More replicas than there are storage roots, or fewer than one; or none of the roots answers."""
+    """The replication factor is below one or above the number of storage roots, or none of the roots answers."""
 
     errno = 38
 
 
 class InvalidReplicationAssignmentError(BrokerResponseError):
-    """A replica assignment that cannot be: no such broker, different ones for partitions, or none that answers."""
+    """A replica assignment names an unknown broker, differs between partitions, or has no broker that answers."""
 
     errno = 39
 
@@ -70,54 +70,54 @@ class InvalidConfigurationError(BrokerResponseError):
 
 
 class InvalidRequestError(BrokerResponseError):
-    """A request that contradicts itself."""
+    """The parts of the request contradict each other."""
 
     errno = 42
 
 
 class PolicyViolationError(BrokerResponseError):
-    """The request breaks a limit set by the operator."""
+    """The request exceeds a limit that the operator has set."""
 
     errno = 44
 
 
 class MirrorTopicError(PolicyViolationError):
-    """The topic is a read-only copy of another cluster's: only its mirror writes to it until it is promoted.
+    """The topic is a read-only copy of another cluster's topic: until it is promoted, only its mirror writes to it.
 
     Args:
-        topic: its name.
-        source: root of the cluster that it is a copy of.
-        phase: `following`, or `promoting` when a promotion has begun and is not through.
+        topic: name of the copy.
+        source: root of the source cluster.
+        phase: `following`, or `promoting` after an interrupted promotion.
     """
 
     def __init__(self, topic: str, source: str, phase: str = "following") -> None:
         self.topic = topic
         self.source = source
         self.phase = phase
-        left = " (a promotion has begun: run it again)" if phase == "promoting" else ""
+        left = " (an unfinished promotion: run it again)" if phase == "promoting" else ""
         super().__init__(
-            f"topic {topic!r} is a read-only mirror of {source}{left}; `kafkalike mirror promote` makes it a topic "
-            "that can be written"
+            f"topic {topic!r} is a read-only mirror of {source}{left}; run `kafkalike mirror promote` to make it "
+            "writable"
         )
 
 
 class MirrorError(BrokerResponseError):
-    """A mirror cannot go on: its source is another topic by now, or has something else than its copy."""
+    """A mirror cannot continue: its source is another topic, or source and copy have different records."""
 
 
 class UnknownTopicIdError(InvalidMetadataError, BrokerResponseError):
-    """There is no topic with this id."""
+    """No topic has this id."""
 
     errno = 100
 
 
 class TopicDeletedError(UnknownTopicOrPartitionError, UnknownTopicIdError):
-    """The topic this client was using was deleted, or deleted and created again under the same name.
+    """The topic was deleted, or deleted and created again under the same name, while this client was using it.
 
     Args:
-        topic: its name.
-        topic_id: the id the client knew.
-        current_id: the id the name has now; `None` when the topic is gone.
+        topic: name of the topic.
+        topic_id: the id that the client knows.
+        current_id: the current id of that name; None if no topic has the name.
     """
 
     retriable = False
@@ -132,31 +132,31 @@ class TopicDeletedError(UnknownTopicOrPartitionError, UnknownTopicIdError):
 
 
 class BrokerNotAvailableError(BrokerResponseError):
-    """There is no such broker in the cluster."""
+    """The cluster has no such broker."""
 
     errno = 8
 
 
 class ElectionNotNeededError(InvalidMetadataError, BrokerResponseError):
-    """The replica that was to lead leads already."""
+    """The replica is already the leader."""
 
     errno = 84
 
 
 class EligibleLeadersNotAvailableError(InvalidMetadataError, BrokerResponseError):
-    """No replica answers that could lead."""
+    """No replica that could lead answers."""
 
     errno = 83
 
 
 class NoReassignmentInProgressError(BrokerResponseError):
-    """The topic's replicas are where they shall be."""
+    """The topic's replicas are already on the requested brokers."""
 
     errno = 85
 
 
 class NotEnoughReplicasAfterAppendError(RetriableError, BrokerResponseError):
-    """The records were written, and fewer replicas than `min.insync.replicas` are in sync now."""
+    """The records were written, but fewer replicas than `min.insync.replicas` are in sync afterwards."""
 
     errno = 20
 
@@ -172,15 +172,15 @@ class KafkaConnectionError(InvalidMetadataError):
 
 
 class UnsafeStorageError(KafkaError):
-    """This storage cannot keep several writers apart, so writing to it is refused."""
+    """The storage cannot keep concurrent writers apart, so kafkalike does not write to it."""
 
 
 class UnknownOutcomeError(KafkaError):
-    """A write may or may not have happened, and the process could not find out.
+    """A write may or may not have happened; its outcome could not be determined.
 
     Args:
         what: the operation.
-        append_id: the id the write carries in the table's history, to look for it later.
+        append_id: the write's id in the table's history, by which to find it later.
     """
 
     def __init__(self, what: str, append_id: str) -> None:
@@ -190,7 +190,7 @@ class UnknownOutcomeError(KafkaError):
 
 
 class DataLossError(KafkaError):
-    """Records that were promised are gone: a hole in a partition that should be dense."""
+    """Acknowledged records are missing: a partition has a hole although it should be dense."""
 
 
 class LogCorruptError(KafkaError):
@@ -198,7 +198,7 @@ class LogCorruptError(KafkaError):
 
 
 class CorruptRecordError(BrokerResponseError):
-    """A data file cannot be read or does not hold what the log says."""
+    """A data file cannot be read, or does not hold the records that the log lists."""
 
     errno = 2
 
@@ -208,7 +208,7 @@ CorruptRecordException = CorruptRecordError
 
 
 class LeaderNotAvailableError(InvalidMetadataError, BrokerResponseError):
-    """The partition has no writer now."""
+    """The partition has no leader."""
 
     errno = 5
 
@@ -220,13 +220,13 @@ class NotLeaderForPartitionError(InvalidMetadataError, BrokerResponseError):
 
 
 class NotEnoughReplicasError(RetriableError, BrokerResponseError):
-    """Fewer replicas than `min.insync.replicas` asks for."""
+    """Fewer replicas are in sync than `min.insync.replicas` requires."""
 
     errno = 19
 
 
 class UnsupportedVersionError(BrokerResponseError):
-    """A newer layout, a Delta feature that is not supported, or a cluster of one root that got others meanwhile."""
+    """This release cannot use a newer layout, a Delta feature, or a cluster whose number of roots has changed."""
 
     errno = 35
 
@@ -238,14 +238,14 @@ class KafkaStorageError(InvalidMetadataError, BrokerResponseError):
 
 
 class SchemaRegistryError(KafkaError):
-    """A schema registry, in the cluster or as a service, said no; nothing was changed.
+    """A schema registry, in the cluster or as a service, rejected the request; nothing was changed.
 
     The attributes have the names of `confluent_kafka.schema_registry.error.SchemaRegistryError`.
 
     Args:
-        http_status_code: what the REST interface answers, such as 404.
-        error_code: Confluent's code, such as 40401; -1 where there is none.
-        error_message: what is wrong.
+        http_status_code: status of the REST response, such as 404.
+        error_code: Confluent's code, such as 40401; -1 if there is none.
+        error_message: description of the problem.
     """
 
     def __init__(self, http_status_code: int, error_code: int, error_message: str) -> None:
@@ -259,10 +259,10 @@ class SchemaRegistryError(KafkaError):
 
 
 class InvalidSchemaError(SchemaRegistryError, ValueError):
-    """A schema that cannot be understood: not in its language, a type that is nowhere defined, too long or too deep.
+    """The schema is not valid: a syntax error, an undefined type, or a text that is too long or nested too deeply.
 
     Args:
-        error_message: what is wrong with it.
+        error_message: description of the problem.
     """
 
     def __init__(self, error_message: str) -> None:
@@ -273,16 +273,17 @@ class InvalidSchemaError(SchemaRegistryError, ValueError):
 
 
 class UnknownRegistryOutcomeError(UnknownOutcomeError):
-    """A change was sent to a registry that is a service, and no answer came: it may or may not have been made.
+    """A change was sent to a registry service and no answer came, so it may or may not have been made.
 
     Args:
         what: the change.
-        cause: what came instead of an answer.
+        cause: the error in place of an answer.
     """
 
     def __init__(self, what: str, cause: str) -> None:
         KafkaError.__init__(
-            self, f"{what}: no answer came, and it may have been done ({cause}); look before trying again"
+            self,
+            f"{what}: the registry did not answer ({cause}); the change may have been made: check before retrying",
         )
         self.what = what
         self.append_id = ""

@@ -1,4 +1,4 @@
-"""The root of the tree of errors and its branches, which say whether a call may be made again."""
+"""The root of the class hierarchy of errors and its branches, and helpers for errors of Java and other libraries."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import ClassVar, Final
 
 
 class KafkaError(Exception):
-    """Root of every error this package raises on purpose."""
+    """Root of every error that kafkalike raises on purpose."""
 
     retriable: ClassVar[bool] = False
-    """Whether the same call may succeed when it is made again unchanged."""
+    """True if the same call may succeed when it is repeated unchanged."""
     errno: ClassVar[int] = -1
-    """Kafka's protocol error code; -1 where Kafka has none."""
+    """Kafka's protocol error code; -1 if Kafka has none."""
 
 
 class RetriableError(KafkaError):
-    """The operation did not happen; trying again may work."""
+    """The operation did not happen; a retry may succeed."""
 
     retriable = True
 
 
 class InvalidMetadataError(RetriableError):
-    """What a client knew of a topic or the cluster is out of date; another try reads it again."""
+    """The client's metadata of a topic or the cluster is stale; a retry reads it again."""
 
 
 class BrokerResponseError(KafkaError):
-    """Parent of the errors that have a code in Kafka's protocol."""
+    """Base class of errors that have a code in Kafka's protocol."""
 
     description: ClassVar[str] = ""
 
 
 class AuthorizationError(BrokerResponseError):
-    """Access was refused."""
+    """The storage denied access to the resource."""
 
 
 class NoError(BrokerResponseError):
-    """Success, where results are given as classes of errors."""
+    """Success, for interfaces that return error classes as results."""
 
     errno = 0
 
@@ -51,13 +51,13 @@ class UnknownError(BrokerResponseError):
 
 @contextmanager
 def foreign_errors(error_of: Callable[[Exception], Exception]) -> Iterator[None]:
-    """Raise any error of another library, or of a user's code, as an error of ours.
+    """Convert any error of another library, or of a user's code, into an error of this package.
 
     Args:
-        error_of: makes the error to raise; the foreign one becomes its cause.
+        error_of: function that returns the error to raise; the original error becomes its cause.
 
     Raises:
-        KafkaError: the block raised it; it stays as it is.
+        KafkaError: raised by the block; passed on unchanged.
     """
     try:
         yield
@@ -68,7 +68,7 @@ def foreign_errors(error_of: Callable[[Exception], Exception]) -> Iterator[None]
 
 
 JAVA_ERROR: Final = re.compile(r"(?:Caused by)?: (?:[a-z]\w*\.)+\w*(?:Exception|Error): (.+)")
-"""The line of a Java error in the text of a Python one: its class and message."""
+"""Line of a Java error in the text of a Python error: class and message."""
 
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
@@ -76,7 +76,7 @@ _RAISED: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception)): 
 
 
 def python_error(text: str) -> str | None:
-    """What a Python function has raised that Java has called, without its module; None where a text has no such."""
+    """Return the error of a Python function that Java has called, without its module, or None."""
     before, found, after = text.rpartition(_TRACEBACK)
     del before
     raised = (_RAISED.fullmatch(line) for line in after.splitlines()) if found else ()
@@ -84,12 +84,12 @@ def python_error(text: str) -> str | None:
 
 
 def java_causes(text: str) -> list[str]:
-    """Messages of the Java errors in a text, outermost first."""
+    """Return the messages of the Java errors in a text, outermost first."""
     return [match[1] for line in text.splitlines() if (match := JAVA_ERROR.fullmatch(line.strip()))]
 
 
 def innermost(error: BaseException) -> str:
-    """One line that says most: the message of the last Java cause, else the error's own first line."""
+    """Return the most specific line: the message of the last Java cause, otherwise the first line of the error."""
     text = str(error)
     causes = java_causes(text)
     return causes[-1] if causes else next((line.strip() for line in text.splitlines() if line.strip()), repr(error))

@@ -1,4 +1,4 @@
-"""Kafka's and kafka-python's other errors: ported code may name them; nothing in kafkalike raises them."""
+"""Kafka's and kafka-python's remaining errors. Ported code may name them; kafkalike never raises them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers: the storage roots of a cluster and their replicas of topics; the rows of `__cluster_metadata` that say so.
+"""Brokers: the storage roots of a cluster, the replicas of its tables, and their rows of `__cluster_metadata`.
 
 The cluster-wide defaults of server settings are rows of the same table.
 """
@@ -15,59 +15,59 @@ from kafkalike.model.replication.registration import Registration, Replica, Uncl
 from kafkalike.model.row_value import VERSION, as_text, as_whole, flag, text, whole
 
 ONLY_BROKER: Final = 1
-"""Id of the one broker of a cluster that has one root."""
+"""Id of the broker of a cluster with one root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """A storage root of a cluster. Nothing runs there."""
+    """A storage root of a cluster. No process runs there."""
 
     id: int
-    """From 1 on; a removed broker's id is never given out again."""
+    """From 1 on; the id of a removed broker is not reused."""
     uri: str
-    """Where the root is: an absolute path or a URI."""
+    """Location of the root: an absolute path or a URI."""
     rack: str | None = None
-    """Kafka's `broker.rack`: readers with the same `client_rack` read from it."""
+    """Kafka's `broker.rack`: consumers with the same `client_rack` read from it."""
     draining: bool = False
-    """Whether it is to be emptied: no new replicas are put there."""
+    """True while the broker is being emptied: it gets no new replicas."""
 
 
 AddRoot = Callable[[str, "str | None", "int | None"], "Broker"]
-"""Gives a cluster another root: its place, its rack and its broker id."""
+"""Adds a root to a cluster: its location, rack and broker id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicatedTable:
-    """What the controller has registered of one table: which roots shall have it, and which take its versions."""
+    """The controller's registration of one table: its assigned brokers, and the replicas that take its versions."""
 
     location: str
     """Folder of the table, relative to each root."""
     assigned: tuple[int, ...]
-    """Ids of the brokers that shall have a replica, Kafka's order: the first one is the preferred leader."""
+    """Ids of the brokers that should have a replica, in Kafka's order: the first one is the preferred leader."""
     registration: Registration
-    """Who takes the next version, and in what order."""
+    """The replicas that take the next version, and their order."""
     adding: tuple[int, ...] = ()
-    """Those of `assigned` that a reassignment has named, and that have not been in sync since."""
+    """Brokers of `assigned` that a reassignment has added and that have not been in sync since."""
 
     @property
     def reassigning(self) -> bool:
-        """Whether a reassignment is under way: somebody is to come, or to go. One out of sync alone is none."""
+        """True while a replica is being added or removed. A replica that is only out of sync does not count."""
         return bool(self.adding) or any(replica.broker not in self.assigned for replica in self.registration.chain)
 
     def reassigned(self, wanted: Sequence[int]) -> ReplicatedTable:
-        """The same table, which others shall have."""
+        """Return the table with other assigned brokers."""
         known = set(self.assigned) - set(self.adding)
         adding = tuple(broker for broker in wanted if broker not in known and broker not in self.isr)
         return replace(self, assigned=tuple(wanted), adding=adding)
 
     def registered(self, registration: Registration) -> ReplicatedTable:
-        """The same table, with other ones in its chain."""
+        """Return the table with another registration."""
         found = replace(self, registration=registration)
         return replace(found, adding=tuple(broker for broker in self.adding if broker not in found.isr))
 
     @property
     def leader(self) -> int:
-        """Id of the broker that may be read."""
+        """Id of the leader's broker."""
         return self.registration.leader.broker
 
     @property
@@ -77,12 +77,12 @@ class ReplicatedTable:
 
 
 def first_replicas(location: str, assigned: Sequence[int], away: Collection[int] = ()) -> ReplicatedTable:
-    """What is registered of a new table.
+    """Return the registration of a new table.
 
     Args:
-        location: its folder.
-        assigned: ids of the brokers that shall have it, the preferred leader first.
-        away: those among them that give no answer: they are not in sync, and the next one leads.
+        location: folder of the table.
+        assigned: ids of the brokers that should have it, the preferred leader first.
+        away: brokers of `assigned` that do not answer: they are out of sync, and the next one leads.
     """
     there = [broker for broker in assigned if broker not in away]
     chain = tuple(Replica(broker) for broker in (*there[1:], there[0]))
@@ -91,65 +91,65 @@ def first_replicas(location: str, assigned: Sequence[int], away: Collection[int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaEnd:
-    """How far one replica of a table is."""
+    """Progress of one replica of a table."""
 
     broker: int
     in_sync: bool
     version: int | None
-    """Its last table version; None: its root gives no answer."""
+    """Its last table version; None if its root does not answer."""
     bytes: int | None
-    """Of its data files; None: its root gives no answer."""
+    """Size of its data files; None if its root does not answer."""
     time_ms: int | None = None
-    """When its last version was made, ms since the epoch; None: not known, as its root gives no answer, or as its log
-    has a checkpoint in that version's place."""
+    """Time of its last version, ms since the epoch; None if its root does not answer, or its log has a checkpoint in
+    place of that version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLag:
-    """How far a replica is behind the leader; what is not known is None."""
+    """Distance of a replica from the leader; None for unknown values."""
 
     versions: int | None = None
     bytes: int | None = None
-    """Of data files."""
+    """Size of the data files that it lacks."""
     seconds: float | None = None
-    """From the time of its last version to that of the leader's."""
+    """From the time of its last version to the time of the leader's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """Replicas of one topic. All partitions of a topic have the same ones."""
+    """Replicas of one topic, the same for all of its partitions."""
 
     topic: str
     leader: int
-    """Id of the leader's broker; -1: its root gives no answer."""
+    """Id of the leader's broker; -1 if its root does not answer."""
     epoch: int
     """Kafka's leader epoch."""
     replicas: tuple[int, ...]
-    """Ids of the brokers that shall have one, the preferred leader first."""
+    """Ids of the brokers that should have a replica, the preferred leader first."""
     isr: tuple[int, ...]
     """Ids of the brokers in sync."""
     offline: tuple[int, ...] = ()
-    """Ids of those whose root gives no answer."""
+    """Ids of the brokers whose root does not answer."""
     ends: tuple[ReplicaEnd, ...] = ()
-    """How far each of them is; empty unless it was asked for."""
+    """Progress of each replica; empty unless requested."""
     joining: int | None = None
     """Id of the broker whose replica is about to be in sync."""
     adding: tuple[int, ...] = ()
-    """Ids of brokers that a reassignment has named, and that have not been in sync since."""
+    """Ids of the brokers that a reassignment has added and that have not been in sync since."""
     min_isr: int = 1
     """The topic's `min.insync.replicas`."""
     losses: tuple[str, ...] = ()
-    """Unclean elections, in words: when, who was chosen, where its log ended."""
+    """Unclean elections, in words: time, new leader, end of its log."""
 
     @property
     def under_replicated(self) -> bool:
-        """Whether a broker that shall have a replica is not in sync."""
+        """True if an assigned replica is not in sync."""
         return not set(self.replicas) <= set(self.isr)
 
     def lags(self) -> Mapping[int, ReplicaLag]:
-        """How far each replica is behind the leader, by broker; empty unless it was asked how far they are.
+        """Return the lag of each replica by broker; empty unless the progress of the replicas was requested.
 
-        Of those that have the leader's version the seconds are 0, whatever clocks wrote it.
+        The lag in seconds of a replica with the leader's version is 0, whatever clocks wrote it.
         """
         ends = {end.broker: end for end in self.ends}
         leader = ends.get(self.leader)
@@ -170,27 +170,27 @@ def _behind(leader: int | None, own: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicateReport:
-    """What one run of `replicate` has done."""
+    """Results of one run of `replicate`."""
 
     joined: Mapping[str, Sequence[int]]
-    """By table: brokers whose replicas are in sync now, and were not."""
+    """By table: brokers whose replicas have come in sync."""
     left: Mapping[str, Sequence[int]]
-    """By table: brokers whose replicas were taken out, as they are not assigned any more, or gave no answer."""
+    """By table: brokers whose replicas were removed, because they are not assigned any more or did not answer."""
     led: Mapping[str, int]
-    """By table: the broker that leads now, and did not."""
+    """By table: the broker that has become leader."""
     failed: Sequence[str]
-    """What could not be done and why, a sentence each."""
+    """Failed steps with their reasons, one sentence each."""
 
 
 BROKER: Final = "broker"
-"""Kind of a row that says what a broker is."""
+"""Kind of a row about a broker."""
 
 REPLICAS: Final = "replicas"
-"""Kind of a row that says who has a table."""
+"""Kind of a row about the replicas of a table."""
 
 
 def broker_value(broker: Broker, *, removed: bool = False) -> str:
-    """The value of a broker's row."""
+    """Return the value of a broker's row."""
     value = {
         VERSION: 1,
         "broker": broker.id,
@@ -203,7 +203,7 @@ def broker_value(broker: Broker, *, removed: bool = False) -> str:
 
 
 def broker_of(value: Mapping[str, Any]) -> tuple[Broker, bool]:
-    """What such a value says, and whether the broker was removed."""
+    """Parse the value of a broker's row; the second result is True if the broker was removed."""
     rack = value["rack"]
     found = Broker(
         id=whole(value, "broker", at_least=1),
@@ -215,7 +215,7 @@ def broker_of(value: Mapping[str, Any]) -> tuple[Broker, bool]:
 
 
 def replicas_value(table: ReplicatedTable) -> str:
-    """The value of the row that says who has a table."""
+    """Return the value of the row about the replicas of a table."""
     registered = table.registration
     value = {
         VERSION: 1,
@@ -236,7 +236,7 @@ def replicas_value(table: ReplicatedTable) -> str:
 
 
 def replicas_of(value: Mapping[str, Any]) -> ReplicatedTable:
-    """What such a value says."""
+    """Parse the value of the row about the replicas of a table."""
     joining = value["joining"]
     registration = Registration(
         epoch=whole(value, "epoch"),
@@ -257,7 +257,7 @@ def replicas_of(value: Mapping[str, Any]) -> ReplicatedTable:
         renamed=tuple(map(_replica, value.get("renamed", ()))),
     )
     if not registration.in_sync:
-        raise ValueError("nobody is in sync")
+        raise ValueError("no replica is in sync")
     return ReplicatedTable(
         location=text(value, "location"),
         assigned=tuple(as_whole(broker, "assigned", at_least=1) for broker in value["assigned"]),
@@ -276,27 +276,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ReadFrom:
-    """Where a client has data files read, in a cluster of several roots."""
+    """Replicas from which a client reads data files in a cluster of several roots."""
 
     rack: str = ""
-    """At a replica of this rack that is in sync; empty: at the leader."""
+    """Read from a replica in sync in this rack; if empty, from the leader."""
     striped: bool = False
-    """Whether the replicas take turns, file by file: those of the rack, or all in sync where it has none."""
+    """Spread files over the replicas of the rack, or over all in sync if the rack has none."""
 
 
 LEADER: Final = ReadFrom()
-"""What those want who say nothing."""
+"""The default: read from the leader."""
 
 
 def nearest_first(in_sync: Sequence[T], is_near: Callable[[T], bool] | None) -> tuple[Sequence[T], int]:
-    """Sort those who are asked for data files.
+    """Sort replicas in the order in which a client asks them for data files.
 
     Args:
         in_sync: replicas in sync, the leader first.
-        is_near: whether one is in the rack of who reads; None: it has none.
+        is_near: tells whether a replica is in the client's rack; None if the client has no rack.
 
     Returns:
-        The near ones first, each in the order of before; and how many take turns where reads are striped.
+        The near replicas first, otherwise in the given order; and how many of them share striped reads.
     """
     if is_near is None:
         return in_sync, len(in_sync)
@@ -306,14 +306,15 @@ def nearest_first(in_sync: Sequence[T], is_near: Callable[[T], bool] | None) -> 
 
 
 def by_turns(sorted_ones: Sequence[T], turns: int, name: str) -> Sequence[T]:
-    """Give a file's turn to one of the first ones; who would come before it comes after the last of them.
+    """Choose the replica that serves a file in striped reads, and move the replicas before it behind the others.
 
-    All processes give a file to the same one, so that what one of them has read is in that root's cache for others.
+    All processes choose the same replica for a file, so a file that one process has read is in that root's cache for
+    all.
 
     Args:
-        sorted_ones: replicas, the one that is asked first at the front.
-        turns: how many of them, from the front, take turns; with less than two nothing changes.
-        name: of the file.
+        sorted_ones: replicas in the order in which they are asked.
+        turns: number of replicas, from the front, that share the reads; below two the order stays.
+        name: name of the file.
     """
     if turns < 2:  # noqa: PLR2004
         return sorted_ones
@@ -322,32 +323,32 @@ def by_turns(sorted_ones: Sequence[T], turns: int, name: str) -> Sequence[T]:
 
 
 DEFAULTS: Final = "defaults"
-"""Kind of the rows that hold the defaults of the whole cluster."""
+"""Kind of the rows about the cluster-wide defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """Server settings of a cluster."""
+    """Cluster-wide server settings."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Those in force, by Kafka's dotted names; all others have Kafka's own defaults."""
+    """Settings in force, by Kafka's dotted names; all others have Kafka's defaults."""
     seed: Mapping[str, str] = field(default_factory=dict)
-    """The settings of the `server.properties` that they were first taken from."""
+    """Settings of the `server.properties` file that first set them."""
 
     @property
     def are_set(self) -> bool:
-        """Whether a file or an operator has ever set one; if not, a `server.properties` may still seed them."""
+        """True if a file or an operator has ever set one; if not, a `server.properties` file may still do so."""
         return bool(self.settings or self.seed)
 
 
 def defaults_value(defaults: Defaults) -> str:
-    """Return the value of a row."""
+    """Return the value of the row with the defaults."""
     value = {VERSION: 1, "settings": dict(defaults.settings), "seed": dict(defaults.seed)}
     return json.dumps(value, sort_keys=True)
 
 
 def defaults_of(value: Mapping[str, Any]) -> Defaults:
-    """Return the defaults that the value of a row holds."""
+    """Parse the value of a row with the defaults."""
     settings, seed = (
         {str(name): as_text(setting, name) for name, setting in value[part].items()} for part in ("settings", "seed")
     )

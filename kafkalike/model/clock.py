@@ -1,9 +1,9 @@
-"""Clock: the only place that asks the machine for the time or sleeps.
+"""Clock: the only module that reads the machine's time or sleeps.
 
-Everything that depends on time takes a clock, so a test can hand in one that it turns by hand. Timestamps, which other
-processes read, come from a `WallClock`; waits and deadlines, which a jump of the wall clock must not change, come from
-a `MonotonicClock`. A `Clock` is both. `SYSTEM_CLOCK` is asked directly only for facts of this machine: how long a call
-of the storage took, and how old a look at it is. Such a time is never compared with one of a clock that was handed in.
+Every time-dependent object takes a clock, so a test can pass a clock that it sets by hand. Timestamps, which other
+processes read, come from a `WallClock`. Waits and deadlines, which must not change when the wall clock jumps, come from
+a `MonotonicClock`. A `Clock` is both. `SYSTEM_CLOCK` is read directly only for facts of this machine: the duration of a
+storage call and the age of its result. Such a time is never compared with that of a clock passed as an argument.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, Protocol
 
 RETRY_BACKOFF_SECONDS: Final = 0.1
-"""Wait before a commit of unknown outcome is settled again: Kafka's default `retry.backoff.ms`."""
+"""Wait before another try to settle a commit of unknown outcome: Kafka's default `retry.backoff.ms`."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -34,9 +34,9 @@ class MonotonicClock(Protocol):
     """Time for waits and deadlines of one process."""
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back; only differences mean something.
+        """Return seconds on a clock that never goes back; only differences have a meaning.
 
-        It also goes on while the machine is suspended, where the operating system has such a clock.
+        The clock includes the time in which the machine was suspended, if the operating system supports it.
         """
         ...
 
@@ -50,16 +50,16 @@ class Clock(WallClock, MonotonicClock, Protocol):
 
 
 def _through_suspend() -> Callable[[], float]:
-    """The monotonic clock that counts the time in which the machine was suspended, where there is one.
+    """Return the monotonic clock that includes time in suspension, if there is one.
 
-    Others go on meanwhile: they clean up logs, and end sessions. On Linux `time.monotonic` stands still then.
+    Other machines clean up logs and expire sessions during a suspension. On Linux `time.monotonic` stops meanwhile.
     """
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     if clock is None:
         return time.monotonic
     try:
         time.clock_gettime(clock)
-    except OSError:  # a sandbox or an old kernel without it
+    except OSError:  # a sandbox or an old kernel lacks it
         return time.monotonic
     return partial(time.clock_gettime, clock)
 
@@ -71,14 +71,14 @@ class SystemClock:
     """The machine's own clock."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
+        """Return milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
 
     monotonic = staticmethod(_monotonic)
-    """Return seconds of `CLOCK_BOOTTIME`, else of `time.monotonic`. Called too often for a function of Python."""
+    """Return seconds of `CLOCK_BOOTTIME`, or of `time.monotonic` without it. Not a Python function, for speed."""
 
     def sleep(self, seconds: float) -> None:
-        """Sleep; zero or less returns at once."""
+        """Sleep; return at once for zero or less."""
         if seconds > 0:
             time.sleep(seconds)
 
@@ -87,8 +87,8 @@ class Deadline:
     """One time budget shared by every step of an operation.
 
     Args:
-        clock: where the time comes from.
-        timeout_ms: the budget in milliseconds; `None` means without end.
+        clock: source of the time.
+        timeout_ms: the budget in milliseconds; None for no limit.
     """
 
     __slots__ = ("_clock", "_end")
@@ -98,13 +98,13 @@ class Deadline:
         self._end = None if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
 
     def remaining(self) -> float:
-        """Seconds left, never negative; infinity when there is no end."""
+        """Return the seconds left, never negative; infinity without a limit."""
         if self._end is None:
             return float("inf")
         return max(0.0, self._end - self._clock.monotonic())
 
     def expired(self) -> bool:
-        """Whether the budget is used up."""
+        """Return whether the budget is used up."""
         return self._end is not None and self._end <= self._clock.monotonic()
 
 
@@ -113,11 +113,11 @@ _bound: Final[ContextVar[Deadline | None]] = ContextVar("kafkalike.deadline", de
 
 @contextmanager
 def within(deadline: Deadline) -> Iterator[None]:
-    """Let requests of this thread that are made inside, and may be made again, end with a deadline; see `time_left`."""
+    """Limit retriable requests that this thread makes in the block by a deadline; see `time_left`."""
     outer = _bound.get()
     nearer = outer if outer is not None and outer.remaining() < deadline.remaining() else deadline
-    # A deadline that an interrupt left behind would end all that this thread does later. So it is set inside the block
-    # that takes it away, and taken away twice: an interrupt comes at any line, but once.
+    # If an interrupt skips the reset, the stale deadline aborts later work on this thread. The deadline is therefore
+    # set inside the block that resets it, and reset twice, because an interrupt comes at any line, but only once.
     try:
         try:
             _bound.set(nearer)
@@ -129,13 +129,13 @@ def within(deadline: Deadline) -> Iterator[None]:
 
 
 def time_left() -> float:
-    """Seconds until the deadline that this thread works `within`; infinity where there is none."""
+    """Return the seconds until the deadline of the enclosing `within`; infinity without one."""
     deadline = _bound.get()
     return float("inf") if deadline is None else deadline.remaining()
 
 
 def utc_text(time_ms: int) -> str:
-    """A time for people: ISO 8601 with milliseconds, UTC.
+    """Format a time for people: ISO 8601 with milliseconds, UTC.
 
     >>> utc_text(1)
     '1970-01-01T00:00:00.001+00:00'

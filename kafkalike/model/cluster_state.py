@@ -1,7 +1,7 @@
 """Rows of `__cluster_metadata`, and ClusterState: the topics, brokers and mirrors that those rows describe.
 
 Each row holds all facts about its keys (a topic, or the log starts of some partitions), and the latest row of a key
-wins. A table that keeps only the latest rows therefore describes the same state as one that keeps all.
+wins. A table that keeps only the latest rows therefore describes the same state as the full table.
 
 A state is a value: applying rows returns a new state. A row that cannot be read raises the same error every time.
 """
@@ -37,36 +37,36 @@ from kafkalike.model.topic import LogStart, TopicInfo
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """The topics, as of the rows applied so far. Caller: the control log, in `seq` order."""
+    """The topics after the rows applied so far. The control log applies rows in `seq` order."""
 
     seq: int = 0
     """Number of the last row applied."""
     topics: FrozenMap[str, TopicInfo] = field(default_factory=FrozenMap)
     gone: FrozenMap[str, TopicInfo] = field(default_factory=FrozenMap)
-    """The last topic, without its log starts, of each name that was used and belongs to no topic now."""
+    """By name that belongs to no existing topic, its last topic without the log starts."""
     log_starts: FrozenMap[str, Mapping[int, LogStart]] = field(default_factory=FrozenMap)
-    """By topic id. In a compacted table a topic's row may come after those of its log starts."""
+    """By topic id. In a compacted table a topic's row may come after the rows of its log starts."""
     brokers: FrozenMap[int, Broker] = field(default_factory=FrozenMap)
-    """By id; empty in a cluster of one root that never had another one."""
+    """By id; empty in a cluster that has only ever had one root."""
     last_broker: int = 0
-    """The highest id that a broker ever had."""
+    """The highest id that any broker has had."""
     replicas: FrozenMap[str, ReplicatedTable] = field(default_factory=FrozenMap)
     """By location of the table."""
     mirrors: FrozenMap[str, Mirrored] = field(default_factory=FrozenMap)
-    """By topic id, of topics that are copies of another cluster's."""
+    """By topic id, for topics that copy a topic of another cluster."""
     defaults: Defaults | None = None
-    """Cluster-wide server settings; None as long as nobody has recorded whether there are any."""
+    """Cluster-wide server settings; None until they are recorded."""
 
     def was_used(self, name: str) -> bool:
-        """Whether a topic ever had that name."""
+        """Return whether any topic has ever had that name."""
         return name in self.topics or name in self.gone
 
     def last(self, name: str) -> TopicInfo | None:
-        """The last topic that had that name, deleted or not."""
+        """Return the last topic with that name, deleted or not."""
         return self.topics.get(name) or self.gone.get(name)
 
     def applied(self, rows: Iterable[MetadataRow]) -> ClusterState:
-        """The state after some more rows; those that were applied before change nothing.
+        """Return the state after applying more rows; rows that are already applied are ignored.
 
         Raises:
             UnsupportedVersionError, LogCorruptError: see `parse_row`.
@@ -78,10 +78,10 @@ class ClusterState:
         return draft.state()
 
     def require(self, name: str) -> TopicInfo:
-        """The topic of that name.
+        """Return the topic with that name.
 
         Raises:
-            UnknownTopicOrPartitionError: when there is none.
+            UnknownTopicOrPartitionError: the topic does not exist.
         """
         info = self.topics.get(name)
         if info is None:
@@ -90,7 +90,7 @@ class ClusterState:
 
 
 class _Draft:
-    """A state in the making."""
+    """A state in preparation."""
 
     def __init__(self, state: ClusterState) -> None:
         self._before = state
@@ -104,9 +104,9 @@ class _Draft:
         self._mirrors = Draft(state.mirrors)
         self._defaults = state.defaults
         self._own: dict[str, dict[int, LogStart]] = {}
-        """Log starts by topic id that nobody else sees yet: copied once, however many rows move them."""
+        """Log starts by topic id that belong to this draft only: copied once, however many rows move them."""
         self._moved: dict[str, str] = {}
-        """Name by id of topics whose log starts have moved."""
+        """Name by id of topics with moved log starts."""
 
     def state(self) -> ClusterState:
         if self.seq == self._before.seq:
@@ -166,7 +166,7 @@ class _Draft:
         self._gone.drop(info.name)
 
     def _apply_mirror(self, row: MetadataRow, mirrored: Mirrored) -> None:
-        """A promoted copy is a topic like any other."""
+        """Apply a mirror's row; a promoted mirror becomes an ordinary topic."""
         mirror = None if mirrored.phase is Phase.PROMOTED else mirrored
         if mirror is None:
             self._mirrors.drop(row.topic_id)
@@ -200,8 +200,8 @@ LOG_START: Final = "log_start"
 MIRROR: Final = "mirror"
 
 VERSIONS: Final = {TOPIC: 2, LOG_START: 2, BROKER: 1, REPLICAS: 1, MIRROR: FORMAT, DEFAULTS: 1}
-"""The newest format of each kind of row. A log start of format 1 is that of one partition. A topic
-of format 2 has a table with another id than its own."""
+"""The newest format of each kind of row. A log start of format 1 is that of one partition. A topic of format 2 has a
+table whose id is not the topic's id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,18 +213,18 @@ class MetadataRow:
     kind: str
     """`topic`, `log_start`, `broker`, `replicas`, `mirror` or `defaults`."""
     topic: str
-    """Empty in a row about a broker or defaults; a control table's name in one about its replicas."""
+    """Empty in a row about a broker or defaults; the name of a control table in a row about its replicas."""
     topic_id: str
-    """Empty in rows that are about no topic."""
+    """Empty in rows that do not concern a topic."""
     change: str
-    """What happened, for people: `created`, `configs changed` …"""
+    """Description of the change for people: `created`, `configs changed` …"""
     value: str
     """JSON: the state of the keys after the change; see `parse_row`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChange:
-    """What a `topic` row says."""
+    """Content of a `topic` row."""
 
     info: TopicInfo
     """The topic after the change, without its log starts."""
@@ -232,33 +232,33 @@ class TopicChange:
 
 
 class Move(NamedTuple):
-    """Where the log of one partition begins."""
+    """Change of a partition's log start."""
 
     offset: int
     before: int | None = None
-    """Where it began until then; None in rows of format 1, which do not say it."""
+    """Log start before the move; None in rows of format 1, which do not record it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStartsMoved:
-    """What a `log_start` row says."""
+    """Content of a `log_start` row."""
 
     moves: Mapping[int, Move]
-    """By partition."""
+    """New log starts by partition."""
     reason: str
     run: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerChange:
-    """What a `broker` row says."""
+    """Content of a `broker` row."""
 
     broker: Broker
     removed: bool
 
 
 def broker_row(seq: int, time_ms: int, broker: Broker, change: str, *, removed: bool = False) -> MetadataRow:
-    """The row that says what a broker is from now on."""
+    """Return the row that records a broker's new state."""
     value = broker_value(broker, removed=removed)
     return MetadataRow(seq=seq, time_ms=time_ms, kind=BROKER, topic="", topic_id="", change=change, value=value)
 
@@ -266,15 +266,15 @@ def broker_row(seq: int, time_ms: int, broker: Broker, change: str, *, removed: 
 def replicas_row(
     seq: int, time_ms: int, table: ReplicatedTable, change: str, *, topic: str, topic_id: str = ""
 ) -> MetadataRow:
-    """The row that says who has a table from now on.
+    """Return the row that records the replicas of a table.
 
     Args:
         seq: number of the row.
         time_ms: its time, ms since the epoch.
-        table: what is so.
+        table: the new registration.
         change: what happened, for people.
-        topic: whose table, or which control table.
-        topic_id: the topic's; empty for a control table.
+        topic: name of the topic or control table.
+        topic_id: id of the topic; empty for a control table.
     """
     value = replicas_value(table)
     return MetadataRow(
@@ -283,7 +283,7 @@ def replicas_row(
 
 
 def topic_row(seq: int, time_ms: int, info: TopicInfo, change: str, *, deleted: bool = False) -> MetadataRow:
-    """The row that says what a topic is from now on."""
+    """Return the row that records a topic's new state."""
     value = {
         VERSION: 1 if info.origin_id is None else 2,
         "location": info.location,
@@ -307,14 +307,14 @@ def topic_row(seq: int, time_ms: int, info: TopicInfo, change: str, *, deleted: 
 def log_start_row(
     seq: int, time_ms: int, info: TopicInfo, starts: Mapping[int, int], *, reason: str, run: str
 ) -> MetadataRow:
-    """The row that says where the logs of some partitions begin from now on.
+    """Return the row that records new log starts of some partitions.
 
     Args:
         seq: number of the row.
         time_ms: its time, ms since the epoch.
         info: the topic before the change.
         starts: first offset to keep, by partition; at least one.
-        reason: who moves the log starts.
+        reason: what moves the log starts, such as `retention`.
         run: id of the run that moves them.
     """
     moves = {p: Move(offset=offset, before=info.log_start(p)) for p, offset in sorted(starts.items())}
@@ -331,7 +331,7 @@ def log_start_row(
 
 
 def mirror_row(seq: int, info: TopicInfo, mirrored: Mirrored, change: str) -> MetadataRow:
-    """The row that says how a copy of another cluster's topic stands from now on; its time is `mirrored.time_ms`."""
+    """Return the row that records a mirror's new state; its time is `mirrored.time_ms`."""
     return MetadataRow(
         seq=seq,
         time_ms=mirrored.time_ms,
@@ -350,19 +350,19 @@ def defaults_row(seq: int, time_ms: int, defaults: Defaults, change: str) -> Met
 
 
 def moved_text(moves: Mapping[int, Move]) -> str:
-    """The moves of a row, for people."""
+    """Describe the moves of a row for people."""
     if len(moves) == 1:
         return "".join(f"log start of partition {p} moved to {move.offset}" for p, move in moves.items())
     return "log starts moved: " + ", ".join(f"partition {p} to {move.offset}" for p, move in sorted(moves.items()))
 
 
 def trimmed(row: MetadataRow, moved: LogStartsMoved, partitions: Collection[int]) -> MetadataRow:
-    """A `log_start` row without the moves of all other partitions.
+    """Return a `log_start` row with the moves of some partitions only.
 
     Args:
         row: the row.
-        moved: what it says.
-        partitions: the partitions whose moves stay.
+        moved: its parsed content.
+        partitions: partitions whose moves to keep.
     """
     if len(partitions) == len(moved.moves):
         return row
@@ -383,7 +383,7 @@ Said = TopicChange | LogStartsMoved | BrokerChange | ReplicatedTable | Mirrored 
 
 
 def parse_row(row: MetadataRow) -> Said:
-    """What a row of `__cluster_metadata` says.
+    """Parse a row of `__cluster_metadata`.
 
     Raises:
         UnsupportedVersionError: a newer release wrote it.
@@ -428,6 +428,6 @@ def _log_starts_moved(value: Mapping[str, Any]) -> LogStartsMoved:
     found = value["moves"]
     numbers = [number for move in found for number in move]
     if not set(map(type, numbers)) <= {int} or min(numbers, default=0) < 0:
-        raise TypeError("'moves' has what is no whole number from 0")
+        raise TypeError("'moves' has a value other than a whole number from 0")
     moves = {partition: Move(offset, before) for partition, before, offset in found}
     return LogStartsMoved(moves=moves, reason=reason, run=run)

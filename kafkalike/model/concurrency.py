@@ -1,14 +1,15 @@
-"""Concurrency: what holds when an interrupt comes at any line, and what a forked child has to give up.
+"""Concurrency: primitives that stay correct when an interrupt comes at any line, and cleanup in forked children.
 
-CPython runs a signal's handler, which may raise, between any two bytecodes of the main thread. What rests on that:
+CPython runs a signal's handler, which may raise, between any two bytecodes of the main thread. The rules that follow:
 
-* Several values are replaced by one assignment: nothing comes between its parts, where they are attributes and sums.
-* A step that must be done is done in `finally`, and where it may itself be what is interrupted, in two nested ones with
-  the same body, which must do no harm the second time. A `with` block does not do: an interrupt may come before the
-  first line of `__exit__`.
-* `Latch` stands for `threading.Event`, `OnError` for a step back, `ActiveBlock` for a flag.
+* Several values are replaced by one assignment, which is not interrupted between its parts if those are attributes and
+  sums.
+* A step that must happen is in `finally`. If the interrupt may hit that step itself, it is in two nested `finally`
+  blocks with the same body, which must be harmless the second time. A `with` block is not enough, because an interrupt
+  may come before the first line of `__exit__`.
+* `Latch` replaces `threading.Event`, `OnError` undoes a step, and `ActiveBlock` replaces a flag.
 
-A child inherits descriptors, and with them what they stand for: a lock stays held until the child has closed it, too.
+A child inherits descriptors and the locks that they hold: a lock stays held until the child has closed it, too.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 
 
 class OnError:
-    """Call a function when the block ends by an error or an interrupt; the error goes on.
+    """Call a function if the block ends with an error or an interrupt; the error propagates.
 
-    The function takes back what the block has begun. It must be right at any point of the block, as an interrupt may
-    come at any. It is not called for a block that has reached its end, even if an interrupt comes just then: a block
-    that must also catch that needs `except BaseException` around its `return`.
+    The function undoes the block. It must be correct at any point of the block, because an interrupt may come at any.
+    It is not called for a block that has reached its end, even if an interrupt comes just then; to catch that too, put
+    `except BaseException` around the block's `return`.
 
     Args:
         undo: the function.
@@ -50,24 +51,24 @@ class OnError:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Undo, unless the block has reached its end."""
+        """Undo the block, unless it has reached its end."""
         if kind is not None:
             self._undo()
 
 
 class ReportErrors:
-    """Log an error of the user's code that the caller must survive; interrupts go on.
+    """Log an error of the user's code that the caller must survive; interrupts propagate.
 
     Args:
-        log: where it is told, with its traceback.
-        message: what failed; `args` are its values, as in `Logger.exception`.
+        log: logger that gets the error with its traceback.
+        message: format of the message; `args` are its values, as in `Logger.exception`.
     """
 
     def __init__(self, log: logging.Logger, message: str, *args: object) -> None:
         self._log = log
         self._told = (message, *args)
         self.error: Exception | None = None
-        """What the block raised."""
+        """The error of the block."""
 
     def __enter__(self) -> Self:
         """Begin the block."""
@@ -76,7 +77,7 @@ class ReportErrors:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Log an error; True if there was one."""
+        """Log the error; return True if there was one."""
         if not isinstance(error, Exception):
             return False
         self.error = error
@@ -85,11 +86,11 @@ class ReportErrors:
 
 
 class Latch:
-    """Closed until `open`; then open for ever.
+    """Closed until `open` is called, then open permanently.
 
-    `threading.Event` and `Thread.join` are not safe here. An exception (Ctrl-C) in the middle of `Event.wait` can free
-    a lock that the thread in `set` holds; one in `Thread.join` marks a thread that runs as ended, before Python 3.13.
-    Here each one who waits has a queue of its own, whose operations are single steps.
+    `threading.Event` and `Thread.join` are not safe under interrupts. An exception (Ctrl-C) in the middle of
+    `Event.wait` can release a lock that the thread in `set` holds; before Python 3.13, one in `Thread.join` marks a
+    running thread as ended. Here each waiting thread has its own queue, whose operations are atomic.
     """
 
     __slots__ = ("_waiting", "is_open")
@@ -99,20 +100,20 @@ class Latch:
         self._waiting: list[SimpleQueue[None]] = []
 
     def open(self) -> None:
-        """Open it, and wake those who wait."""
+        """Open the latch and wake the waiting threads."""
         self.is_open = True
-        # Who comes to the list after the copy was made looks at `is_open` after that.
+        # A thread that enters the list after this copy checks `is_open` afterwards.
         for waiter in list(self._waiting):
             waiter.put(None)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is open.
+        """Wait until the latch is open.
 
         Args:
-            seconds: how long at most; None without end.
+            seconds: longest wait; None for no limit.
 
         Returns:
-            Whether it is open.
+            True if it is open.
         """
         monotonic = SYSTEM_CLOCK.monotonic
         end = math.inf if seconds is None else monotonic() + seconds
@@ -128,9 +129,9 @@ class Latch:
 
 
 class ActiveBlock:
-    """Whether a `with` block is being run by this thread, as the stack shows.
+    """Tells whether this thread is inside a `with` block, by looking at the stack.
 
-    A flag would stay set when an interrupt hits the line that resets it: Python runs signal handlers between any two
+    A flag would stay set if an interrupt hit the line that resets it: Python runs signal handlers between any two
     bytecodes of the main thread, also between the end of a block and the first line of `__exit__`.
     """
 
@@ -148,7 +149,7 @@ class ActiveBlock:
 
     @property
     def now(self) -> bool:
-        """Whether the block is further up in the stack."""
+        """True if the block is on the current stack."""
         frame = None if self._frame is None else inspect.currentframe()
         while frame is not None and frame is not self._frame:
             frame = frame.f_back
@@ -159,12 +160,12 @@ class Inherited(Protocol):
     """An object that a forked child must not use."""
 
     def in_child(self) -> None:
-        """Close its descriptors without ending what they stand for. Called in the child; must not raise."""
+        """Close the object's descriptors without releasing the parent's locks. Called in the child; must not raise."""
         ...
 
 
 inherited: Final[weakref.WeakSet[Inherited]] = weakref.WeakSet()
-"""All that have something open. An object adds itself before it opens anything, so that a fork in between finds it."""
+"""All objects with open descriptors. Each adds itself before it opens anything, so that a fork meanwhile finds it."""
 
 
 def _in_child() -> None:

@@ -1,9 +1,9 @@
-"""Dead letters: a record that could not be read and why in, a record of a dead-letter topic out, and back.
+"""Dead letters: convert a failed record and its error to a record of a dead-letter topic, and back.
 
-The headers have the names and forms of Kafka Connect's. A letter is written by the commit that moves the group's offset
-past its record, in one outcome with it: until then it waits in memory, and records that were read and never committed
-are read again. A replay commits the offset of the first letter that has not gone back, with a note of the later ones
-that have, as a filter leaves gaps: the group's lag is about the number of waiting letters.
+The headers have the names and forms of Kafka Connect's. The commit that moves the group's offset past a record also
+writes its letter, with the same outcome. Until then the letter waits in memory, and a restart reads uncommitted records
+again. A replay commits the offset of the first letter that has not been replayed, with a note of the later letters that
+have been, because a filter leaves gaps. The group's lag is therefore about the number of waiting letters.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 Headers = Sequence[tuple[str, bytes | None]]
 
 PREFIX: Final = "__connect.errors."
-"""Of the names of all headers that say why a record is a dead letter."""
+"""Prefix of the names of all headers that describe the error."""
 
 SUFFIX: Final = ".dlq"
-"""The dead-letter topic of a topic has its name with this, unless a setting says another one."""
+"""Suffix of the dead-letter topic of a topic, unless a setting names another topic."""
 
 TOPIC: Final = PREFIX + "topic"
 PARTITION: Final = PREFIX + "partition"
@@ -38,21 +38,21 @@ VALUE_CONVERTER: Final = "VALUE_CONVERTER"
 
 MOST_MESSAGE: Final = 4_096
 MOST_STACKTRACE: Final = 16_384
-"""Bytes of an exception's message and stack that a letter keeps: it must fit where its record did. Of a longer text the
-beginning and the end stay."""
+"""Bytes of an exception's message and stack that a letter keeps, so that it fits where its record did. The beginning
+and the end of a longer text are kept."""
 
 CONTEXT_BYTES: Final = 32_768
-"""A letter is longer than its record by no more than this."""
+"""Most bytes by which a letter is longer than its record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a record could not be read."""
+    """Reason why a record could not be read."""
 
     stage: str
-    """`KEY_CONVERTER` or `VALUE_CONVERTER`; other words are possible."""
+    """`KEY_CONVERTER` or `VALUE_CONVERTER`; other values are possible."""
     class_name: str
-    """What was at work: the full name of a deserializer's class, or of a function."""
+    """Full name of the deserializer's class or of the function that failed."""
     exception: str
     """Full name of the error's class."""
     message: str
@@ -61,30 +61,30 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedReader:
-    """Who could not read it."""
+    """The client that could not read the record."""
 
     name: str
-    """Connect's `connector.name`: a consumer's group, a streaming query's name, a job's."""
+    """Connect's `connector.name`: a consumer's group, or the name of a streaming query or job."""
     task: str
-    """Connect's `task.id`: a consumer's `client_id`, the number of a stream's batch."""
+    """Connect's `task.id`: a consumer's `client_id`, or the number of a stream's batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """A record on its way into a dead-letter topic."""
+    """A record to be written to a dead-letter topic."""
 
     topic: str
     """The dead-letter topic."""
     origin: TopicPartition
     offset: int
-    """Of the record in `origin`."""
+    """Offset of the record in `origin`."""
     key: bytes | None
     value: bytes | None
     headers: Headers
-    """Those of the record, and what is known of the error."""
+    """Headers of the record and of the error."""
     timestamp_ms: int
     size: int = field(init=False, compare=False)
-    """Bytes, about."""
+    """Approximate size in bytes."""
 
     def __post_init__(self) -> None:
         headers = sum(len(name) + len(content or b"") for name, content in self.headers)
@@ -92,12 +92,12 @@ class Letter:
 
 
 def default_topic(topic: str) -> str:
-    """The dead-letter topic of a topic; a dead-letter topic has no other one."""
+    """Return the default dead-letter topic of a topic; for a dead-letter topic, the topic itself."""
     return topic if topic.endswith(SUFFIX) else topic + SUFFIX
 
 
 def context_headers(origin: TopicPartition, offset: int, failure: Failure, reader: FailedReader) -> Headers:
-    """What Kafka Connect adds to a dead letter, as text in UTF-8."""
+    """Return the headers that Kafka Connect adds to a dead letter, as text in UTF-8."""
     texts = {
         TOPIC: origin.topic,
         PARTITION: str(origin.partition),
@@ -114,16 +114,16 @@ def context_headers(origin: TopicPartition, offset: int, failure: Failure, reade
 
 
 def original_headers(headers: Headers) -> Headers:
-    """The headers of a record without what dead letters have in addition."""
+    """Return the record's own headers, without the headers of dead letters."""
     return [(name, content) for name, content in headers if not name.startswith(PREFIX)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a dead letter says of itself; empty where it does not."""
+    """The parsed error headers of a dead letter; values of missing headers are empty."""
 
     origin: TopicPartition | None
-    """Topic and partition of the record; None where they are not said."""
+    """Topic and partition of the record; None if they are missing."""
     offset: int | None
     connector: str
     task: str
@@ -135,9 +135,9 @@ class Context:
 
 
 def read_context(headers: Headers) -> Context | None:
-    """What the headers of a record say of the error; None where they say nothing, as of a record that is no letter.
+    """Parse the error headers of a record; None if it has none, so it is not a dead letter.
 
-    Of several headers of one name the last one counts, as Connect adds its own behind.
+    The last of several headers with one name counts, because Connect appends its own.
     """
     found = {name: (content or b"").decode(errors="replace") for name, content in headers if name.startswith(PREFIX)}
     if not found:
@@ -157,12 +157,12 @@ def read_context(headers: Headers) -> Context | None:
 
 
 def same_class(wanted: str, exception: str) -> bool:
-    """Whether an error's class is the one that is meant: by its full name, or by the last part of it."""
+    """Return whether an error's class has this name: its full name, or the last part of it."""
     return wanted in {exception, exception.rpartition(".")[2]}
 
 
 def names(headers: Iterable[tuple[str, bytes | None]]) -> set[str]:
-    """Names of headers."""
+    """Return the names of headers."""
     return {name for name, _ in headers}
 
 
@@ -189,26 +189,26 @@ Lives = Mapping[TopicPartition, str | None]
 class _Part:
     topic_id: str | None
     letters: tuple[Letter, ...]
-    """In offset order."""
+    """Letters in offset order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Letters that wait for a commit. A value: whoever changes it replaces it whole."""
+    """Letters that wait for a commit: an immutable value."""
 
     parts: Mapping[TopicPartition, _Part] = field(default_factory=dict)
     count: int = 0
     size: int = 0
-    """Bytes, about."""
+    """Approximate size in bytes."""
 
     def read(self, tp: TopicPartition, topic_id: str | None, span: range, letters: Sequence[Letter]) -> Held:
-        """Some offsets of a partition were read, and these of them are letters; what was known of them is forgotten.
+        """Replace the letters of a range of offsets that was read.
 
         Args:
             tp: the partition.
-            topic_id: of its topic; letters of another one that had the name are forgotten.
+            topic_id: id of its topic; letters of another topic with that name are dropped.
             span: offsets that were read.
-            letters: in offset order, all within the span.
+            letters: letters within the span, in offset order.
         """
         known = self.parts.get(tp)
         if known is None and not letters:
@@ -219,21 +219,21 @@ class Held:
         return _of({**self.parts, tp: _Part(topic_id, before + tuple(letters) + after)})
 
     def of(self, lives: Lives) -> Held:
-        """Only letters of partitions that are held still, of the same topic."""
+        """Keep only letters of partitions that the consumer still owns, of the same topic."""
         kept = {tp: part for tp, part in self.parts.items() if tp in lives and lives[tp] == part.topic_id}
         return self if len(kept) == len(self.parts) else _of(kept)
 
     def due(self, offsets: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]) -> Sequence[Letter]:
-        """The letters that a commit writes.
+        """Return the letters that a commit writes.
 
         Args:
-            offsets: what is to be committed.
-            committed: what the group has committed; a partition without offset is missing. Letters below that were
-                written when it was: by an earlier owner of the partition, by a transaction's producer, or by a
-                commit that nobody got an answer to.
+            offsets: offsets to commit.
+            committed: the group's committed offsets, without partitions that have none. Letters below them were written
+                with that commit: by an earlier owner of the partition, by a transaction's producer, or by a commit
+                whose answer was lost.
 
         Returns:
-            In order of partitions and offsets.
+            The letters in order of partitions and offsets.
         """
         return [
             letter
@@ -243,13 +243,13 @@ class Held:
         ]
 
     def below(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether any letter lies below these offsets, committed or not."""
+        """Return whether any letter is below these offsets, committed or not."""
         return any(
             tp in offsets and part.letters and part.letters[0].offset < offsets[tp] for tp, part in self.parts.items()
         )
 
     def settled(self, offsets: Mapping[TopicPartition, int]) -> Held:
-        """Without letters below offsets that are committed."""
+        """Drop the letters below committed offsets."""
         if not self.below(offsets):
             return self
         return _of(
@@ -267,25 +267,25 @@ def _of(parts: Mapping[TopicPartition, _Part]) -> Held:
 
 
 _MARK: Final = "replayed "
-"""A note begins with it; one that does not is somebody else's, and says nothing."""
+"""Prefix of a note. Notes without it were written by other programs and are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Letters of one partition that went back."""
+    """Replayed letters of one partition."""
 
     below: int = 0
-    """All below this did, or are gone."""
+    """All letters below this offset have been replayed or are deleted."""
     above: tuple[range, ...] = ()
-    """And these: ascending, apart from each other and from `below`."""
+    """Other replayed offsets: ascending, apart from each other and from `below`."""
 
     @classmethod
     def of(cls, committed: OffsetAndMetadata | None, start: int) -> Self:
-        """What a group has committed.
+        """Parse what a group has committed.
 
         Args:
-            committed: offset and note; None where there is none.
-            start: the partition's log start: what lies below is gone.
+            committed: offset and note; None without a commit.
+            start: the partition's log start, below which all letters are deleted.
         """
         if committed is None:
             return cls(start)
@@ -295,7 +295,7 @@ class Replayed:
         return offset < self.below or any(offset in run for run in self.above)
 
     def with_these(self, more: Iterable[range]) -> Self:
-        """With some more letters."""
+        """Add more replayed letters."""
         runs = [*self.above, *(run for run in more if run)]
         merged: list[range] = []
         for run in sorted(runs, key=lambda run: run.start):
@@ -306,7 +306,7 @@ class Replayed:
         return type(self)(self.below, tuple(merged)).from_start(self.below)
 
     def from_start(self, start: int) -> Self:
-        """With all below an offset."""
+        """Add all letters below an offset."""
         below = max(self.below, start)
         for run in self.above:
             if run.start <= below:
@@ -314,7 +314,7 @@ class Replayed:
         return type(self)(below, tuple(run for run in self.above if run.start > below))
 
     def position(self) -> OffsetAndMetadata:
-        """What a group commits."""
+        """Return the offset and note that the group commits."""
         runs = ",".join(f"{run.start - self.below}+{len(run)}" for run in self.above)
         return OffsetAndMetadata(self.below, _MARK + runs if runs else "")
 

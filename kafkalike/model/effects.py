@@ -1,8 +1,8 @@
-"""Effects: a protocol without input and output yields what is to be done; a runner does it and sends the answer back.
+"""Effects: the steps that a protocol without I/O yields; a runner performs each one and sends the answer back.
 
-A protocol is a generator. It asks for each step by an effect, a value that says what is to be done, and is sent the
-answer, or gets the error thrown in. So the order of the steps, on which the guarantees rest, stands in one place that
-does no input or output: a simulation runs it with any interleaving and any failure, and the log runs it on storage.
+A protocol is a generator. It yields an effect, a value that describes the next step, and receives the answer or the
+error of that step. The order of the steps, on which the guarantees rest, is therefore in one place without I/O: a
+simulation runs it with any interleaving and any failure, and the log runs it on storage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Effect(Generic[A]):
-    """A step that a protocol asks for; the type parameter is that of its answer.
+    """A step of a protocol; the type parameter is the type of its answer.
 
     Example:
         >>> class Read(Effect[str]):
@@ -31,7 +31,7 @@ class Effect(Generic[A]):
     __slots__ = ()
 
     def __iter__(self) -> Generator[Self, Any, A]:
-        """Ask for this step: `answer = yield from Effect(…)`."""
+        """Yield this step and return its answer: `answer = yield from Effect(…)`."""
         answer: A = yield self
         return answer
 
@@ -44,15 +44,15 @@ def run(
     """Run a protocol to its end.
 
     Args:
-        protocol: what is to be done.
-        handle: does one effect, and returns its answer.
-        failures: errors of `handle` that the protocol is told of, where it stands. All others end the run.
+        protocol: generator of effects.
+        handle: performs one effect and returns its answer.
+        failures: errors of `handle` that are thrown into the protocol at its current step. All others end the run.
 
     Returns:
-        What the protocol returns.
+        The protocol's return value.
 
     Raises:
-        Exception: what the protocol raises, or `handle` besides the failures.
+        Exception: any error of the protocol, and any error of `handle` that is not in `failures`.
     """
     answer: object = None
     failure: Exception | None = None

@@ -23,7 +23,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 
 
 class InjectedFaultError(OSError):
-    """What a fault point raises when it is told to raise: looks like an I/O error on purpose."""
+    """The error that an armed fault point raises; it is an I/O error on purpose."""
 
 
 def _visit(name: str) -> None:

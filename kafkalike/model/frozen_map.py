@@ -1,7 +1,7 @@
-"""FrozenMap: a dictionary that never changes; a changed copy of it shares nearly everything with it.
+"""FrozenMap: an immutable dictionary; a changed copy of it shares nearly everything with it.
 
-So a state that has been handed out stays as it is, whatever other threads do meanwhile. Changing one key of `n` costs
-some square roots of `n`, spread over many changes.
+A state that a caller holds therefore stays as it is, whatever other threads do. Changing one key of `n` costs a few
+square roots of `n`, amortized over many changes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 LATE_ROOTS: Final = 4
-"""So many square roots of its size stand beside the large dictionary: copying that touches each key and value, which
-are far apart in memory, so it costs several times as much an entry."""
+"""The number of changed keys kept beside the large dictionary, in square roots of its size. Copying the changed ones
+touches each key and value, which are far apart in memory, so it costs several times as much per entry."""
 
 LATE_AT_LEAST: Final = 16
-"""So many changed keys stand beside the large dictionary before they are put into it, however small that is."""
+"""The number of changed keys kept beside the large dictionary, however small that is, before they are put into it."""
 
 
 class Gone(enum.Enum):
-    """Stands in the place of a value that is not there any more."""
+    """Marks a deleted value."""
 
     GONE = enum.auto()
 
@@ -34,10 +34,10 @@ GONE: Final = Gone.GONE
 
 
 class FrozenMap(Mapping[K, V]):
-    """A mapping that never changes; in order as a `dict`, and equal to one with the same content.
+    """An immutable mapping, with the order of a `dict` and equal to a mapping with the same content.
 
     Args:
-        content: is copied.
+        content: mapping to copy.
     """
 
     __slots__ = ("_base", "_late", "_size")
@@ -45,7 +45,7 @@ class FrozenMap(Mapping[K, V]):
     def __init__(self, content: Mapping[K, V] = MappingProxyType({})) -> None:
         self._base: dict[K, V] = dict(content)
         self._late: dict[K, V | Gone] = _NOTHING
-        """What is different from `_base`."""
+        """The changes to `_base`."""
         self._size = len(self._base)
 
     def __getitem__(self, key: K) -> V:
@@ -61,7 +61,7 @@ class FrozenMap(Mapping[K, V]):
     @overload
     def get(self, key: K, default: V | T, /) -> V | T: ...
     def get(self, key: K, default: T | None = None, /) -> V | T | None:
-        """The value of a key; unlike `Mapping.get` without an exception on the way."""
+        """Return the value of a key; unlike `Mapping.get` without an internal exception."""
         found = self._late.get(key) if self._late else None
         if found is None:
             return self._base.get(key, default)
@@ -82,31 +82,31 @@ class FrozenMap(Mapping[K, V]):
         return f"FrozenMap({self._whole()!r})"
 
     def keys(self) -> KeysView[K]:
-        """The keys, as a set."""
+        """Return the keys, as a set."""
         return self._whole().keys()
 
     def values(self) -> ValuesView[V]:
-        """The values."""
+        """Return the values."""
         return self._whole().values()
 
     def items(self) -> ItemsView[K, V]:
-        """Keys and values."""
+        """Return keys and values."""
         return self._whole().items()
 
     @classmethod
     def of(cls, base: dict[K, V], late: dict[K, V | Gone], size: int) -> FrozenMap[K, V]:
-        """Made of its `parts`, which nobody changes any more: nothing is copied."""
+        """Build a map from its `parts` without copying them; the caller must not change them afterwards."""
         made: FrozenMap[K, V] = cls.__new__(cls)
         made._base, made._late, made._size = base, late, size
         return made
 
     @property
     def parts(self) -> tuple[dict[K, V], dict[K, V | Gone], int]:
-        """The large dictionary, what is different from it, and the size. Caller: `Draft`, which changes neither."""
+        """The large dictionary, the changes to it, and the size, for `Draft`, which changes none of them."""
         return self._base, self._late, self._size
 
     def _whole(self) -> dict[K, V]:
-        """All of it in one dictionary, which nobody may change."""
+        """Return all entries in one dictionary, which the caller must not change."""
         return _together(self._base, self._late) if self._late else self._base
 
 
@@ -115,7 +115,7 @@ _NOTHING: Final[dict[Any, Any]] = {}
 
 
 def _together(base: dict[K, V], late: dict[K, V | Gone]) -> dict[K, V]:
-    """A new dictionary. Python copies one as a block, and only what is different is looked at."""
+    """Return a new dictionary. Python copies `base` as a block, so only the changes are visited."""
     whole: dict[K, V | Gone] = {**base, **late}
     for key, value in late.items():
         if value is GONE:
@@ -124,10 +124,10 @@ def _together(base: dict[K, V], late: dict[K, V | Gone]) -> dict[K, V]:
 
 
 class Draft(Generic[K, V]):
-    """Changes to a `FrozenMap` that are being made; nobody else sees them.
+    """Changes to a `FrozenMap` in preparation, invisible to other threads.
 
     Args:
-        base: stays as it is.
+        base: map to start from; it stays as it is.
     """
 
     __slots__ = ("_base", "_from", "_late", "_own", "_size")
@@ -136,17 +136,17 @@ class Draft(Generic[K, V]):
         self._from = base
         self._base, self._late, self._size = base.parts
         self._own = False
-        """Whether anything was changed: then `_late` is a copy."""
+        """True after the first change: `_late` is then a copy."""
 
     def get(self, key: K) -> V | None:
-        """The value of a key, None without one."""
+        """Return the value of a key, or None."""
         found = self._late.get(key)
         if found is None:
             return self._base.get(key)
         return None if found is GONE else found
 
     def put(self, key: K, value: V) -> None:
-        """Give a key a value, which is not None."""
+        """Set the value of a key; the value must not be None."""
         if not self._own:
             self._late, self._own = self._late.copy(), True
         late = self._late
@@ -156,7 +156,7 @@ class Draft(Generic[K, V]):
         late[key] = value
 
     def drop(self, key: K) -> None:
-        """Take a key out, if it is there."""
+        """Delete a key, if it exists."""
         if self.get(key) is None:
             return
         if not self._own:
@@ -168,7 +168,7 @@ class Draft(Generic[K, V]):
         return self._size
 
     def frozen(self) -> FrozenMap[K, V]:
-        """What it is now."""
+        """Return the map with all changes so far."""
         if self._own:
             base, late = self._base, self._late
             if len(late) > LATE_AT_LEAST and len(late) > LATE_ROOTS * math.isqrt(len(base)):

@@ -1,4 +1,4 @@
-"""Group commit: the protocol by which one table commit carries the appends of many writers, its effects and its waits.
+"""Group commit: the protocol by which one table commit carries the appends of many writers, its effects and waits.
 
 The guarantees rest on the order of the effects (see `kafkalike.model.effects`), which only this module decides.
 
@@ -20,14 +20,14 @@ from kafkalike.model.waiting_appends import Placed, Room, TakenAppends, WaitingA
 
 
 class Lost(Enum):
-    """An attempt that made no version."""
+    """Reason why an attempt made no version."""
 
     LOST = "lost"
-    """Another writer made it."""
+    """Another writer made that version."""
     BUSY = "busy"
-    """Not tried: another thread of this process has the turn."""
+    """Not tried: another thread of this process is making a version."""
     GIVES_WAY = "gives way"
-    """Not tried: somebody has asked for room whose append cannot wait."""
+    """Not tried: another writer has reserved the next versions for an append that cannot wait."""
 
 
 LOST: Final = Lost.LOST
@@ -36,32 +36,32 @@ GIVES_WAY: Final = Lost.GIVES_WAY
 
 
 class ForgottenError(UnknownOutcomeError):
-    """What became of an append is unknown, and stays so: the log no longer says."""
+    """The outcome of an append is unknown and stays so, because the log has no record of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt(Effect[Placed | Lost]):
-    """Look at the table, and make the next version with the own append. Comes to `Placed`, `LOST` or `BUSY`.
+    """Look at the table and make the next version with the own append. The answer is `Placed`, `LOST` or `BUSY`.
 
-    With `combine`, the appends that wait are listed and read after the look, and the version is made only right after
-    the one that was seen.
+    With `combine`, waiting appends are listed and read after the look, and the version is only made directly after the
+    version seen.
     """
 
     part: WaitingAppend | None
-    """The own append if it waits beside the table. Then it may have been taken by others: that is found in the look."""
+    """The own append if it waits in a file. Other writers may have committed it, which the look shows."""
     combine: bool
     leading: bool = False
-    """Only if the latest version is this writer's own."""
+    """Only attempt if the latest version is this writer's own."""
     room: Room | None = None
-    """The own word, where one was put there: whoever has asked later gives way."""
+    """The own reservation, if there is one: writers with a later reservation give way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look(Effect["Seen"]):
-    """Look for new versions. Comes to `Seen`."""
+    """Look for new versions. The answer is `Seen`."""
 
     admit: bool = False
-    """Look at all that an append must have seen, too, and refuse one that will not be taken."""
+    """Also read all that an append must have seen, and raise the error if it would be rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,53 +71,53 @@ class Seen:
     version: int
     taken: TakenAppends
     now: float
-    """Seconds, when it was seen."""
+    """Time of the look, seconds."""
     deaf: bool = False
-    """Whether the latest version is an append whose writer has not looked for appends that wait."""
+    """True if the latest version is an append whose writer does not look for waiting appends."""
     leading: bool = False
-    """Whether the latest version is this writer's own."""
+    """True if the latest version is this writer's own."""
     age: float = 0.0
     """Seconds since that version was first seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Put(Effect[None]):
-    """Put the own append beside the table, unless it is there. Comes to nothing."""
+    """Put the own append into a file next to the table, unless it is there. The answer is None."""
 
     part: WaitingAppend
 
 
 @dataclass(frozen=True, slots=True)
 class AskRoom(Effect[None]):
-    """Put a word beside the table that nobody else is to make versions for a while. Comes to nothing."""
+    """Put a file next to the table that asks other writers to make no versions for a while. The answer is None."""
 
     room: Room
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveRoom(Effect[None]):
-    """Try to take that word away. Comes to nothing."""
+    """Try to delete that file. The answer is None."""
 
     room: Room
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw(Effect[None]):
-    """Put a word in the place of the own append that it must not be taken. Comes to nothing."""
+    """Overwrite the file of the own append, so that no writer commits it. The answer is None."""
 
     part: WaitingAppend
 
 
 @dataclass(frozen=True, slots=True)
 class MoveOn(Effect["Seen"]):
-    """See to it that there is a version above one, by an empty commit if nobody makes one. Comes to `Seen`."""
+    """Make sure that a version above `version` exists, by an empty commit if necessary. The answer is `Seen`."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Pause(Effect[None]):
-    """Do nothing for a while. Comes to nothing."""
+    """Wait. The answer is None."""
 
     seconds: float
 
@@ -126,49 +126,50 @@ CommitEffect = Attempt | Look | Put | AskRoom | LeaveRoom | Withdraw | MoveOn | 
 Appending = Generator[CommitEffect, Any, Placed]
 
 RIVALS_SECONDS: Final = 10.0
-"""How long a writer that has met others looks for appends that wait."""
+"""How long a writer looks for waiting appends after it has last met other writers, s."""
 
 LAP_PUTS: Final = 6.0
-"""How long it takes to commit for all, in times of one small put: some looks, the records, and the version."""
+"""Duration of a commit for all writers, in durations of one small put: some looks, the records, and the version."""
 
 LEAST_ROOM: Final = 2.0
 MOST_ROOM: Final = 60.0
-"""How long, s, others give way to one who asks for room. If it dies, they wait for so long in vain."""
+"""Bounds of the time, s, that others give way to a reservation. If its writer dies, they wait that long in vain."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitTimings:
-    """How fast things go."""
+    """Measured durations of operations on the table."""
 
     put_seconds: float
-    """How long a small put takes."""
+    """Duration of a small put."""
     crowd: int = 1
-    """Appends in the latest combined version."""
+    """Number of appends in the latest combined version."""
     attempt_seconds: float = 0.0
-    """How long an attempt at a version took lately."""
+    """Average duration of the latest attempts at a version."""
 
     @property
     def small_lap(self) -> float:
-        """How long a version of small appends takes at most, as a rule, s."""
+        """Longest usual duration of a version of small appends, s."""
         return LAP_PUTS * self.put_seconds
 
     @property
     def lap(self) -> float:
-        """How long a version for all takes at most, as a rule, s."""
+        """Longest usual duration of a version for all, s."""
         return max(self.small_lap, 1.25 * self.attempt_seconds)
 
     def room(self) -> float:
-        """How long others are to give way, s: for some tries, of which the first may be lost to who is at work."""
+        """Return how long other writers should give way, s: several attempts, as the first may be lost."""
         return min(MOST_ROOM, max(LEAST_ROOM, 4 * self.lap))
 
     def look(self) -> float:
-        """Seconds between two looks. The more wait, the less often each looks: it is always some request's turn."""
+        """Return the seconds between two looks; they grow with the number of waiting writers, to limit requests."""
         return self.put_seconds * max(1.0, self.crowd / 16)
 
     def patience(self, jitter: float) -> float:
-        """Seconds without a new version after which a writer that waits makes one.
+        """Return the seconds without a new version after which a waiting writer makes one.
 
-        Longer than the latest version's writer needs for its next; drawn, so that not all of them try at once.
+        They exceed the time that the latest version's writer needs for its next one, and are random, so that the
+        waiting writers do not all try at once.
 
         Args:
             jitter: random number from 0 to 1.
@@ -178,37 +179,37 @@ class CommitTimings:
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """What a writer knows of others at the table."""
+    """A writer's knowledge of other writers of the table."""
 
     met: float = float("-inf")
-    """When it last saw an append of one, s."""
+    """Time when it last saw another writer's append, s."""
     pace: CommitTimings = CommitTimings(0.025)
 
     def alone(self, now: float) -> bool:
-        """Whether it may commit without looking for appends that wait."""
+        """Return whether the writer may commit without looking for waiting appends."""
         return now - self.met > RIVALS_SECONDS
 
     def crowded(self, crowd: int) -> Contention:
-        """Having made a version for so many."""
+        """Return the state after making a version with `crowd` appends."""
         return replace(self, pace=replace(self.pace, crowd=crowd))
 
     def seen(self, now: float) -> Contention:
-        """Having met others now."""
+        """Return the state after meeting other writers."""
         return replace(self, met=now)
 
     def attempted(self, seconds: float) -> Contention:
-        """Having tried to make a version, for so many seconds; the newest counts for half."""
+        """Return the state after an attempt that took `seconds`; the newest counts for half."""
         before = self.pace.attempt_seconds or seconds
         return replace(self, pace=replace(self.pace, attempt_seconds=0.5 * (before + seconds)))
 
     def took(self, seconds: float) -> Contention:
-        """Having put a small file, in so many seconds; the newest counts for half."""
+        """Return the state after a put of a small file that took `seconds`; the newest counts for half."""
         return replace(self, pace=replace(self.pace, put_seconds=0.5 * (self.pace.put_seconds + seconds)))
 
 
 PASSED_OVER: Final = 8
-"""Versions after which a writer that waits makes one itself, if none of them took its append: whoever made them does
-not take it, or takes others first."""
+"""Number of versions after which a waiting writer makes one itself, if none of them took its append: their writers do
+not take it, or take others first."""
 
 
 def appending(
@@ -225,22 +226,22 @@ def appending(
     """Bring one append into the table.
 
     Args:
-        make: names the append by the version that was seen before it is put beside the table; called once at most.
-        make_room: names a word that asks for room, by the version that was seen and how long it is to count, s.
-        alone: whether no append of another writer was seen lately.
-        leading: whether the latest version that is known is this writer's own.
-        storable: whether the append can be put beside the table; what cannot takes part in the race alone.
-        pace: how fast things go now.
-        jitter: random number from 0 to 1.
-        deadline: until when to try, s; after it the append is withdrawn.
+        make: names the append by the version seen before its file is put; called once at most.
+        make_room: names a reservation by the version seen and its duration, s.
+        alone: True if no append of another writer was seen lately.
+        leading: True if the latest known version is this writer's own.
+        storable: True if the append can wait in a file; other appends can only compete for versions.
+        pace: returns the current timings.
+        jitter: returns a random number from 0 to 1.
+        deadline: time of the last attempt, s; after it the append is withdrawn.
 
     Returns:
-        Where it is.
+        The version and offsets of the append.
 
     Raises:
-        KafkaTimeoutError: time ran out, and it will not land.
-        UnknownOutcomeError: it may be there, or may still come; from the effects.
-        KafkaError: what an effect raised; it will not land.
+        KafkaTimeoutError: the deadline has passed; the append will not be committed.
+        UnknownOutcomeError: the append may be in the table or may still be committed; raised by the effects.
+        KafkaError: an effect failed; the append will not be committed.
     """
     if alone or (leading and storable):
         found = yield from Attempt(None, combine=not alone, leading=leading and not alone)
@@ -248,10 +249,10 @@ def appending(
             return found
     if not storable:
         return (yield from _racing(make_room, pace, deadline))
-    # What is refused must be so before it is put beside the table: from then on others may have it in hand.
+    # A rejected append must be rejected before its file is put: from then on other writers may commit it.
     seen, lost = (yield from Look(admit=True)), alone
     if not lost and not leading and seen.age > 2 * pace().lap:
-        # Nobody is at work just now.
+        # No writer is active at the moment.
         found, lost = (yield from Attempt(None, combine=True)), True
         if isinstance(found, Placed):
             return found
@@ -261,7 +262,7 @@ def appending(
         yield from Put(part)
         return (yield from _waiting(part, pace, jitter, deadline, lost=lost))
     except KafkaError:
-        # The append waits, or may: others may have it in hand.
+        # The append waits, or may: other writers may be committing it.
         placed = yield from withdrawing(part)
         if placed is not None:
             return placed
@@ -269,10 +270,10 @@ def appending(
 
 
 def _racing(make_room: Callable[[int, float], Room], pace: Callable[[], CommitTimings], deadline: float) -> Appending:
-    """Make versions until one is not lost, by asking the others to give way.
+    """Make versions until one attempt wins, by asking other writers to give way.
 
-    Who commits small appends for others makes some ten versions a second. Whoever needs longer for one would never be
-    the first, however often it tries.
+    A writer that commits small appends for others makes some ten versions a second. A writer that needs longer for one
+    would never be first, however often it tries.
 
     Args:
         make_room: see `appending`.
@@ -281,10 +282,10 @@ def _racing(make_room: Callable[[int, float], Room], pace: Callable[[], CommitTi
     """
     seen = yield from Look()
     if seen.leading and pace().crowd > 1:
-        # It had the latest one: those who gave way have their turn now.
+        # This writer made the latest version, so the writers that gave way go first.
         yield from _let_pass(seen.version, seen.now + 3 * pace().small_lap, pace)
     elif seen.leading or seen.age > 2 * pace().small_lap:
-        # Nobody is at work just now.
+        # No writer is active at the moment.
         found = yield from Attempt(None, combine=True)
         if isinstance(found, Placed):
             return found
@@ -293,7 +294,7 @@ def _racing(make_room: Callable[[int, float], Room], pace: Callable[[], CommitTi
         if seen.now >= deadline:
             raise _late()
         if seen.deaf:
-            # Its writer does not look for what stands beside the table until it is told that there are others.
+            # Its writer does not look at files next to the table until a foreign version tells it about other writers.
             seen = yield from MoveOn(seen.version)
         seconds = pace().room()
         room, ends = make_room(seen.version, seconds), seen.now + seconds
@@ -311,8 +312,8 @@ def _racing(make_room: Callable[[int, float], Room], pace: Callable[[], CommitTi
 def _in_room(
     room: Room, seen: Seen, ends: float, pace: Callable[[], CommitTimings]
 ) -> Generator[CommitEffect, Any, Placed | None]:
-    """Make versions while a word counts; None when none of them was won."""
-    # Who is at work has not seen it, and is faster.
+    """Make versions during a reservation; None if no attempt won."""
+    # The active writer has not seen the reservation, and is faster.
     yield from _let_pass(seen.version, seen.now + pace().small_lap, pace)
     while True:
         found = yield from Attempt(None, combine=True, room=room)
@@ -335,20 +336,22 @@ def _let_pass(version: int, until: float, pace: Callable[[], CommitTimings]) -> 
 
 
 def _late() -> KafkaTimeoutError:
-    return KafkaTimeoutError("other writers were faster until time ran out; nothing was written")
+    return KafkaTimeoutError(
+        "timed out: other writers made all versions meanwhile, so nothing was written; retry, or raise the timeout"
+    )
 
 
 def _waiting(
     part: WaitingAppend, pace: Callable[[], CommitTimings], jitter: Callable[[], float], deadline: float, *, lost: bool
 ) -> Appending:
-    """Wait until a commit has taken an append; make that commit if nobody else does.
+    """Wait until a commit has taken an append; make that commit if no other writer does.
 
     Args:
         part: the append.
         pace: see `appending`.
         jitter: see `appending`.
         deadline: see `appending`.
-        lost: whether an attempt was lost already.
+        lost: True if an attempt has been lost already.
     """
     version, try_at, passed = -1, 0.0, part.base
     while True:
@@ -359,8 +362,8 @@ def _waiting(
         if seen.now >= deadline:
             raise _late()
         if seen.deaf and lost:
-            # The latest version's writer is alone as far as it knows, and may be faster each time. A version that it
-            # has not made tells it otherwise, and an empty one takes the least time.
+            # The latest version's writer does not know of other writers, and may win each time. A foreign version tells
+            # it about them, and an empty one is the fastest to make.
             seen = yield from MoveOn(seen.version)
         overdue = seen.version - passed >= PASSED_OVER or (seen.version == version and seen.now >= try_at)
         if seen.leading or seen.deaf or overdue:
@@ -370,7 +373,7 @@ def _waiting(
                     return found
                 version, lost, passed = -1, True, seen.version
                 if found is not LOST:
-                    # It would be so at the next look, too.
+                    # The next look would give the same result.
                     yield from Pause(pace().look() if found is BUSY else pace().small_lap / 2)
             continue
         if seen.version != version:
@@ -379,18 +382,19 @@ def _waiting(
 
 
 def withdrawing(part: WaitingAppend) -> Generator[CommitEffect, Any, Placed | None]:
-    """Take an append back that waits, or may wait, beside the table.
+    """Withdraw an append that waits, or may wait, in a file.
 
-    Whoever makes a version has read the appends that wait after it saw the version before. So once the word stands
-    that this one must not be taken, at most one more version can have it: the one after the latest that there was
-    then. When that one is there, whoever made it, it is known.
+    A writer that makes a version has read the waiting appends after it saw the version before. Once the withdrawal is
+    written, at most one more version can contain the append: the one after the latest version at that time. When that
+    version exists, whoever made it, the outcome is known.
 
     Returns:
-        Where it is, when a commit was faster; None when it never lands.
+        The version and offsets if a commit was faster; None if the append is never committed.
 
     Raises:
-        UnknownOutcomeError: the storage does not say; from the effects. `ForgottenError`: nor will it, see `sealing`.
-        TopicDeletedError: the table is no topic's any more; from the effects.
+        UnknownOutcomeError: the storage does not tell; raised by the effects. `ForgottenError`: it never will, see
+            `sealing`.
+        TopicDeletedError: the topic of the table was deleted; raised by the effects.
     """
     try:
         yield from Withdraw(part)
@@ -400,20 +404,20 @@ def withdrawing(part: WaitingAppend) -> Generator[CommitEffect, Any, Placed | No
             seen = yield from MoveOn(seen.version)
             placed = seen.taken.of(part)
     except (UnknownOutcomeError, TopicDeletedError):
-        # Nobody reads a deleted topic.
+        # A deleted topic has no readers.
         raise
     except KafkaError as cause:
-        raise UnknownOutcomeError("append beside others", part.id) from cause
+        raise UnknownOutcomeError("append in a group commit", part.id) from cause
     return placed
 
 
 def sealing(part: WaitingAppend) -> Generator[CommitEffect, Any, None]:
-    """See to it that an append does not land any more, where nothing tells whether it did.
+    """Make sure that an append whose outcome is unknown is not committed later.
 
-    As in `withdrawing`, at most the version after the latest one can have it once the word stands.
+    As in `withdrawing`, at most the version after the latest one can contain it once the withdrawal is written.
 
     Raises:
-        KafkaError: it may still land; from the effects.
+        KafkaError: it may still be committed; raised by the effects.
     """
     yield from Withdraw(part)
     seen = yield from Look()

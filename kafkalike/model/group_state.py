@@ -1,7 +1,7 @@
-"""GroupsState: rows of `__consumer_offsets` in, committed offsets and members of each group out.
+"""GroupsState: the committed offsets, members and transactions that the rows of `__consumer_offsets` describe.
 
-A state is a value: rows make a new one, and one that has been handed out stays as it is. A row costs about the same
-however many offsets and groups there are. One that cannot be read makes no state, and is the same error every time.
+A state is a value: applying rows returns a new state. The cost of a row hardly depends on the number of offsets and
+groups. A row that cannot be read raises the same error every time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    # The functions that need transactions load them: most clusters have none, and each process would pay for them.
+    # Functions that need transactions import them, because most clusters have none and each process would pay for the
+    # import.
     from kafkalike.model.transactions.transaction_views import PendingDecisions, UnsettledDraft
     from kafkalike.model.transactions.transactional_id import Entries, TransactionalIdState
 
@@ -42,7 +43,7 @@ MEMBER: Final = "member"
 TRANSACTION: Final = "transaction"
 
 VERSIONS: Final = {OFFSET: 1, MEMBER: ROSTER_VERSION}
-"""The newest format of each kind of row. `transaction` rows have theirs in `transactions.transactional_id`."""
+"""The newest format of each kind of row, except `transaction` rows: see `transactions.transactional_id`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,21 +52,21 @@ class GroupRow:
 
     seq: int
     kind: str
-    """`offset`: a committed offset. `member`: who is in the group and owns what, from this row on. `transaction`: how a
-    transactional id stands from this row on."""
+    """`offset`: a committed offset. `member`: the group's new roster. `transaction`: the new state of a transactional
+    id."""
     group_id: str
     """In a `transaction` row, the transactional id."""
     topic: str | None = None
     topic_id: str | None = None
     partition: int | None = None
     offset: int | None = None
-    """Next offset to read; None in an `offset` row means that the commit is deleted."""
+    """Next offset to read; None in an `offset` row deletes the commit."""
     leader_epoch: int = -1
     metadata: str = ""
     generation: int = -1
-    """-1 for commits from outside the group's membership."""
+    """-1 for commits from outside the group."""
     member_id: str = ""
-    """Who committed; in a `member` row, whose doing the change was."""
+    """The member that committed; in a `member` row, the member that caused the change."""
     client_id: str = ""
     value: str = ""
     """`member` rows: the roster as JSON, see `kafkalike.model.groups.roster`. `transaction` rows: see
@@ -74,14 +75,14 @@ class GroupRow:
 
 
 def roster_row(seq: int, group_id: str, roster: Roster, by: str = "", why: str = "") -> GroupRow:
-    """The row that says who is in a group from now on.
+    """Return the row with a group's new roster.
 
     Args:
         seq: number of the row.
         group_id: the group.
         roster: its members; the row's time is `roster.changed_ms`.
-        by: id of the member whose doing the change was.
-        why: what happened, for people; stands in the row's `metadata`.
+        by: id of the member that caused the change.
+        why: description of the change for people, written to the row's `metadata`.
     """
     client = roster.members.get(by)
     return GroupRow(
@@ -98,11 +99,11 @@ def roster_row(seq: int, group_id: str, roster: Roster, by: str = "", why: str =
 
 
 def transaction_rows(first: int, entries: Entries) -> list[GroupRow]:
-    """The rows that a rule of transactions asks for.
+    """Return the rows for the entries of a transaction rule.
 
     Args:
-        first: number of the first one.
-        entries: what they say.
+        first: number of the first row.
+        entries: new state of a transactional id, and offsets to commit.
     """
     from kafkalike.model.transactions.transactional_id import dump_dead, dump_standing
 
@@ -138,25 +139,25 @@ def transaction_rows(first: int, entries: Entries) -> list[GroupRow]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One consumer group."""
+    """A consumer group with its committed offsets and its roster."""
 
     offsets: FrozenMap[TopicPartition, CommittedOffset] = field(default_factory=FrozenMap)
     roster: Roster = field(default_factory=Roster)
-    """Members, what they own, generation."""
+    """Members and their partitions, and the generation."""
 
     @property
     def members(self) -> Mapping[str, Member]:
-        """By member id."""
+        """The group's members by member id."""
         return self.roster.members
 
     @property
     def generation(self) -> int:
-        """Rises with every change of who is a member or who owns what."""
+        """Increases with every change of the members or their partitions."""
         return self.roster.generation
 
     @property
     def state(self) -> GroupState:
-        """`Empty`, `PreparingRebalance` or `Stable`; a group that `GroupsState.groups` does not have is `Dead`."""
+        """`Empty`, `PreparingRebalance` or `Stable`; groups missing in `GroupsState.groups` are `Dead`."""
         return self.roster.state
 
     @property
@@ -171,23 +172,22 @@ _UNKNOWN: Final = Group()
 
 @dataclass(frozen=True, slots=True)
 class GroupsState:
-    """All groups, as of the rows applied so far. Caller: the control log, in `seq` order."""
+    """All groups after the rows applied so far. The control log applies rows in `seq` order."""
 
     seq: int = 0
     """Number of the last row applied."""
     groups: FrozenMap[str, Group] = field(default_factory=FrozenMap)
-    """Groups that have members or committed offsets, by id."""
+    """Groups with members or committed offsets, by id."""
     generations: FrozenMap[str, int] = field(default_factory=FrozenMap)
-    """Where groups that are gone stopped. A client that was there goes on from it. Once compaction has forgotten the
-    group, a new client begins at 0 again: ids of members are never given twice, so nobody of the group's past can
-    commit."""
+    """Last generations of deleted groups. A former member continues from there. After compaction has removed the group,
+    a new client starts at 0 again; member ids are never reused, so no former member can commit."""
     transactions: FrozenMap[str, TransactionalIdState] = field(default_factory=FrozenMap)
-    """How transactional ids stand; those that are forgotten are not there."""
+    """State of each transactional id that has not expired."""
     unsettled: FrozenMap[str, PendingDecisions] = field(default_factory=FrozenMap, compare=False)
-    """What `transactions` says, by topic id: decisions that a topic may lack. Topics without one are not there."""
+    """By topic id, the decisions in `transactions` that a topic may lack; topics without one are missing."""
 
     def applied(self, rows: Iterable[GroupRow]) -> GroupsState:
-        """The state after some more rows; those that were applied before change nothing.
+        """Return the state after applying more rows; rows that are already applied are ignored.
 
         Raises:
             UnsupportedVersionError: a newer release wrote one.
@@ -200,7 +200,7 @@ class GroupsState:
         return draft.state()
 
     def group(self, group_id: str) -> Group:
-        """The group of that id; an empty one when it is not known."""
+        """Return the group with that id; an empty one if it is unknown."""
         known = self.groups.get(group_id)
         if known is not None:
             return known
@@ -209,7 +209,7 @@ class GroupsState:
 
 
 class _Draft:
-    """A state in the making."""
+    """A state in preparation."""
 
     __slots__ = ("_before", "_touched", "_transactions", "_unsettled", "seq")
 
@@ -220,7 +220,7 @@ class _Draft:
         self._transactions: Draft[str, TransactionalIdState] | None = None
         """Made for the first row of a transaction."""
         self._unsettled: UnsettledDraft | None = None
-        """Made for the first row of a transaction."""
+        """Created for the first row of a transaction."""
 
     def apply(self, row: GroupRow) -> None:
         if row.kind == TRANSACTION:
@@ -277,7 +277,7 @@ class _Draft:
 
 
 class _GroupDraft:
-    """A group in the making."""
+    """A group in preparation."""
 
     __slots__ = ("offsets", "roster")
 
@@ -299,12 +299,12 @@ class _GroupDraft:
                 return
             self.offsets.drop(where)
         if not self.alive:
-            # Of a group that is gone nothing is known but how far it came.
+            # Only the generation of a deleted group is kept.
             self.roster = Roster(generation=self.roster.generation)
 
 
 def standing_of(row: GroupRow) -> TransactionalIdState | None:
-    """What a `transaction` row says; None for one that forgets the id.
+    """Parse a `transaction` row; None if the row deletes the id.
 
     Raises:
         UnsupportedVersionError, LogCorruptError: it cannot be read.
@@ -318,11 +318,11 @@ def standing_of(row: GroupRow) -> TransactionalIdState | None:
 
 
 _Entry = Roster | tuple[TopicPartition, CommittedOffset | None]
-"""What a row says: the roster, or a partition's offset, None where that is deleted."""
+"""Content of a row: the roster, or a partition's offset, with None for a deleted one."""
 
 
 def _entry(row: GroupRow) -> _Entry:
-    """What a row says."""
+    """Parse an `offset` or `member` row."""
     try:
         value = row_value(TABLE, row, VERSIONS)
         if row.kind == MEMBER:

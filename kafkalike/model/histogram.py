@@ -1,4 +1,4 @@
-"""Histogram: durations in, how many took no longer than each of some bounds out."""
+"""Histogram: count values by upper bounds, as Prometheus does."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from itertools import accumulate
 
 @dataclass(frozen=True, slots=True)
 class HistogramSnapshot:
-    """A histogram at a moment."""
+    """The counts of a histogram at one moment."""
 
     at_most: tuple[tuple[float, int], ...]
-    """Each bound, and how many values do not exceed it; the last bound is infinity."""
+    """Each bound with the number of values up to it; the last bound is infinity."""
     total: float
     """Sum of all values."""
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """Number of values."""
         return self.at_most[-1][1]
 
 
 class Histogram:
-    """Counts values by bounds. Thread-safe.
+    """Counts values by upper bounds. Thread-safe.
 
     Args:
-        bounds: rising; infinity follows by itself.
+        bounds: ascending; the last bound, infinity, is added.
 
     >>> sizes = Histogram([1, 10])
     >>> for value in (0.5, 1, 2, 100):
@@ -46,13 +46,13 @@ class Histogram:
         self._lock = threading.Lock()
 
     def observe(self, value: float) -> None:
-        """One more value."""
+        """Count one value."""
         with self._lock:
             self._counts[bisect_left(self._bounds, value)] += 1
             self._total += value
 
     def seen(self) -> HistogramSnapshot:
-        """All values so far."""
+        """Return the counts of all values so far."""
         with self._lock:
             counts, total = tuple(accumulate(self._counts)), self._total
         return HistogramSnapshot(tuple(zip((*self._bounds, float("inf")), counts, strict=True)), total)

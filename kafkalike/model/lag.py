@@ -1,9 +1,9 @@
-"""Lag: committed offsets and segments in, how far a group is or was behind out; no record is read.
+"""Lag: how far a group is or was behind, computed from committed offsets and segments without reading a record.
 
-Four measures. *Offsets* between the committed one and the log end, Kafka's LAG. *Records* that can still be read:
-fewer where compaction or retention has removed some. *Milliseconds* between the last record read and the newest one.
-The time of the *oldest unread* record: how long it has waited is what an alert asks for, since it also grows where
-nothing was read yet, and where nothing new comes.
+There are four measures. *Offsets* between the committed one and the log end: Kafka's LAG. *Records* that can still be
+read: fewer if compaction or retention has removed some. *Milliseconds* between the last record read and the newest one.
+The time of the *oldest unread* record: its age is the measure for alerts, because it also grows if the group has not
+read anything yet, and if no new records come.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from kafkalike.model.segments import Segment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """How far a committed offset is behind its partition."""
+    """Distance of a committed offset from the end of its partition."""
 
     offsets: int
     """From the committed offset to the log end; 0 beyond it."""
     records: int
-    """Records that can still be read from there on. Exact where the committed offset stands at the edge of a segment or
-    the segment has a record for each offset, else in proportion to the segment's offsets."""
+    """Records that can still be read from there. Exact if the committed offset is at the edge of a segment or the
+    segment has a record for each offset; otherwise in proportion to the segment's offsets."""
     behind_ms: int
-    """Time of the newest record minus time of the last one read; 0 when there is none to read. The time of a record
-    inside a segment is taken in proportion to the segment's offsets."""
+    """Time of the newest record minus time of the last one read; 0 without unread records. The time of a record inside
+    a segment is interpolated by offset."""
     oldest_ms: int | None = None
-    """Time of the oldest record that was not read, found in the same way; None when there is none to read."""
+    """Time of the oldest unread record, interpolated in the same way; None without unread records."""
 
     def waiting_ms(self, now_ms: int) -> int:
-        """How long the oldest record that was not read has waited; 0 when there is none, or it is of the future."""
+        """Return the age of the oldest unread record, ms; 0 if there is none or its time is in the future."""
         return 0 if self.oldest_ms is None else max(0, now_ms - self.oldest_ms)
 
 
 class PartitionIndex:
-    """What the segments of a partition say about lag, for any number of committed offsets.
+    """The segments of a partition, indexed to compute the lag of any number of committed offsets.
 
     Args:
-        log_start: first offset that may be read.
+        log_start: first readable offset.
         log_end: next offset to be written.
-        segments: live ones in offset order.
+        segments: live segments in offset order.
     """
 
     __slots__ = ("_counts", "_starts", "log_end", "log_start", "newest_ms", "segments")
@@ -53,12 +53,12 @@ class PartitionIndex:
         self.log_end = log_end
         self.segments = segments
         self.newest_ms = max((s.max_timestamp for s in segments), default=None)
-        """Largest record time, ms; None when the partition is empty."""
+        """Largest record time, ms; None if the partition is empty."""
         self._starts = [s.start for s in segments]
         self._counts = [0, *accumulate(s.num_records for s in segments)]
 
     def records_from(self, offset: int) -> int:
-        """How many records can be read from an offset on."""
+        """Return the number of readable records from an offset on."""
         wanted = max(offset, self.log_start)
         at = bisect_right(self._starts, wanted) - 1
         if at < 0:
@@ -67,7 +67,7 @@ class PartitionIndex:
         return later + _records_left(self.segments[at], wanted)
 
     def time_of(self, offset: int) -> int | None:
-        """Time (ms) of the record at an offset, or of the last one before it; None when there is none."""
+        """Return the time (ms) of the record at an offset, or of the last record before it; None if there is none."""
         at = bisect_right(self._starts, offset) - 1
         if at < 0:
             return None
@@ -79,7 +79,7 @@ class PartitionIndex:
         return segment.min_timestamp + int(share * (segment.max_timestamp - segment.min_timestamp))
 
     def lag(self, committed: int) -> Lag:
-        """How far a committed offset is behind."""
+        """Return the lag of a committed offset."""
         records = self.records_from(committed)
         return Lag(
             offsets=max(0, self.log_end - committed),
@@ -93,31 +93,31 @@ class PartitionIndex:
         at = bisect_right(self._starts, wanted) - 1
         if at >= 0 and self.segments[at].start < wanted < self.segments[at].stop:
             return self.time_of(wanted)
-        # At the edge of a segment, or where compaction or retention has left a hole, the next one begins.
+        # At the edge of a segment, or in a hole of compaction or retention, the next segment has the oldest record.
         following = at if at >= 0 and wanted < self.segments[at].stop else at + 1
         return self.segments[following].min_timestamp if following < len(self.segments) else None
 
     def _behind(self, committed: int) -> int:
-        assert self.newest_ms is not None  # there are segments: records wait
+        assert self.newest_ms is not None  # there are unread records, so there are segments
         read_ms = self.time_of(committed - 1) if committed > self.log_start else None
         if read_ms is None:
-            # Nothing that is still there was read: the oldest record waits.
+            # The group has read none of the remaining records, so its lag counts from the oldest one.
             read_ms = self.segments[0].min_timestamp
         return self.newest_ms - read_ms
 
 
 def _records_left(segment: Segment, offset: int) -> int:
-    """Records of a segment at or after an offset that is not below its start."""
+    """Return the number of records of a segment at or after an offset that is not below its start."""
     left = segment.stop - offset
     if left <= 0:
         return 0
     length = segment.stop - segment.start
-    # Rounded up: the last offset of a segment always has a record.
+    # Rounded up, because the last offset of a segment always has a record.
     return -(-segment.num_records * left // length)
 
 
 def total(lags: Iterable[Lag]) -> Lag:
-    """Lag of a topic or a group: the sums of offsets and of records, the longest time, and the oldest record."""
+    """Return the lag of a topic or group: sums of offsets and records, the longest time, and the oldest record."""
     known = list(lags)
     return Lag(
         offsets=sum(lag.offsets for lag in known),
@@ -128,7 +128,7 @@ def total(lags: Iterable[Lag]) -> Lag:
 
 
 RATE_MS: Final = 15 * 60_000
-"""Rates are means over so many ms before a moment."""
+"""Time in ms before a moment over which rates are averaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +139,10 @@ class Moment:
     committed: int
     log_end: int
     consumed_per_second: float | None
-    """Offsets by which the commits moved on; None without an earlier commit to compare with, or when they went back."""
+    """Offsets per second by which the commits advanced; None without an earlier commit to compare with, or if they went
+    back."""
     produced_per_second: float | None
-    """Offsets by which the log grew meanwhile; None where the first one is."""
+    """Offsets per second by which the log grew in that time; None if `consumed_per_second` is None."""
 
     @property
     def lag(self) -> int:
@@ -150,7 +151,7 @@ class Moment:
 
     @property
     def catch_up_seconds(self) -> float | None:
-        """When the lag will be gone if both rates stay; 0 when it is gone, None when it will not be."""
+        """Seconds until the lag is 0 at these rates; None if it does not shrink."""
         if self.lag == 0:
             return 0.0
         if self.consumed_per_second is None or self.produced_per_second is None:
@@ -160,15 +161,15 @@ class Moment:
 
 
 class GrowthIndex:
-    """When a partition's log reached which offset, as far as its live segments show.
+    """When a partition's log reached each offset, as far as its live segments show.
 
-    A segment was there when its file was made. Merging makes files anew, but offsets are appended in order, so a
-    segment is not younger than any after it; one whose file is younger than that was rewritten, and inside it the
-    records' own times show how it grew.
+    A segment existed from the time its file was made. Merging rewrites files, but offsets are appended in order, so
+    a segment is not younger than any segment after it. If its file is younger, it was rewritten, and the records' own
+    times show how the log grew inside it.
 
     Args:
-        log_start: first offset that may be read; the log is not known to have been shorter.
-        segments: live ones in offset order.
+        log_start: first readable offset, which is the lower bound of the log end.
+        segments: live segments in offset order.
     """
 
     __slots__ = ("_log_start", "_segments", "_there")
@@ -184,7 +185,7 @@ class GrowthIndex:
         self._there = there[::-1]
 
     def log_end(self, at_ms: int) -> int:
-        """Where the log ended at a moment."""
+        """Return the log end at a moment."""
         whole = bisect_right(self._there, at_ms)
         reached = self._segments[whole - 1].stop if whole else self._log_start
         if whole == len(self._segments):
@@ -198,10 +199,10 @@ class GrowthIndex:
 
 
 class CommitIndex:
-    """What was committed when.
+    """The committed offsets of a partition over time.
 
     Args:
-        commits: (time in ms, offset), in the order in which they were written; None where a commit was deleted.
+        commits: (time in ms, offset) in the order in which they were written; None for a deleted commit.
     """
 
     __slots__ = ("_offsets", "_times")
@@ -210,7 +211,7 @@ class CommitIndex:
         times: list[int] = []
         latest = 0
         for at, _ in commits:
-            # Clocks of different hosts differ: the order of the rows is what counts.
+            # Clocks of hosts differ, so the order of the rows decides.
             latest = max(latest, at)
             times.append(latest)
         self._times = times
@@ -218,16 +219,16 @@ class CommitIndex:
 
     @property
     def first_ms(self) -> int | None:
-        """Time of the first commit."""
+        """Time of the first commit, ms."""
         return self._times[0] if self._times else None
 
     def at(self, at_ms: int) -> int | None:
-        """The offset that was committed at a moment; None where there was none."""
+        """Return the committed offset at a moment, or None."""
         known = bisect_right(self._times, at_ms)
         return self._offsets[known - 1] if known else None
 
     def fell(self, from_ms: int, until_ms: int) -> bool:
-        """Whether a commit between two moments went back behind the one before."""
+        """Return whether a commit between two moments went back to a lower offset."""
         low = max(0, bisect_right(self._times, from_ms) - 1)
         run = [at for at in self._offsets[low : bisect_right(self._times, until_ms)] if at is not None]
         return any(b < a for a, b in pairwise(run))
@@ -236,7 +237,7 @@ class CommitIndex:
 def history(
     commits: CommitIndex, growth: GrowthIndex, times_ms: Sequence[int], rate_ms: int = RATE_MS
 ) -> Iterator[Moment]:
-    """The lag at some moments; those before the first commit are left out.
+    """Yield the lag at some moments, without those before the first commit.
 
     Args:
         commits: of one group in one partition.
@@ -268,7 +269,7 @@ def history(
 
 
 def moments(now_ms: int, span_ms: int, step_ms: int) -> list[int]:
-    """Evenly spaced moments over a span that ends now, oldest first, both ends included.
+    """Return evenly spaced moments over a span that ends now, oldest first, both ends included.
 
     >>> moments(100, 20, 10)
     [80, 90, 100]

@@ -1,4 +1,4 @@
-"""Mirror: the state of a copy of another cluster's topic, its row, and the copy's next step."""
+"""Mirror: the state of a topic that copies a topic of another cluster, its row, and the next step of the copy."""
 
 from __future__ import annotations
 
@@ -11,47 +11,48 @@ from typing import Any, Final
 from kafkalike.model.row_value import VERSION, text, whole
 
 SEAL: Final = "kafkalike.promoted/"
-"""Beginning of the Delta application that says a promotion was done. Versions of the table up to its own are those of
+"""Prefix of the Delta application that records a promotion. Versions of the table up to that of the promotion come from
 the source: their transactions have numbers of another cluster."""
 
 FORMAT: Final = 1
-"""Newest format of a `mirror` row. Releases that know no mirrors refuse the kind of row: they would write to one."""
+"""Newest format of a `mirror` row. Releases without mirrors reject this kind of row, because they would write to a
+mirror."""
 
 
 class Phase(StrEnum):
-    """What may be done with a mirror."""
+    """Phase of a mirror; it decides which writes are allowed."""
 
     FOLLOWING = "following"
-    """It is brought what its source has. Nothing else may be written to it."""
+    """It receives the source's versions, and accepts no other writes."""
     PROMOTING = "promoting"
-    """It is becoming a topic like any other: it gets no more of its source, and nothing may be written to it yet."""
+    """It is becoming an ordinary topic: it receives nothing more from its source, and accepts no writes yet."""
     PROMOTED = "promoted"
-    """It is a topic like any other."""
+    """It is an ordinary topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirrored:
-    """How a topic stands that is a copy."""
+    """State of a topic that is a mirror."""
 
     source: str
-    """Root of the cluster that it is a copy of: an absolute path or a URI, as this cluster's mirrors reach it."""
+    """Root of the source cluster: an absolute path or a URI as this cluster's mirrors reach it."""
     phase: Phase = Phase.FOLLOWING
     version: int = -1
-    """Version of its table that the last decided pass brings it to; -1 before the first one."""
+    """Version of its table after the last decided pass; -1 before the first one."""
     groups_version: int = 0
-    """Version of the source's `__consumer_offsets` that the same pass has the committed offsets of."""
+    """Version of the source's `__consumer_offsets` whose committed offsets the same pass copies."""
     run: str = ""
     """Id of that pass."""
     seal: str = ""
     """Id of its promotion; empty before."""
     began_ms: int
-    """When it was made a mirror, ms."""
+    """Time when it became a mirror, ms."""
     time_ms: int = 0
     """Time of its last pass or change, ms."""
 
 
 def dump_mirror(mirrored: Mirrored) -> str:
-    """The `value` of a `mirror` row."""
+    """Return the `value` of a `mirror` row."""
     value = {
         VERSION: FORMAT,
         "source": mirrored.source,
@@ -66,10 +67,10 @@ def dump_mirror(mirrored: Mirrored) -> str:
 
 
 def load_mirror(value: Mapping[str, Any], time_ms: int) -> Mirrored:
-    """What a `mirror` row says.
+    """Parse the `value` of a `mirror` row.
 
     Raises:
-        LookupError, TypeError, ValueError: it is damaged.
+        LookupError, TypeError, ValueError: the value is damaged.
     """
     return Mirrored(
         source=text(value, "source"),
@@ -84,37 +85,37 @@ def load_mirror(value: Mapping[str, Any], time_ms: int) -> Mirrored:
 
 
 AT_ONCE: Final = 5_000
-"""Versions that a pass brings one by one at most; a copy that is further behind begins anew at a checkpoint."""
+"""Most versions that a pass copies one by one; a copy that is further behind restarts at a checkpoint."""
 
 FIRST_AT_ONCE: Final = 1_000
-"""The same for a copy that has nothing yet, and nobody who reads it version by version."""
+"""Most versions that a pass copies one by one to an empty copy, which has no readers that follow it by version."""
 
 
 class Step(Enum):
-    """What a copy of a table is to be given."""
+    """Next step of the copy of a table."""
 
     NOTHING = auto()
     FOLLOW = auto()
-    """The versions after its last one, byte by byte."""
+    """Copy the versions after its last one, byte by byte."""
     RESTART = auto()
-    """A checkpoint of the wanted version: what is missing cannot be had, or is too much, version by version."""
+    """Start from a checkpoint of the wanted version, because single versions are missing or too many."""
     DIVERGED = auto()
-    """Nothing: it has what its source does not have."""
+    """Copy nothing: the copy has records that its source does not have."""
 
 
 def next_step(*, end: int, wanted: int, there: Collection[int], same: bool | None, newest: int) -> Step:
-    """What a copy is to be given.
+    """Choose the next step of a copy.
 
     Args:
-        end: last version of the copy; -1 when it has nothing, 0 also where it has a first version of its own.
-        wanted: version of the source that it shall have.
+        end: last version of the copy; -1 if it is empty; 0 may be a first version of its own.
+        wanted: version of the source to copy.
         there: versions that the source's log still has.
-        same: whether the copy's last version is the source's version of that number; None when the source's log no
-            longer says.
+        same: whether the copy's last version equals the source's version of that number; None if the source's log no
+            longer has it.
         newest: last version of the source.
 
     Returns:
-        The step. Whether data files are still there is for the caller to find out, who restarts if not.
+        The step. The caller checks whether the data files still exist, and restarts if not.
     """
     if end > newest or (same is False and end > 0):
         return Step.DIVERGED

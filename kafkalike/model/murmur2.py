@@ -1,4 +1,4 @@
-"""Murmur2: keys in, Kafka's 32-bit hash and partition out; the reference for `column`."""
+"""Murmur2: Kafka's 32-bit hash of keys and the partition of a key; the reference for `murmur2_column`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Key: TypeAlias = bytes | bytearray | memoryview
-"""A serialised key; a memoryview must be of single bytes."""
+"""A serialized key; a memoryview must have single bytes as items."""
 
 SEED: Final = 0x9747B28C
 """The seed of Kafka's Java client (`org.apache.kafka.common.utils.Utils.murmur2`)."""
@@ -24,22 +24,22 @@ MULTIPLIER: Final = 0x5BD1E995
 MASK: Final = 0xFFFFFFFF
 """The low 32 bits."""
 POSITIVE: Final = 0x7FFFFFFF
-"""Kafka's `toPositive`: drops the sign bit, which is not the absolute value."""
+"""Kafka's `toPositive`: drops the sign bit, which differs from the absolute value."""
 
 _WORDS: Final[tuple[Callable[[Key], tuple[int, ...]], ...]] = tuple(
     struct.Struct(f"<{words}I").unpack_from for words in range(33)
 )
-"""Ready readers of n little-endian words: for keys up to 135 bytes no format string is parsed."""
+"""Compiled readers of n little-endian words: no format string is parsed for keys up to 135 bytes."""
 
 _VECTOR_MIN: Final = 32
-"""Keys of one length from which numpy is twice as fast; the two are level at 16 keys of 6 to 64 bytes."""
+"""Number of keys of equal length from which numpy is twice as fast; at 16 keys of 6 to 64 bytes both are level."""
 
 
 def murmur2(data: Key) -> int:
-    """Hash of a serialised key, as Kafka's Java client computes it.
+    """Return the hash of a serialized key, as Kafka's Java client computes it.
 
-    The 32-bit variant of Austin Appleby's MurmurHash2, with Kafka's seed. It is the hottest line of a
-    producer, so the constants stand in it as literals and a mask is left out wherever a later one covers it.
+    The 32-bit variant of Austin Appleby's MurmurHash2, with Kafka's seed. Constants are literals and masks are omitted
+    if a later one covers them, because this is the hottest code of a producer.
 
     Returns:
         A signed 32-bit integer.
@@ -58,7 +58,7 @@ def murmur2(data: Key) -> int:
 
 
 def check_partitions(num_partitions: int) -> None:
-    """Refuse a number of partitions that no topic can have.
+    """Reject a number of partitions below 1.
 
     Raises:
         IllegalArgumentError: `num_partitions` is below 1.
@@ -68,7 +68,7 @@ def check_partitions(num_partitions: int) -> None:
 
 
 def partition_for_key(key: Key, num_partitions: int) -> int:
-    """Partition of a serialised key: `(murmur2(key) & 0x7fffffff) % num_partitions`, Kafka's default rule.
+    """Return the partition of a serialized key: `(murmur2(key) & 0x7fffffff) % num_partitions`, Kafka's default rule.
 
     Raises:
         IllegalArgumentError: `num_partitions` is below 1.
@@ -78,16 +78,16 @@ def partition_for_key(key: Key, num_partitions: int) -> int:
 
 
 def partitions_for_keys(keys: Sequence[Key | None], num_partitions: int) -> list[int | None]:
-    """Partitions of many serialised keys: `partition_for_key` of each, and None for None.
+    """Return the partition of each serialized key, by `partition_for_key`; None for None.
 
-    Keys of equal length are hashed together with numpy, a word of all of them at a time.
+    Keys of equal length are hashed together with numpy, one word of all keys at a time.
 
     Raises:
         IllegalArgumentError: `num_partitions` is below 1.
     """
     check_partitions(num_partitions)
     if len(keys) >= _VECTOR_MIN and None not in keys and len(set(map(len, keys))) == 1:  # type: ignore[arg-type]
-        # One length, as most topics have: no list of places is needed.
+        # Most topics have keys of one length, for which no list of places is needed.
         hashes = _murmur2_of_equal_length(keys, len(keys[0]))  # type: ignore[arg-type]
         return ((hashes & POSITIVE) % num_partitions).tolist()  # type: ignore[no-any-return]
     places: defaultdict[int, list[int]] = defaultdict(list)
@@ -111,13 +111,13 @@ def partitions_for_keys(keys: Sequence[Key | None], num_partitions: int) -> list
 def partitions_of_slices(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], num_partitions: int
 ) -> npt.NDArray[np.int32]:
-    """Partitions of many serialised keys that lie in one buffer: `partition_for_key` of each.
+    """Return the partition of each serialized key in one buffer, by `partition_for_key`.
 
     Args:
-        data: the bytes.
-        starts: where each key begins in them.
-        ends: where it ends.
-        num_partitions: how many partitions the topic has.
+        data: the bytes of all keys.
+        starts: start of each key in the buffer.
+        ends: end of each key in the buffer.
+        num_partitions: number of partitions of the topic.
 
     Raises:
         IllegalArgumentError: `num_partitions` is below 1.
@@ -127,7 +127,7 @@ def partitions_of_slices(
     check_partitions(num_partitions)
     lengths = ends - starts
     if len(starts) >= _VECTOR_MIN and (lengths == lengths[0]).all() and (starts[1:] == ends[:-1]).all():
-        # Keys of one length, one behind the other, are a matrix as they lie.
+        # Adjacent keys of one length form a matrix without a copy.
         hashes = _murmur2_of_rows(data[starts[0] : ends[-1]].reshape(len(starts), int(lengths[0])))
         return ((hashes & np.uint32(POSITIVE)) % np.uint32(num_partitions)).astype(np.int32)
     hashes = np.empty(len(starts), np.uint32)
@@ -142,8 +142,8 @@ def partitions_of_slices(
 
 
 def _murmur2_of_equal_length(keys: Sequence[Key], length: int) -> npt.NDArray[np.uint32]:
-    """Unsigned hashes of keys of `length` bytes each."""
-    import numpy as np  # 0.1 s of CPU, which a program that only imports a client is spared
+    """Return the unsigned hashes of keys of `length` bytes each."""
+    import numpy as np  # importing numpy takes 0.1 s of CPU, which a program that only imports a client is spared
 
     return _murmur2_of_rows(np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), length))
 

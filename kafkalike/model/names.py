@@ -1,4 +1,4 @@
-"""Names: text in, checked topic and group names out."""
+"""Names: check the names of topics and groups, and transactional ids."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ GroupId = NewType("GroupId", str)
 MemberId = NewType("MemberId", str)
 
 MAX_TOPIC_NAME: Final = 249
-"""Characters; Kafka's own limit, so that name and partition number fit a file name of 255."""
+"""Characters. Kafka's limit, so that name and partition number fit a file name of 255 characters."""
 
 INTERNAL_PREFIX: Final = "__"
-"""Names that begin so belong to kafkalike's own tables."""
+"""Prefix of the names of kafkalike's own tables."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: object) -> TopicName:
-    """Return `name` when Kafka's rule allows it as the name of a user's topic.
+    """Return `name` if Kafka's rule allows it as the name of a user's topic.
 
-    The rule (Kafka's `Topic.java`): 1 to 249 characters of `[a-zA-Z0-9._-]`, neither `.` nor `..`. Names that begin
-    with `__` are reserved for kafkalike's own tables, and `_delta_log` is what Delta calls its own folder.
+    The rule (Kafka's `Topic.java`): 1 to 249 characters of `[a-zA-Z0-9._-]`, neither `.` nor `..`. Names with the
+    prefix `__` are reserved for kafkalike's own tables, and `_delta_log` is the name of Delta's own folder.
 
     Raises:
-        InvalidTopicError: saying which part of the rule is broken (a ValueError); also a TypeError for what is no str.
+        InvalidTopicError: the name breaks the rule; a ValueError, and also a TypeError if `name` is not a str.
     """
     if not isinstance(name, str):
         raise InvalidTopicTypeError(f"topic name must be a str, not {type(name).__name__}: {name!r}")
@@ -59,23 +59,23 @@ def check_group_id(group_id: object) -> GroupId:
     if not isinstance(group_id, str) or not group_id:
         raise InvalidGroupIdError(f"group_id must be a str that is not empty, not {group_id!r}")
     if not is_storable(group_id):
-        raise InvalidGroupIdError(f"group_id {group_id!r} is no valid text: it has a half of a surrogate pair")
+        raise InvalidGroupIdError(f"group_id {group_id!r} is not valid text: it has half of a surrogate pair")
     return GroupId(group_id)
 
 
 def check_transactional_id(transactional_id: object) -> str:
-    """Return `transactional_id` when it can name a producer over its restarts: any text that is not empty.
+    """Return `transactional_id` if it can identify a producer across restarts: any non-empty text.
 
     Raises:
-        IllegalArgumentError: for anything else.
+        IllegalArgumentError: it is empty or not valid text.
     """
     if not isinstance(transactional_id, str) or not transactional_id or not is_storable(transactional_id):
-        raise IllegalArgumentError(f"transactional_id must be a valid text that is not empty, not {transactional_id!r}")
+        raise IllegalArgumentError(f"transactional_id must be non-empty valid text, not {transactional_id!r}")
     return transactional_id
 
 
 def is_storable(text: str) -> bool:
-    """Whether a text can be stored: one with half of a surrogate pair has no bytes."""
+    """Return whether a text can be encoded as UTF-8; half of a surrogate pair cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,10 +1,10 @@
 """Committed offsets: the commit of a group member and the rows it writes, expiry, and the offsets that a mirror copies.
 
-An `OffsetCommit` is a value that can wait in a file and be written by another process, so it carries what is needed to
-check it. Expiry follows KIP-211: offsets are kept for `offsets.retention.minutes` after the group lost its last member.
+An `OffsetCommit` is a value that can wait in a file and be written by another process, so it carries the facts for its
+check. Expiry follows KIP-211: offsets are kept for `offsets.retention.minutes` after the group lost its last member.
 For a topic that no member of a live group reads, and for a group that never had members, the time of the commit counts.
 
-A mirror replaces an offset that it has copied before by a newer one of the source. It does not change an offset that a
+A mirror replaces its own earlier copy of an offset by the source's newer offset. It does not change an offset that a
 client of the copy's own cluster has committed since the mirror was created, nor any offset of a group with members
 there.
 """
@@ -29,7 +29,7 @@ _FIELDS: Final = ("group", "member", "client")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An offset of one partition."""
+    """A committed position in one partition."""
 
     topic: str
     topic_id: str
@@ -42,20 +42,20 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommit:
-    """Offsets of one group; see `Unit`."""
+    """Offsets of one group to commit; see `Unit`."""
 
     group_id: str
     generation: int
-    """The one that the member knows; -1 from outside the membership."""
+    """Generation that the member knows; -1 for a commit from outside the group."""
     member_id: str
-    """Empty from outside the membership."""
+    """Empty for a commit from outside the group."""
     group_instance_id: str | None
     client_id: str
     time_ms: int
     positions: tuple[Position, ...]
 
     def __call__(self, state: GroupsState) -> Sequence[GroupRow]:
-        """The rows after a state.
+        """Return the rows to append to a state.
 
         Raises:
             CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: see `check_commit`.
@@ -83,7 +83,7 @@ class OffsetCommit:
         ]
 
     def dumped(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the commit as JSON."""
         return {
             "kind": KIND,
             "group": self.group_id,
@@ -99,10 +99,10 @@ class OffsetCommit:
 
 
 def load_commit(found: Mapping[str, Any]) -> OffsetCommit:
-    """A commit that waits. Whoever wrote it, each value is of its type and within its bounds.
+    """Parse a waiting commit. Any process may have written it, so the type and bounds of each value are checked.
 
     Raises:
-        ValueError, TypeError, LookupError: it is none, or only a newer release can read it.
+        ValueError, TypeError, LookupError: it is not a commit, or only a newer release can read it.
     """
     if found["kind"] != KIND:
         raise ValueError("another kind of unit")
@@ -135,17 +135,17 @@ MINUTE_MS: Final = 60_000
 
 
 def expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Partitions whose committed offset has expired, sorted.
+    """Return the partitions whose committed offset has expired, sorted.
 
-    Unlike Kafka's, the time of an empty group begins anew for an offset that an administrator has set since.
+    Unlike in Kafka, the retention of an empty group restarts for an offset that an administrator has set since.
 
     Args:
-        group: members that are dead must have been taken out before.
+        group: a group without dead members.
         now_ms: the time, ms since the epoch.
         retention_ms: how long offsets are kept, ms.
     """
     if group.members and group.state is not GroupState.STABLE:
-        # Who is to read what is being found out.
+        # The rebalance that decides which member reads which topic has not ended.
         return []
     read = {topic for member in group.members.values() for topic in member.subscription}
     empty_since = 0 if group.members else group.roster.changed_ms
@@ -157,7 +157,7 @@ def expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition
 
 
 def orphaned(group: Group, topic_ids: Mapping[str, str]) -> list[TopicPartition]:
-    """Partitions whose committed offset is for a topic that was deleted, whatever has its name now; sorted.
+    """Return the partitions whose committed offset is for a deleted topic, even if a new one has its name; sorted.
 
     Args:
         group: the group.
@@ -169,14 +169,14 @@ def orphaned(group: Group, topic_ids: Mapping[str, str]) -> list[TopicPartition]
 def deletion_rows(
     state: GroupsState, group_id: str, partitions: Iterable[TopicPartition], now_ms: int, after: int = 0
 ) -> list[GroupRow]:
-    """Rows that delete committed offsets of a group.
+    """Return the rows that delete committed offsets of a group.
 
     Args:
-        state: the groups now.
-        group_id: whose offsets.
-        partitions: those to delete; the ones without an offset are passed over.
-        now_ms: the rows' time.
-        after: rows that go before these in the same transaction.
+        state: the current groups.
+        group_id: the group.
+        partitions: partitions whose offsets to delete; partitions without an offset are ignored.
+        now_ms: time of the rows.
+        after: number of rows before these in the same transaction.
     """
     known = state.group(group_id).offsets
     return [
@@ -194,14 +194,14 @@ def deletion_rows(
 
 
 CLIENT: Final = "kafkalike-mirror"
-"""Client id of the rows that a mirror has written."""
+"""Client id of rows that a mirror has written."""
 
 MEMBER: Final = "source-version-"
-"""Beginning of their member id: then comes the version of the source's table."""
+"""Prefix of the member id of a mirror's rows, followed by the version of the source's table."""
 
 
 class MirroredOffset(NamedTuple):
-    """A committed offset of the source, for the copy."""
+    """A committed offset of the source to copy."""
 
     group_id: str
     topic: str
@@ -219,35 +219,35 @@ class SyncedTopic:
 
     topic_id: str
     began_ms: int
-    """When it became a mirror."""
+    """Time when it became a mirror, ms since the epoch."""
     ends: Mapping[int, int]
-    """Log ends of its partitions that the pass brings; 0 for those that are missing."""
+    """Log ends of the partitions that the pass copies; 0 for missing partitions."""
     source_id: str | None = None
-    """Id of the topic at the source, where that is not `topic_id`."""
+    """Id of the topic at the source if it is not `topic_id`."""
 
 
 @dataclass(slots=True)
 class OffsetsDue:
-    """What is to be done."""
+    """Offsets that a pass copies, and groups whose offsets it does not copy."""
 
     offsets: list[MirroredOffset] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
-    """Groups of which something stays as it is in the copy's cluster, as they are at work there."""
+    """Groups with an offset that stays, because clients of the copy's cluster use the group."""
     ahead: list[str] = field(default_factory=list)
-    """Groups with positions beyond the log end, which come when the records do."""
+    """Groups with offsets beyond the copy's log end, which are copied after the records."""
 
 
 def offsets_due(
     source: GroupsState, target: GroupsState, topics: Mapping[str, SyncedTopic], groups: Iterable[str], version: int
 ) -> OffsetsDue:
-    """Committed offsets that a pass has to bring.
+    """Return the committed offsets that a pass has to copy.
 
     Args:
-        source: the groups as of the pass.
-        target: the copy's groups now.
+        source: the source's groups as of the pass.
+        target: the copy's current groups.
         topics: the topics of the pass, by name.
-        groups: ids of the groups that are mirrored.
-        version: of the source's table, which `source` is of.
+        groups: ids of the mirrored groups.
+        version: version of the source's table in which `source` was read.
     """
     due = OffsetsDue()
     for group_id in sorted(groups):
@@ -279,13 +279,13 @@ def _offset(group_id: str, tp: TopicPartition, committed: CommittedOffset, topic
 
 
 def may_take(target: GroupsState, offset: MirroredOffset, began_ms: int, version: int) -> bool:
-    """Whether a position may be written over what the copy's cluster has.
+    """Return whether a copied offset may replace the offset of the copy's cluster.
 
     Args:
         target: the copy's groups.
-        offset: the position.
-        began_ms: when the topic became a mirror.
-        version: of the source's table that has it.
+        offset: the offset to copy.
+        began_ms: time when the topic became a mirror.
+        version: version of the source's table that has the offset.
     """
     group = target.group(offset.group_id)
     if group.members:
@@ -299,7 +299,7 @@ def may_take(target: GroupsState, offset: MirroredOffset, began_ms: int, version
 
 
 def _version_of(known: CommittedOffset) -> int:
-    """The version of the source's table that a position of a mirror came with; -1 when it does not say."""
+    """Return the version of the source's table from which a mirror copied an offset; -1 if it is not recorded."""
     number = known.member_id.removeprefix(MEMBER)
     return int(number) if number.isdecimal() else -1
 
@@ -307,13 +307,13 @@ def _version_of(known: CommittedOffset) -> int:
 def offset_rows(
     target: GroupsState, offsets: Iterable[MirroredOffset], began_ms: Mapping[str, int], version: int
 ) -> list[GroupRow]:
-    """The rows that bring positions of a pass, as far as they are still wanted.
+    """Return the rows that write copied offsets; offsets that the mirror may not replace are left out.
 
     Args:
-        target: the copy's groups, which the rows go on from.
-        offsets: the positions.
-        began_ms: by id of a topic that is still a mirror, when it became one; positions of others are left out.
-        version: of the source's table that has them.
+        target: the copy's groups, which the rows continue.
+        offsets: the offsets to copy.
+        began_ms: by id of a topic that is still a mirror, when it became one; offsets of other topics are dropped.
+        version: version of the source's table that has the offsets.
     """
     wanted = [o for o in offsets if o.topic_id in began_ms and may_take(target, o, began_ms[o.topic_id], version)]
     return [

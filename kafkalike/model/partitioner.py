@@ -32,45 +32,44 @@ __all__ = [
 
 
 class Cluster(Protocol):
-    """What a partitioner may ask about topics: two methods of kafka-python's `ClusterMetadata`."""
+    """The topics as a partitioner sees them: two methods of kafka-python's `ClusterMetadata`."""
 
     def partitions_for_topic(self, topic: str) -> AbstractSet[int] | None:
-        """All partitions of a topic, 0 to n-1; None when the topic is not known."""
+        """Return all partitions of a topic, 0 to n-1; None if the topic is unknown."""
         ...
 
     def available_partitions_for_topic(self, topic: str) -> AbstractSet[int] | None:
-        """Partitions that can be written to now; None when the topic is not known."""
+        """Return the writable partitions of a topic; None if the topic is unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """A `Cluster` of known partitions, all of them available: a Delta table has no leader to lose.
+    """A `Cluster` of known partitions, all of which are available.
 
-    Make it once per change of metadata, not per record: the sets are handed out as they are.
+    Create it once per change of metadata, not per record: the sets are returned without a copy.
     """
 
     partitions: Mapping[str, frozenset[int]]
     """By topic, its partitions."""
 
     def topics(self) -> AbstractSet[str]:
-        """Names of the known topics."""
+        """Return the names of the known topics."""
         return self.partitions.keys()
 
     def partitions_for_topic(self, topic: str) -> AbstractSet[int] | None:
-        """All partitions of a topic; None when the topic is not known."""
+        """Return all partitions of a topic; None if the topic is unknown."""
         return self.partitions.get(topic)
 
     def available_partitions_for_topic(self, topic: str) -> AbstractSet[int] | None:
-        """The same as `partitions_for_topic`."""
+        """Return all partitions of a topic, as `partitions_for_topic` does."""
         return self.partitions.get(topic)
 
 
 class Partitioner(ABC):
-    """Chooses the partition of a record that names none; kafka-python 3.x's interface.
+    """Chooses the partition of a record without an explicit one; kafka-python 3.x's interface.
 
     A producer may call it from several threads at once, for one record at a time and in the order of `send`.
-    It is not called for a record with an explicit partition.
     """
 
     __slots__ = ()
@@ -85,14 +84,14 @@ class Partitioner(ABC):
         serialized_value: bytes | None,
         cluster: Cluster,
     ) -> int:
-        """Choose a partition out of `cluster.partitions_for_topic(topic)`.
+        """Choose a partition from `cluster.partitions_for_topic(topic)`.
 
         Args:
             topic: the record's topic.
-            key: the key as the user gave it.
-            serialized_key: the key as it will be stored; None for a record without key.
-            value: the value as the user gave it.
-            serialized_value: the value as it will be stored; None for a tombstone.
+            key: the user's key.
+            serialized_key: the serialized key; None for a record without a key.
+            value: the user's value.
+            serialized_value: the serialized value; None for a tombstone.
             cluster: the topic's partitions.
 
         Raises:
@@ -102,15 +101,15 @@ class Partitioner(ABC):
     def on_new_batch(  # noqa: B027 - optional
         self, topic: str, cluster: Cluster, prev_partition: int
     ) -> None:
-        """Hear that a batch of records is closed; nothing by default.
+        """Called when a batch of records is closed; does nothing by default.
 
-        The producer calls it after it closed a batch of `prev_partition` (full, or its linger time over) and
-        before the next call of `partition` for that topic, so that the next records may go elsewhere.
+        The producer calls it after closing a batch of `prev_partition` (full, or lingered long enough) and before the
+        next call of `partition` for that topic, so that later records may go to another partition.
         """
 
 
 def all_partitions(topic: str, cluster: Cluster) -> AbstractSet[int]:
-    """Every partition of a topic.
+    """Return every partition of a topic.
 
     Raises:
         UnknownPartitionerTopicError: `cluster` does not know the topic (a ValueError).
@@ -122,7 +121,7 @@ def all_partitions(topic: str, cluster: Cluster) -> AbstractSet[int]:
 
 
 def writable_partitions(topic: str, cluster: Cluster) -> list[int]:
-    """The available partitions of a topic in ascending order, or all of them when none is available.
+    """Return the available partitions of a topic in ascending order, or all of them if none is available.
 
     Raises:
         UnknownPartitionerTopicError: `cluster` does not know the topic (a ValueError).
@@ -132,19 +131,19 @@ def writable_partitions(topic: str, cluster: Cluster) -> list[int]:
 
 
 def as_partitioner(obj: object) -> Partitioner:
-    """Give any partitioner that kafka-python takes this package's interface.
+    """Wrap any partitioner that kafka-python accepts in this package's interface.
 
     Args:
-        obj: a `Partitioner`, which is returned as it is; any object with kafka-python 3.x's `partition`
-            method (its `on_new_batch` is called when it has one); or a 2.x callable
-            `(key, all, available) -> int`, which gets both lists in ascending order.
+        obj: a `Partitioner`, which is returned unchanged; any object with kafka-python 3.x's `partition` method (and
+            optionally `on_new_batch`); or a 2.x callable `(key, all, available) -> int`, which gets both lists in
+            ascending order.
 
     Returns:
-        A partitioner. A foreign one is checked: a partition that the topic does not have is an
-        `IllegalArgumentError` (also a `ValueError`).
+        A partitioner. The result of a foreign one is checked: a partition that the topic does not have raises
+            `IllegalArgumentError` (also a `ValueError`).
 
     Raises:
-        IllegalArgumentError: `obj` is none of these, or is a class that was not instantiated.
+        IllegalArgumentError: `obj` is none of these, or is a class instead of an instance.
     """
     if isinstance(obj, Partitioner):
         return obj
@@ -174,13 +173,13 @@ class _MethodPartitioner(Partitioner):
         serialized_value: bytes | None,
         cluster: Cluster,
     ) -> int:
-        """Ask the foreign object and check its answer."""
+        """Call the foreign object and check its result."""
         everything = all_partitions(topic, cluster)
         chosen = self.choose(topic, key, serialized_key, value, serialized_value, cluster)
         return _checked(topic, chosen, everything)
 
     def on_new_batch(self, topic: str, cluster: Cluster, prev_partition: int) -> None:
-        """Pass it on to an object that has the hook."""
+        """Call the hook of the foreign object, if it has one."""
         if self.hook is not None:
             self.hook(topic, cluster, prev_partition)
 
@@ -200,7 +199,7 @@ class _FunctionPartitioner(Partitioner):
         serialized_value: bytes | None,  # noqa: ARG002
         cluster: Cluster,
     ) -> int:
-        """Ask the callable and check its answer."""
+        """Call the function and check its result."""
         everything = all_partitions(topic, cluster)
         available = sorted(cluster.available_partitions_for_topic(topic) or ())
         return _checked(topic, self.choose(serialized_key, sorted(everything), available), everything)
@@ -208,16 +207,16 @@ class _FunctionPartitioner(Partitioner):
 
 def _checked(topic: str, chosen: int, everything: AbstractSet[int]) -> int:
     if chosen not in everything:
-        raise IllegalArgumentError(f"the partitioner chose {chosen!r}, which is no partition of topic {topic!r}")
+        raise IllegalArgumentError(f"the partitioner chose {chosen!r}, which is not a partition of topic {topic!r}")
     return chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultPartitioner(Partitioner):
-    """Kafka's default: murmur2 of the serialised key; without key a random available partition.
+    """Kafka's default: murmur2 of the serialized key; a random available partition for a record without a key.
 
-    The same key goes to the same partition as with Kafka's Java client, as long as the number of partitions
-    stays. An empty key is a key.
+    A key goes to the same partition as with Kafka's Java client, as long as the number of partitions does not change.
+    An empty key is a key.
     """
 
     rng: Random = field(default_factory=Random)
@@ -232,7 +231,7 @@ class DefaultPartitioner(Partitioner):
         serialized_value: bytes | None,  # noqa: ARG002
         cluster: Cluster,
     ) -> int:
-        """Choose by the key's hash, or at random without key."""
+        """Choose by the key's hash, or at random without a key."""
         if serialized_key is not None:
             return partition_for_key(serialized_key, len(all_partitions(topic, cluster)))
         return self.rng.choice(writable_partitions(topic, cluster))
@@ -240,9 +239,9 @@ class DefaultPartitioner(Partitioner):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRobinPartitioner(Partitioner):
-    """Available partitions in turn, topic by topic, whatever the key; Kafka's `RoundRobinPartitioner`.
+    """Available partitions in turn, by topic, regardless of the key; Kafka's `RoundRobinPartitioner`.
 
-    Records with the same key do **not** meet in one partition.
+    Records with the same key go to **different** partitions.
     """
 
     _turns: dict[str, Iterator[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -265,18 +264,18 @@ class RoundRobinPartitioner(Partitioner):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StickyPartitioner(Partitioner):
-    """Murmur2 of the serialised key; without key one partition until the batch is closed (KIP-480).
+    """Murmur2 of the serialized key; without a key one partition until the batch is closed (KIP-480).
 
-    Fewer and larger batches: all records without key of a topic go to one random partition until the producer
-    calls `on_new_batch`, which draws another one.
+    Batches are fewer and larger: all records of a topic without a key go to one random partition until the producer
+    calls `on_new_batch`, which chooses another one.
     """
 
     rng: Random = field(default_factory=Random)
     """Source of the random choice."""
     _stuck: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """By topic, the partition for records without key."""
+    """By topic, the partition for records without a key."""
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
-    """Guards `_stuck`."""
+    """Lock that guards `_stuck`."""
 
     def partition(  # noqa: PLR0917 - kafka-python's signature
         self,
@@ -287,9 +286,9 @@ class StickyPartitioner(Partitioner):
         serialized_value: bytes | None,  # noqa: ARG002
         cluster: Cluster,
     ) -> int:
-        """Choose by the key's hash, or the partition in use for records without key.
+        """Choose by the key's hash, or the current partition for records without a key.
 
-        A partition that has gone away in the meantime is replaced.
+        If that partition is no longer available, choose another one.
         """
         if serialized_key is not None:
             return partition_for_key(serialized_key, len(all_partitions(topic, cluster)))
@@ -301,9 +300,9 @@ class StickyPartitioner(Partitioner):
             return stuck
 
     def on_new_batch(self, topic: str, cluster: Cluster, prev_partition: int) -> None:
-        """Move on from `prev_partition` to another partition, where there is one.
+        """Move on from `prev_partition` to another partition, if there is one.
 
-        A late call, when another thread has already moved on or the topic is gone, changes nothing.
+        A late call changes nothing if another thread has already moved on, or if the topic was deleted.
         """
         others = sorted((cluster.available_partitions_for_topic(topic) or set()) - {prev_partition})
         with self._lock:

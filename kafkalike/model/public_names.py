@@ -1,8 +1,7 @@
-"""Public names: names and module paths that users import, served from the modules that hold the code.
+"""Public names: names and module paths that users import, mapped to the modules that hold the code.
 
-A name is loaded when it is first used (PEP 562), so a program that only reads a log starts no Spark. A user writes
-`kafkalike.retention`, as the documentation has it; the code may move and the name stays. Type checkers read the `.pyi`
-file of the same name.
+A name is loaded on first use (PEP 562), so a program that only reads a log does not start Spark. Public paths such as
+`kafkalike.retention` stay when the code moves. Type checkers read the `.pyi` file of the same name.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from typing import Any
 def lazy_names(
     package: str, homes: Mapping[str, str], extra: str | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make `__getattr__` and `__dir__` of a package.
+    """Return `__getattr__` and `__dir__` for a package.
 
     Args:
         package: its `__name__`.
-        homes: module that defines each public name.
-        extra: the extra that brings what these modules import beyond kafkalike's own packages.
+        homes: by public name, the module that defines it.
+        extra: the extra that installs the third-party packages of these modules.
 
     Returns:
-        The two functions; the first raises AttributeError for other names, and ModuleNotFoundError, which says what
-        to install, where the extra is missing.
+        The two functions. The first raises AttributeError for unknown names, and ModuleNotFoundError with the command
+        to install the extra if it is missing.
     """
 
     def load(name: str) -> Any:  # noqa: ANN401 - any public name
@@ -54,10 +53,10 @@ def lazy_names(
 
 
 class PublicPaths(MetaPathFinder, Loader):
-    """Finds a module by its public name and gives it the names of its home.
+    """Finds a module by its public name and gives it the names of the module that holds the code.
 
     Args:
-        homes: module that holds the code, by public name. Modules below a name are found below its home.
+        homes: module that holds the code, by public name. Submodules of a name are found in that module's package.
     """
 
     def __init__(self, homes: Mapping[str, str]) -> None:
@@ -66,16 +65,16 @@ class PublicPaths(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See `MetaPathFinder`; None for names that are not served here."""
+        """Return the spec of a public name; None for any other module."""
         del path, target
         home = self._home(fullname)
         return None if home is None else ModuleSpec(fullname, self, origin=home, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """See `Loader`: a plain module."""
+        """Return None, which makes the import system create a plain module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module the names of its home, those that are loaded at first use among them."""
+        """Copy the names of the module that holds the code, including those loaded on first use."""
         spec = module.__spec__
         assert spec is not None
         assert spec.origin is not None
@@ -92,9 +91,9 @@ class PublicPaths(MetaPathFinder, Loader):
 
 
 def serve_public_paths(homes: Mapping[str, str]) -> None:
-    """Serve these names for as long as the process runs.
+    """Serve these names for the life of the process.
 
     Args:
-        homes: see `PublicPaths`.
+        homes: module that holds the code, by public name.
     """
     sys.meta_path.append(PublicPaths(homes))

@@ -1,4 +1,4 @@
-"""RecordBatch: the records of one append, as columns of equal length; how a write is named, and what became of it."""
+"""RecordBatch: the records of one append as columns of equal length; ids of writes and results of appends."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(slots=True, kw_only=True)
 class RecordBatch:
-    """Records on their way into one topic, in the order in which they were sent.
+    """Records to be appended to one topic, in the order in which they were sent.
 
-    A column per field instead of an object per record: Arrow takes columns, and a producer builds them once.
-    `timestamps` are ms since the epoch; `headers` are `None` where a record has none.
+    Each field is a column instead of an attribute of a record object, because Arrow takes columns and a producer
+    builds them once. `timestamps` are ms since the epoch; `headers` are None for a record without headers.
     """
 
     partitions: list[int] = field(default_factory=list)
@@ -44,34 +44,34 @@ class RecordBatch:
         self.headers += other.headers
 
     def __len__(self) -> int:
-        """Records in the batch."""
+        """Number of records."""
         return len(self.partitions)
 
 
 RESERVED_APPS: Final = "kafkalike."
-"""How names of Delta applications begin under which a topic's table keeps facts about itself."""
+"""Prefix of the names of Delta applications in which a topic's table records facts about itself."""
 
 
 TRANSACTIONS: Final = f"{RESERVED_APPS}transactions"
-"""Delta application whose version is the number of the last decision that a topic has: it has all before it."""
+"""Delta application whose version is the number of the topic's last decision; the topic has all decisions before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TxnId:
-    """Names a write across restarts: a write whose version is not above the application's last one is a rerun."""
+    """Identifies a write across restarts. A version that is not above the application's last one is a rerun."""
 
     app_id: str
     version: int
     after: int | None = None
-    """The application's latest version as its writer has seen it, -1 for none: a higher one below `version`, which
-    somebody else wrote meanwhile, is an error. None takes any."""
+    """The application's latest version that the writer has seen, -1 for none. A higher version below `version`, written
+    by another process meanwhile, is an error. None skips the check."""
     own: bool = False
-    """Whether it is a name of kafkalike's own: a higher version then shows that this one is there."""
+    """True for kafkalike's own application ids, for which a higher version proves that this one is there."""
     also: tuple[str, int] | None = None
-    """Another application, and its version, as which the write is known too."""
+    """Another application and its version that the same write also records."""
 
     def __post_init__(self) -> None:
-        """Keep users' ids apart from those under which a table keeps facts about itself."""
+        """Reject a user's id with the prefix of kafkalike's own ids."""
         if self.app_id.startswith(RESERVED_APPS) and not self.own:
             raise IllegalArgumentError(
                 f"txn_id must not begin with {RESERVED_APPS!r}, which is kafkalike's own, as {self.app_id!r} does"
@@ -80,13 +80,13 @@ class TxnId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """A finished append."""
+    """Result of a finished append."""
 
     version: int
-    """Table version that holds the records."""
+    """Table version with the records."""
     ranges: Mapping[int, range]
-    """Offsets written, by partition."""
+    """Written offsets by partition."""
     append_time_ms: int
     """Time of the append, ms; the records' timestamp in a topic with LogAppendTime."""
     duplicate: bool = False
-    """True when a `TxnId` showed that the records were in the log already, at `ranges`; nothing was written."""
+    """True if a `TxnId` showed that the records were already in the log, at `ranges`; nothing was written."""

@@ -17,7 +17,7 @@ VERSION: Final = "v"
 """Key of the format version in a row's `value`."""
 
 UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What reading the value of a damaged row may raise."""
+"""Errors that parsing the value of a damaged row may raise."""
 
 
 class ControlRow(Protocol):
@@ -25,12 +25,12 @@ class ControlRow(Protocol):
 
     @property
     def seq(self) -> int:
-        """Its number."""
+        """Number of the row in its table."""
         ...
 
     @property
     def kind(self) -> str:
-        """What it is about."""
+        """Kind of fact that the row records."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class ControlRow(Protocol):
 
 
 class ControlState(Protocol):
-    """A state made of rows: a value, which never changes."""
+    """A state computed from rows: an immutable value."""
 
     @property
     def seq(self) -> int:
@@ -48,24 +48,24 @@ class ControlState(Protocol):
         ...
 
     def applied(self, rows: Iterable[Any]) -> Self:
-        """The state after some more rows, in `seq` order; those that were applied before change nothing."""
+        """Return the state after applying more rows, in `seq` order. Rows that are already applied are ignored."""
         ...
 
 
 def row_value(table: str, row: ControlRow, versions: Mapping[str, int]) -> dict[str, Any]:
-    """What the `value` of a row says.
+    """Parse the `value` of a row and check its format version.
 
     Args:
-        table: where the row is; for errors.
+        table: name of the row's table, for errors.
         row: the row.
-        versions: by kind, the newest format that the caller reads.
+        versions: by kind, the newest format that the caller can read.
 
     Returns:
-        The object that the JSON is; empty when `value` is.
+        The JSON object; empty if `value` is empty.
 
     Raises:
-        UnsupportedVersionError: the kind is not known, or the format is newer.
-        ValueError, TypeError, RecursionError: `value` is not JSON, or not an object with a whole number as version.
+        UnsupportedVersionError: the kind is unknown, or the format is newer.
+        ValueError, TypeError, RecursionError: `value` is not a JSON object, or its version is not a whole number.
     """
     if row.kind not in versions:
         raise _newer(table, row, f"kind {row.kind!r}")
@@ -83,46 +83,46 @@ def row_value(table: str, row: ControlRow, versions: Mapping[str, int]) -> dict[
 
 
 def damaged(table: str, row: ControlRow, cause: Exception) -> LogCorruptError:
-    """The error for a row that cannot be read."""
+    """Return the error for a row that cannot be read."""
     return LogCorruptError(f"row {row.seq} of {table}, kind {row.kind!r}, cannot be read: {cause!r}")
 
 
 def _newer(table: str, row: ControlRow, what: str) -> UnsupportedVersionError:
     return UnsupportedVersionError(
-        f"row {row.seq} of {table} is of {what}, which this release does not know: it was written by a newer "
-        "kafkalike; upgrade this client"
+        f"row {row.seq} of {table} has {what}, which this release does not know: a newer kafkalike wrote it; "
+        "upgrade this client"
     )
 
 
 def whole(found: Mapping[str, Any], name: str, *, at_least: int = 0) -> int:
-    """A whole number of an object, not below a bound."""
+    """Return a whole number of an object; raise TypeError if it is below a bound or has another type."""
     value = found[name]
-    if type(value) is int and value >= at_least:  # one call less, for every row of a table
+    if type(value) is int and value >= at_least:  # saves a call for every row of a table
         return value
     return as_whole(value, name, at_least=at_least)
 
 
 def as_whole(value: object, name: str, *, at_least: int = 0) -> int:
-    """A value that must be a whole number, not below a bound."""
+    """Return `value` if it is a whole number not below a bound; otherwise raise TypeError."""
     if type(value) is not int or value < at_least:
         raise TypeError(f"{name!r} is {value!r}, not a whole number from {at_least}")
     return value
 
 
 def text(found: Mapping[str, Any], name: str) -> str:
-    """A text of an object."""
+    """Return a text of an object; raise TypeError if it has another type."""
     return as_text(found[name], name)
 
 
 def as_text(value: object, name: str) -> str:
-    """A value that must be a text."""
+    """Return `value` if it is a text; otherwise raise TypeError."""
     if type(value) is not str:
         raise TypeError(f"{name!r} is {value!r}, not a text")
     return value
 
 
 def flag(found: Mapping[str, Any], name: str) -> bool:
-    """A truth value of an object."""
+    """Return a boolean of an object; raise TypeError if it has another type."""
     value = found[name]
     if type(value) is not bool:
         raise TypeError(f"{name!r} is {value!r}, not true or false")
@@ -134,10 +134,10 @@ raw_decode: Final = json.JSONDecoder().raw_decode
 
 
 def parse_json(text: str) -> Any:  # noqa: ANN401
-    """As `json.loads`, which first looks for white space around the value, though hardly anybody writes any.
+    """Parse JSON as `json.loads` does, but without its search for white space around the value, which is rare.
 
     Raises:
-        ValueError, RecursionError: it is not JSON.
+        ValueError, RecursionError: the text is not JSON.
     """
     if text[:1] == "{" and text[-1] == "}":
         found, end = raw_decode(text)
@@ -151,35 +151,35 @@ INT64: Final = range(-(2**63), 2**63)
 
 
 def checked_list(found: Any) -> list[Any]:  # noqa: ANN401 - any JSON
-    """A list.
+    """Return `found` if it is a list.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it has another type.
     """
     if type(found) is not list:
-        raise TypeError(f"{type(found).__name__} where a list must be")
+        raise TypeError(f"expected a list, not {type(found).__name__}")
     return found
 
 
 def checked_int(found: Any, within: range) -> int:  # noqa: ANN401 - any JSON
-    """A whole number of a range.
+    """Return `found` if it is a whole number in a range.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it has another type or is out of range.
     """
     if type(found) is not int or found not in within:
-        raise ValueError(f"{type(found).__name__} where a number of {within} must be, or one outside it")
+        raise ValueError(f"expected an int in {within}, not {found!r:.80}")
     return found
 
 
 def checked_text(found: Any) -> str:  # noqa: ANN401 - any JSON
-    """Text that can be stored.
+    """Return `found` if it is text that can be encoded as UTF-8.
 
     Raises:
-        TypeError: it is none.
-        ValueError: half a surrogate pair is text to JSON, and can be stored nowhere.
+        TypeError: it has another type.
+        ValueError: it has half of a surrogate pair, which JSON allows.
     """
     if type(found) is not str:
-        raise TypeError(f"{type(found).__name__} where text must be")
+        raise TypeError(f"expected text, not {type(found).__name__}")
     found.encode()
     return found

@@ -19,13 +19,13 @@ from kafkalike.model.structs import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One data file. Ordered by offset within its partition."""
+    """One data file of a partition."""
 
     partition: int
     start: int
-    """First offset it holds."""
+    """First offset of the file."""
     stop: int
-    """Offset after the last one it holds."""
+    """Last offset of the file + 1."""
     num_records: int
     """Less than `stop - start` only in a compacted topic."""
     min_timestamp: int
@@ -38,7 +38,7 @@ class Segment:
 
     @property
     def offsets(self) -> range:
-        """The run of offsets it covers."""
+        """Its range of offsets."""
         return range(self.start, self.stop)
 
 
@@ -47,14 +47,14 @@ _stop: Final = attrgetter("stop")
 
 
 def _overlap(run: Sequence[Segment]) -> bool:
-    """Whether any of these, which stand in offset order, begins before the one before it ends."""
+    """Return whether any segment, in offset order, starts before the one before it ends."""
     return len(run) > 1 and any(map(gt, map(_stop, run), map(_start, islice(run, 1, None))))
 
 
 class SegmentIndex:
     """The live segments of one topic by partition, in offset order.
 
-    Caller: the log, which feeds it the adds and removes of each table commit in commit order.
+    The log passes it the adds and removes of each table commit in commit order.
     """
 
     __slots__ = ("_by_partition", "_by_path", "_overlapping", "ends")
@@ -63,9 +63,9 @@ class SegmentIndex:
         self._by_partition: dict[int, list[Segment]] = {}
         self._by_path: dict[str, Segment] = {}
         self.ends: dict[int, int] = {}
-        """Log ends of the partitions that ever had a segment. Read it; `add` and `raise_end` change it."""
+        """Log ends of the partitions that ever had a segment. Read-only; `add` and `raise_end` change it."""
         self._overlapping: set[int] = set()
-        """Partitions in which some offset may be in two segments, as only other writers of the table leave them."""
+        """Partitions in which some offset may be in two segments, which only foreign writers of the table cause."""
         for segment in sorted(segments, key=_start):
             self._by_partition.setdefault(segment.partition, []).append(segment)
             self._by_path[segment.path] = segment
@@ -75,19 +75,19 @@ class SegmentIndex:
                 self._overlapping.add(partition)
 
     def raise_end(self, segment: Segment) -> None:
-        """Let the log end stay above a segment, which need not be live: offsets are never reused."""
+        """Keep the log end above a segment, even if it is not live, because offsets are never reused."""
         self.raise_end_to(segment.partition, segment.stop)
 
     def raise_end_to(self, partition: int, end: int) -> None:
-        """Let the log end of a partition be at least this."""
+        """Keep the log end of a partition at or above `end`."""
         if end > self.ends.get(partition, 0):
             self.ends[partition] = end
 
     def add(self, segment: Segment) -> None:
-        """Take in a segment; one whose path is known already changes nothing."""
+        """Add a segment; a segment with a known path changes nothing."""
         if segment.path in self._by_path:
             return
-        # The path comes last: who is interrupted before must not find the segment known when it tries again.
+        # The path is recorded last, so that a call repeated after an interrupt does not take the segment for known.
         partition, start, stop = segment.partition, segment.start, segment.stop
         if stop > self.ends.get(partition, 0):
             self.ends[partition] = stop
@@ -101,19 +101,19 @@ class SegmentIndex:
         self._by_path[segment.path] = segment
 
     def remove(self, path: str) -> None:
-        """Forget a segment; the log end stays, since offsets are never reused."""
+        """Remove a segment; the log end stays, because offsets are never reused."""
         segment = self._by_path.pop(path, None)
         if segment is None:
             return
         run = self._by_partition[segment.partition]
         at = bisect_left(run, segment.start, key=_start)
-        # Several begin at the same offset where a foreign writer has copied files.
+        # Several segments start at the same offset if a foreign writer has copied files.
         del run[run.index(segment, at)]
         if segment.partition in self._overlapping and not _overlap(run):
             self._overlapping.remove(segment.partition)
 
     def overlap(self, segment: Segment) -> Segment | None:
-        """A live segment, other than this one, that covers some of its offsets; None when there is none."""
+        """Return another live segment that covers some offsets of this one; None if there is none."""
         if segment.partition not in self._overlapping:
             return None
         others = (s for s in self.segments(segment.partition) if s.path != segment.path)
@@ -121,37 +121,37 @@ class SegmentIndex:
 
     @property
     def paths(self) -> KeysView[str]:
-        """Files of the live segments; a view, which goes with what changes."""
+        """Files of the live segments: a view, which follows changes."""
         return self._by_path.keys()
 
     def has(self, path: str) -> bool:
-        """Whether a segment with this file is live."""
+        """Return whether a segment with this file is live."""
         return path in self._by_path
 
     def end(self, partition: int) -> int:
-        """Highest `stop` ever seen in the partition; 0 when it never had a segment."""
+        """Return the highest `stop` that the partition ever had; 0 if it never had a segment."""
         return self.ends.get(partition, 0)
 
     def segments(self, partition: int) -> Sequence[Segment]:
-        """Live segments of a partition in offset order."""
+        """Return the live segments of a partition in offset order."""
         return self._by_partition.get(partition, ())
 
     def __iter__(self) -> Iterator[Segment]:
-        """All live segments, by partition and offset."""
+        """Iterate over all live segments by partition and offset."""
         return chain.from_iterable(map(self._by_partition.__getitem__, sorted(self._by_partition)))
 
     def __len__(self) -> int:
-        """Number of live segments."""
+        """Return the number of live segments."""
         return len(self._by_path)
 
     def at_or_after(self, partition: int, offset: int) -> Segment | None:
-        """The segment that holds `offset`, or else the next one above it."""
+        """Return the segment with `offset`, or else the next one above it; None at the log end."""
         run = self._by_partition.get(partition)
         if not run:
             return None
         if partition in self._overlapping:
             return next((s for s in run if s.stop > offset), None)
-        # Whoever follows the log is in its last file, or at its end.
+        # A consumer at the tail reads the last file, or waits at its end.
         if run[-1].start <= offset:
             return run[-1] if run[-1].stop > offset else None
         at = bisect_right(run, offset, key=_start)
@@ -160,7 +160,7 @@ class SegmentIndex:
         return run[at]
 
     def within(self, partition: int, offsets: range) -> list[Segment]:
-        """Live segments of a partition that overlap a run of offsets, in offset order."""
+        """Return the live segments of a partition that overlap a range of offsets, in offset order."""
         if not offsets:
             return []
         run = self._by_partition.get(partition, [])
@@ -172,55 +172,55 @@ class SegmentIndex:
         return run[first : max(first, bisect_left(run, offsets.stop, key=_start))]
 
     def first_with_time(self, partition: int, timestamp_ms: int, start: int) -> Iterator[Segment]:
-        """Segments, in offset order from offset `start`, that may hold a record at or after a time."""
+        """Yield segments, in offset order from offset `start`, that may have a record at or after a time."""
         for segment in self._by_partition.get(partition, ()):
             if segment.stop > start and segment.max_timestamp >= timestamp_ms:
                 yield segment
 
 
 MARK: Final = "kafkalike:offsets"
-"""Stands beside the topics in the offsets of a checkpoint of `format("kafkalike")`; no topic's name has a colon."""
+"""Key next to the topics in the offsets of a checkpoint of `format("kafkalike")`; topic names cannot have a colon."""
 
 MAX_OFFSET: Final = 2**63 - 1
-"""Largest value of Delta's BIGINT, so the largest offset."""
+"""Largest value of Delta's BIGINT, and so the largest offset."""
 
 
 def plan_offsets(log_end: Mapping[int, int], counts: Mapping[int, int]) -> dict[int, range]:
-    """Give each partition the next free run of offsets.
+    """Give each partition the next free range of offsets.
 
     Args:
-        log_end: next offset to be written, by partition; a partition that is not named begins at 0.
-        counts: records to be written, by partition.
+        log_end: next offset to be written, by partition; 0 for a partition that is missing.
+        counts: number of records to be written, by partition.
 
     Returns:
-        The run of each partition that gets at least one record.
+        The range of each partition that gets at least one record.
     """
     return {p: range(log_end.get(p, 0), log_end.get(p, 0) + n) for p, n in counts.items() if n > 0}
 
 
 @dataclass(frozen=True, slots=True)
 class EndOffsetIs:
-    """What must still hold when a plan is applied: the partition's log end is the one it was made from."""
+    """Requirement of a plan at commit time: the log end of the partition has not changed since the plan was made."""
 
     partition: int
     expected: int
 
     def holds(self, log_end: Mapping[int, int]) -> bool:
-        """Whether the log end is still as expected."""
+        """Return whether the log end is as expected."""
         return log_end.get(self.partition, 0) == self.expected
 
 
 def requirements(plan: Mapping[int, range]) -> tuple[EndOffsetIs, ...]:
-    """What must hold at commit time for this plan to keep offsets dense and unique."""
+    """Return the requirements that keep the offsets of this plan dense and unique at commit time."""
     return tuple(EndOffsetIs(p, run.start) for p, run in sorted(plan.items()))
 
 
 def assign_offsets(partitions: Sequence[int], plan: Mapping[int, range]) -> list[int]:
-    """Give each record its offset: records of one partition take its run in order.
+    """Give each record its offset: records of one partition take its range in order.
 
     Args:
         partitions: the partition of each record, in sending order.
-        plan: the run of each partition; as long as the partition has records.
+        plan: by partition, a range as long as its number of records.
     """
     following = {p: run.start for p, run in plan.items()}
     offsets = []
@@ -233,7 +233,7 @@ def assign_offsets(partitions: Sequence[int], plan: Mapping[int, range]) -> list
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets of a partition that no segment holds."""
+    """A range of offsets of a partition that no segment has."""
 
     partition: int
     missing: range
@@ -241,16 +241,16 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Offsets of a partition that two segments hold."""
+    """A range of offsets of a partition that two segments have."""
 
     partition: int
     doubled: range
 
 
 def gaps_and_overlaps(partition: int, runs: Iterable[range], start: int) -> list[Gap | Overlap]:
-    """Find where the runs of a partition, taken in order from `start`, leave a hole or cover an offset twice.
+    """Find where the ranges of a partition, in order from `start`, leave a hole or cover an offset twice.
 
-    What lies below `start` is ignored: retention has moved past it.
+    Offsets below `start` are ignored because retention has deleted them.
     """
     found: list[Gap | Overlap] = []
     expected = start
@@ -267,15 +267,15 @@ def gaps_and_overlaps(partition: int, runs: Iterable[range], start: int) -> list
 def shifted(
     committed: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition], by: int
 ) -> dict[TopicPartition, int]:
-    """Where a group is to go on so many offsets further on, or back; it may lie outside of the log.
+    """Move the committed offsets of a group by a number of offsets; results may lie outside of the log.
 
     Args:
         committed: the group's offsets.
-        partitions: which of them are moved.
-        by: offsets; negative ones go back.
+        partitions: partitions to move.
+        by: number of offsets; negative to move back.
 
     Raises:
-        IllegalArgumentError: nothing is committed in one of them.
+        IllegalArgumentError: a partition has no committed offset.
     """
     moved = {}
     for tp in partitions:
@@ -289,5 +289,5 @@ def shifted(
 
 
 def storable(offset: int) -> int:
-    """The nearest offset that a table can hold: what is below or beyond is below or beyond every log."""
+    """Return the nearest offset that a table can store: offsets outside the range are outside of every log."""
     return min(max(offset, 0), MAX_OFFSET)

@@ -1,4 +1,4 @@
-"""Structs: the tuples and enums users see, with kafka-python's names, field order and defaults."""
+"""Structs: the tuples and enums of the public API, with kafka-python's names, field order and defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TopicPartition(NamedTuple):
 
 
 class _NoHeaders(list[tuple[str, bytes | None]]):
-    """An empty list that refuses to be changed, since all records without headers hold it."""
+    """An empty list that cannot be changed, because all records without headers share it."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class _NoHeaders(list[tuple[str, bytes | None]]):
 
 
 NO_HEADERS: Final = _NoHeaders()
-"""What a `ConsumerRecord` is made with that has no headers."""
+"""Value of `headers` in a `ConsumerRecord` without headers."""
 
 
 class _ConsumerRecordFields(NamedTuple):
@@ -49,17 +49,17 @@ _HEADERS: Final = _ConsumerRecordFields._fields.index("headers")
 
 
 class ConsumerRecord(_ConsumerRecordFields):
-    """A record as a consumer gets it. `timestamp` is ms since the epoch; sizes are bytes, -1 where there is none.
+    """A record as a consumer receives it. `timestamp` is ms since the epoch; sizes are bytes, -1 for missing parts.
 
-    A record without headers gets its empty list when somebody asks for it. Made beforehand, the lists double the
-    objects that Python's garbage collector looks at while many records are made, and polls take half as long again.
+    A record without headers creates its own empty list on first access. If the lists were created in advance, Python's
+    garbage collector would visit twice as many objects, and polls would take 1.5 times as long.
     """
 
     # No `__slots__`: a tuple cannot have any.
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
-        """Names and values, in the order of the producer; a list of this record alone."""
+        """Names and values, in the producer's order; the list belongs to this record alone."""
         found: Any = super().__getitem__(_HEADERS)
         own: list[tuple[str, bytes | None]] = found
         return self.__dict__.setdefault("_headers", []) if found is NO_HEADERS else own
@@ -68,7 +68,7 @@ class ConsumerRecord(_ConsumerRecordFields):
         values: tuple[Any, ...] = super().__getitem__(slice(None))
         return (*values[:_HEADERS], self.headers, *values[_HEADERS + 1 :])
 
-    # What follows shows the list, which the tuple itself does not hold.
+    # These methods return the record's own list, which the tuple itself does not have.
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._values())
@@ -90,7 +90,7 @@ class ConsumerRecord(_ConsumerRecordFields):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a sent record went. `offset` is -1 for `acks=0`; `timestamp` is ms since the epoch."""
+    """Location of a sent record. `offset` is -1 for `acks=0`; `timestamp` is ms since the epoch."""
 
     topic: str
     partition: int
@@ -104,7 +104,7 @@ class RecordMetadata(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the next offset to read, and a note of the user's."""
+    """A committed position: the next offset to read, and a note of the application."""
 
     offset: int
     metadata: str = ""
@@ -112,7 +112,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset and whose it is. Give its values by name."""
+    """A committed offset and the member that committed it. Pass the values by name."""
 
     position: OffsetAndMetadata
     topic_id: str
@@ -120,11 +120,11 @@ class CommittedOffset(NamedTuple):
     member_id: str
     client_id: str
     generation: int = -1
-    """The group's when it was committed; -1 from outside the membership."""
+    """The group's generation at the commit; -1 from outside the group."""
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """Answer of `offsets_for_times`: the offset found and its record's time in ms."""
+    """Result of `offsets_for_times`: the offset found and its record's time in ms."""
 
     offset: int
     timestamp: int
@@ -132,12 +132,12 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """A consumer's membership in its group; also what a transactional producer needs to know of the consumer."""
+    """A consumer's membership in its group, which a transactional producer needs to commit the consumer's offsets."""
 
     group_id: str | None = None
     """None for a consumer without a group."""
     generation_id: int = -1
-    """-1 outside the membership."""
+    """-1 outside the group."""
     member_id: str = ""
     group_instance_id: str | None = None
     state: str = "<unjoined>"
@@ -145,13 +145,13 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class NewTopic:
-    """A topic to be created.
+    """A topic to create.
 
     Args:
         name: the topic's name.
-        num_partitions: -1 takes the server's `num.partitions`.
-        replication_factor: -1 takes the server's `default.replication.factor`.
-        replica_assignments: ids of the brokers of each partition, the preferred leader first; the same for all.
+        num_partitions: -1 for the server's `num.partitions`.
+        replication_factor: -1 for the server's `default.replication.factor`.
+        replica_assignments: broker ids of each partition, the preferred leader first; the same for all partitions.
         topic_configs: topic settings by Kafka's dotted names.
     """
 
@@ -172,7 +172,6 @@ class NewTopic:
         self.topic_configs = topic_configs or {}
 
     def __repr__(self) -> str:
-        """Constructor form."""
         return (
             f"NewTopic(name={self.name!r}, num_partitions={self.num_partitions}, "
             f"replication_factor={self.replication_factor}, topic_configs={self.topic_configs!r})"
@@ -180,7 +179,7 @@ class NewTopic:
 
 
 class NewPartitions:
-    """The partition count a topic should have. `new_assignments` is refused: new partitions have its replicas."""
+    """The new number of partitions of a topic. `new_assignments` is rejected: they use the topic's replicas."""
 
     __slots__ = ("new_assignments", "total_count")
 
@@ -190,7 +189,7 @@ class NewPartitions:
 
 
 class OffsetSpec(IntEnum):
-    """Special times in offset look-ups."""
+    """Special times in offset lookups."""
 
     LATEST = -1
     EARLIEST = -2
@@ -200,13 +199,13 @@ class OffsetSpec(IntEnum):
 
 
 class OffsetTimestamp(int):
-    """A time in ms since the epoch where an offset could stand too; it finds the first record at or after it."""
+    """A time in ms since the epoch in place of an offset; it stands for the first record at or after that time."""
 
     __slots__ = ()
 
 
 class MemberToRemove(NamedTuple):
-    """A member that is to leave its group; named by its id, or by its static name."""
+    """A member to remove from its group, by its id or its static name."""
 
     member_id: str | None = None
     group_instance_id: str | None = None
@@ -214,14 +213,14 @@ class MemberToRemove(NamedTuple):
 
 
 class IsolationLevel(IntEnum):
-    """Whether records of open or aborted transactions are seen."""
+    """Visibility of records of open and aborted transactions."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class TimestampType(IntEnum):
-    """Whose clock set a record's timestamp."""
+    """Clock that set a record's timestamp: the producer's or the log's."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -249,7 +248,7 @@ class GroupType(StrEnum):
 
 
 class ConfigResourceType(IntEnum):
-    """What a setting belongs to; Kafka's codes."""
+    """Type of the object that has a setting; Kafka's codes."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -260,7 +259,7 @@ class ConfigResourceType(IntEnum):
 
 
 class AlterConfigOp(IntEnum):
-    """How a setting is to be changed; Kafka's codes."""
+    """Change of a setting; Kafka's codes."""
 
     SET = 0
     DELETE = 1
@@ -269,12 +268,12 @@ class AlterConfigOp(IntEnum):
 
 
 class ConfigResource:
-    """A topic or broker whose settings are asked for or changed.
+    """A topic or broker whose settings to describe or change.
 
     Args:
         resource_type: a `ConfigResourceType` or its name.
         name: the topic's name, or the broker's id as text.
-        configs: for asking: names, or None for all; for changing: `{name: value}` or `{name: (AlterConfigOp, value)}`.
+        configs: to describe: names, or None for all; to change: `{name: value}` or `{name: (AlterConfigOp, value)}`.
     """
 
     __slots__ = ("configs", "name", "resource_type")
@@ -287,15 +286,12 @@ class ConfigResource:
         self.configs = configs
 
     def __repr__(self) -> str:
-        """Constructor form."""
         return f"ConfigResource({self.resource_type.name}, {self.name!r}, {self.configs!r})"
 
     def __hash__(self) -> int:
-        """By type and name."""
         return hash((self.resource_type, self.name))
 
     def __eq__(self, other: object) -> bool:
-        """Equal when type, name and configs are."""
         return (
             isinstance(other, ConfigResource)
             and (self.resource_type, self.name) == (other.resource_type, other.name)

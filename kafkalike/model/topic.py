@@ -1,4 +1,4 @@
-"""Topic: what the cluster's metadata says about one topic."""
+"""Topic: the facts about one topic in the cluster's metadata."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kafkalike.model.names import TopicId, TopicName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStart:
-    """Where a partition's log begins, and why it does not begin at 0."""
+    """The start of a partition's log, and the run that moved it."""
 
     offset: int
     reason: str
-    """Who moved it: `retention`, `delete_records` …"""
+    """Operation that moved it: `retention`, `delete_records` …"""
     run: str
     """Id of the run that moved it."""
     time_ms: int
@@ -29,42 +29,42 @@ class TopicInfo:
 
     name: TopicName
     topic_id: TopicId
-    """Offsets and transactions name it: a topic that is deleted and created or mirrored again has another one."""
+    """Offsets and transactions refer to it: a topic that is deleted and created or mirrored again gets another id."""
     location: str
     """Folder of its table, relative to the root."""
     num_partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Only the settings that were set on this topic, by Kafka's dotted names."""
+    """Settings of this topic itself, by Kafka's dotted names; defaults are not included."""
     log_starts: Mapping[int, LogStart] = field(default_factory=dict)
-    """Only the partitions whose log start was moved."""
+    """Log starts of the partitions whose log start was moved."""
     created_ms: int = 0
     origin_id: TopicId | None = None
-    """Id of the Delta table where that is not `topic_id`: the table of a mirror has its source's, and the name was used
-    here before, so offsets and transactions of an earlier topic may name that id."""
+    """Id of the Delta table if it differs from `topic_id`. The table of a mirror has the id of its source's table; if
+    the name has been used in this cluster before, offsets and transactions of an earlier topic may refer to that id."""
     mirror: Mirrored | None = None
-    """Of which cluster's topic it is a read-only copy; None for a topic of this cluster's own."""
+    """State of the mirror if the topic is a read-only copy; None for a topic of this cluster's own."""
 
     @property
     def table_id(self) -> TopicId:
-        """Id of the topic's Delta table. Checkpoints of streams name it, as mirrors have tables of the same id."""
+        """Id of the topic's Delta table. Checkpoints of streams use it, because mirrors share it."""
         return self.origin_id or self.topic_id
 
     def check_own(self) -> None:
-        """Refuse a change of a topic that is a read-only copy.
+        """Reject a change of a topic that is a read-only copy.
 
         Raises:
-            MirrorTopicError: it is; says of what.
+            MirrorTopicError: the topic is a mirror; the error names its source.
         """
         if self.mirror is not None:
             raise MirrorTopicError(self.name, self.mirror.source, self.mirror.phase)
 
     def log_start(self, partition: int) -> int:
-        """First offset of a partition that may be read."""
+        """Return the first readable offset of a partition."""
         moved = self.log_starts.get(partition)
         return 0 if moved is None else moved.offset
 
     def why_gone(self, partition: int, position: int) -> str:
-        """Who moved the log start past an offset, when and in which run; empty when the offset is not below it."""
+        """Explain which run moved the log start past an offset; empty if it is not below the log start."""
         moved = self.log_starts.get(partition)
         if moved is None or position >= moved.offset:
             return ""
@@ -73,5 +73,5 @@ class TopicInfo:
 
     @property
     def partitions(self) -> range:
-        """Its partition numbers."""
+        """Numbers of the topic's partitions."""
         return range(self.num_partitions)

@@ -1,8 +1,8 @@
-"""SQL over topics: the names of their views, and whether a parsed statement only reads them.
+"""SQL over topics: the names of their views, and the check that a statement only reads them.
 
-A statement with anything that is not known to be harmless is refused: parts by their names, relations that are not
-views of the cluster (Spark would take `` text.`/etc/passwd` `` for a file), functions that call methods of Java or open
-files.
+A statement is rejected unless every part of it is known to be harmless: plan nodes by their names, relations that are
+views of the cluster (Spark would read `` text.`/etc/passwd` `` as a file), and no functions that call Java methods or
+open files.
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ TABLES: Final = (
 
 
 def table_view(table: str) -> str:
-    """Name of the view of one of `TABLES`: it says whose it is, as a session has tables of its own."""
+    """Return the view name of a table of `TABLES`; its prefix avoids a clash with the session's own tables."""
     return f"kafkalike_{table}"
 
 
 SQL_RESERVED: Final = tuple(map(table_view, TABLES))
-"""Views of the cluster itself; a topic of such a name gets another view name."""
+"""Views of the cluster itself; a topic with such a name gets another view name."""
 
 
 def view_names(topics: Iterable[str], held: Mapping[str, str] | None = None) -> dict[str, str]:
     """Name the view of each topic: the topic in lower case, with `_` for dots and hyphens.
 
-    Where several topics would share that name, as `a.b` and `a_b`, one has it: the one that has it already, else the
-    one that is called so, else the first by name. The others are spelled out, see `sql_name`.
+    If several topics would share a name, as `a.b` and `a_b`, the topic that already has it keeps it; otherwise the
+    topic of exactly that name gets it, otherwise the first by name. The names of the others
+    are spelled out, see `sql_name`.
 
     Args:
         topics: all topics of the cluster.
-        held: topics by the names of views that exist. A view keeps its topic, so a new topic never takes over a name.
+        held: topics by the names of existing views. A view keeps its topic, so a new topic never takes over a name.
 
     Returns:
-        The name of each topic's view. No two are the same, and none is one of `SQL_RESERVED`.
+        The name of each topic's view. All differ, and none is in `SQL_RESERVED`.
 
     >>> view_names(["web.clicks", "a_b", "a.b", "Orders"])
     {'a_b': 'a_b', 'Orders': 'orders', 'a.b': 'a__db', 'web.clicks': 'web_clicks'}
@@ -63,7 +64,7 @@ def view_names(topics: Iterable[str], held: Mapping[str, str] | None = None) -> 
 
 
 def plain_name(topic: str) -> str:
-    """The name that people guess; two topics may share it."""
+    """Return the name that users expect; two topics may share it."""
     return topic.replace(".", "_").replace("-", "_").lower()
 
 
@@ -76,12 +77,12 @@ def _candidates(topic: str) -> Iterator[str]:
 
 
 def sql_name(topic: str) -> str:
-    """Spell a topic's name out in lower-case letters, digits and underscores, so that no two topics share one.
+    """Spell a topic's name in lower-case letters, digits and underscores, so that no two topics share a name.
 
-    SQL catalogs fold case and refuse dots, so `a.b`, `a_b` and `A_b` need three names. Lower-case letters, digits,
-    and single underscores before one of them stand for themselves; all else is escaped with two underscores and a
-    letter: `.` is `__d`, `-` is `__h`, another underscore `__s`, an upper-case letter `__u` and its lower-case form.
-    A name of `SQL_RESERVED` gets `__v` before it. `topic_of_sql_name` turns it back, so no two topics share a name.
+    SQL catalogs fold case and reject dots, so `a.b`, `a_b` and `A_b` need three names. Lower-case letters, digits, and
+    single underscores before a letter or digit stay as they are. Everything else is escaped with two underscores and a
+    letter: `.` is `__d`, `-` is `__h`, another underscore `__s`, an upper-case letter `__u` and its lower-case form. A
+    name of `SQL_RESERVED` gets the prefix `__v`. `topic_of_sql_name` is the inverse.
     """
     out: list[str] = []
     for at, char in enumerate(topic):
@@ -101,7 +102,7 @@ def sql_name(topic: str) -> str:
 
 
 def own_names(topics: Iterable[str]) -> set[str]:
-    """The topics that can have a second view under their own name, in backquotes: SQL takes no two names for another.
+    """Return the topics that can have a second view under their own name, in backquotes, without a clash of names.
 
     >>> sorted(own_names(["a.b", "A.B", "orders", "c-d", "Lag"]))
     ['c-d']
@@ -112,7 +113,7 @@ def own_names(topics: Iterable[str]) -> set[str]:
 
 
 def topic_of_sql_name(name: str) -> str:
-    """The topic whose view has this name; the inverse of `sql_name`."""
+    """Return the topic whose view has this name; the inverse of `sql_name`."""
     out: list[str] = []
     at = 0
     while at < len(name):
@@ -152,17 +153,17 @@ PARTS: Final = frozenset({
         "UnresolvedTableValuedFunction",
     )),
 })  # fmt: skip
-"""What a statement may be made of, beside expressions.
+"""Plan nodes that a statement may have, besides expressions.
 
-Left out is what keeps expressions where JSON does not show them: windows with names, UNPIVOT, `* EXCEPT … REPLACE`.
+Nodes whose expressions the plan's JSON omits are excluded: windows with names, UNPIVOT, `* EXCEPT … REPLACE`.
 """
 
 REFUSED_WORDS: Final = re.compile(
     r"\b(?:reflect|try_reflect|java_method|xpath\w*|(?:from|schema_of)_xml|(?:from|to|schema_of)_(?:avro|protobuf))\b",
     re.IGNORECASE,
 )
-"""Functions that call methods of Java, and those that open files or addresses that their arguments name: the DTD of a
-document, an XSD, a schema. Refused wherever they stand, as no other name leads to them."""
+"""Functions that call Java methods, or open files or addresses named in their arguments: the DTD of a document, an XSD,
+a schema. They are rejected anywhere in the text, because no alias leads to them."""
 
 REFUSED_EXPRESSIONS: Final = frozenset({"CallMethodViaReflection", "TryReflect"})
 
@@ -170,19 +171,19 @@ TABLE_FUNCTIONS: Final = frozenset({
     "explode", "explode_outer", "inline", "inline_outer", "json_tuple", "kafkalike_key", "kafkalike_offsets",
     "kafkalike_range", "posexplode", "posexplode_outer", "range", "stack", "variant_explode", "variant_explode_outer",
 })  # fmt: skip
-"""Functions that may stand where a table does."""
+"""Functions allowed in place of a table."""
 
 
 def refusal(text: str, plan: str, views: Collection[str]) -> str:
-    """Why a statement is not run; empty when it only reads.
+    """Return the reason to reject a statement; empty if it only reads.
 
     Args:
         text: the statement.
-        plan: what Spark's parser made of it, as JSON.
-        views: names that may stand where a table does, lower case.
+        plan: its plan from Spark's parser, as JSON.
+        views: names allowed in place of a table, lower case.
     """
     if REFUSED_WORDS.search(text):
-        return "functions that call methods of Java, read XML or take a schema's file are refused"
+        return "functions that call Java methods, read XML or take a schema's file are not allowed"
     known = {name.lower() for name in views} | {name.lower() for name in own_tables(plan)}
     for node in _nodes(json.loads(plan)):
         why = _refused(node, known)
@@ -192,7 +193,7 @@ def refusal(text: str, plan: str, views: Collection[str]) -> str:
 
 
 def own_tables(plan: str) -> set[str]:
-    """The names that the statement gives to parts of its own, by WITH."""
+    """Return the names that the statement defines with WITH."""
     return {
         str(one["_1"])
         for node in _nodes(json.loads(plan))
@@ -202,7 +203,7 @@ def own_tables(plan: str) -> set[str]:
 
 
 def relations(plan: str) -> set[str]:
-    """The names that stand where a table does, and the topics that table functions are given as a literal."""
+    """Return the names in place of a table, and the topics that table functions get as a literal."""
     found = set()
     for node in _nodes(json.loads(plan)):
         if node["class"] == _ANALYSIS + "UnresolvedRelation":
@@ -218,31 +219,33 @@ def _refused(node: Mapping[str, Any], known: Collection[str]) -> str:
     if kind.startswith(_EXPRESSIONS) and short not in REFUSED_EXPRESSIONS:
         return ""
     if kind not in PARTS:
-        return f"only SELECT is run here, and no {short}"
+        return f"only SELECT is allowed here, not {short}"
     if short == "UnresolvedRelation":
         return _refused_relation(node, known)
     if short == "UnresolvedFunction" and "," in str(node.get("nameParts")):
-        return f"{_name(node.get('nameParts'))[:80]!r} is no function of Spark's"
+        return f"{_name(node.get('nameParts'))[:80]!r} is not a function of Spark"
     if short == "UnresolvedTableValuedFunction" and _name(node.get("name")).lower() not in TABLE_FUNCTIONS:
-        return f"{_name(node.get('name'))[:80]!r} may not stand for a table here"
+        return f"{_name(node.get('name'))[:80]!r} is not allowed as a table here"
     return ""
 
 
 def _refused_relation(node: Mapping[str, Any], known: Collection[str]) -> str:
     name = _name(node.get("multipartIdentifier"))
-    # Spark's JSON puts commas between parts, and would show a name with a comma in it alike.
+    # Spark's JSON separates parts by commas, so a name with a comma looks like several parts.
     if "," in name:
-        return f"{name[:80]!r} has several parts or a comma, and only views of this cluster are read here"
-    return f"{name[:80]!r} is no view of this cluster" if node.get("isStreaming") or name.lower() not in known else ""
+        return f"{name[:80]!r} has several parts or a comma; only views of this cluster can be read here"
+    if node.get("isStreaming") or name.lower() not in known:
+        return f"{name[:80]!r} is not a view of this cluster"
+    return ""
 
 
 def _name(parts: object) -> str:
-    """A name as Spark's JSON has it: its parts in brackets, with commas between."""
+    """Return a name from Spark's JSON, which puts its parts in brackets with commas between."""
     return str(parts).removeprefix("[").removesuffix("]")
 
 
 def _nodes(value: object) -> Iterator[Mapping[str, Any]]:
-    """All nodes of a plan, those inside of their fields too."""
+    """Yield all nodes of a plan, including those in their fields."""
     if isinstance(value, Mapping):
         if "class" in value:
             yield value

@@ -1,13 +1,13 @@
-"""Waiting appends: which of them the next table commit takes, and what became of each.
+"""Waiting appends: choose the appends that the next table commit takes, and find the outcome of each.
 
-In an object store a table gets some ten versions a second, however many write. So a writer that has met others puts its
-append beside the table, and whoever commits next commits for all. What keeps an append from landing twice is the chain
-of versions alone: a commit names the appends that it took, and nobody takes one without knowing every commit that was
-made since it was put there.
+In an object store a table gets some ten versions a second, regardless of the number of writers. A writer that has met
+others therefore puts its append into a file next to the table, and the next writer to commit takes all of them. Only
+the chain of versions keeps an append from being committed twice: a commit names the appends that it took, and no writer
+takes one without knowing every commit since its file was put.
 
-On a control table a unit is what one caller wants written at once: the offsets of a commit, a group's new roster, or
-rows of several kinds that must not be torn apart. It sees the state with all units before it, so its rule is looked at
-where its rows will stand, whoever writes them. It holds as a whole, or leaves no row.
+On a control table a unit is a set of rows that one caller writes at once: the offsets of a commit, a group's new
+roster, or rows of several kinds that must be atomic. It sees the state with all units before it, so its rule is checked
+at the position where its rows will be, whichever process writes them. Either all of its rows are written, or none.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from kafkalike.model.record_batch import TRANSACTIONS
 from kafkalike.model.row_value import ControlState
 
 PARTS_KEY: Final = "parts"
-"""Key, in a commit's user metadata, of the appends that it took. A list, which may be empty: its writer has looked for
-appends that wait."""
+"""Key, in a commit's user metadata, of the appends that it took. A list, even if empty, shows that its writer has
+looked for waiting appends."""
 
 MOST_WRITERS: Final = 1024
-"""Writers that a table's state remembers; of those that wrote longest ago nothing is known any more."""
+"""Number of writers that a table's state remembers; the least recent ones are forgotten."""
 
 MOST_PARTS: Final = 64
-"""Appends that one commit takes at most: each is a request of its own."""
+"""Most appends that one commit takes, because each is a request of its own."""
 
 MOST_ROOM_MS: Final = 60_000
-"""How long, ms, a word that asks for room counts at most, whatever it says."""
+"""Longest duration of a reservation, ms; longer ones are cut."""
 
 _ROOM: Final = re.compile(r"([0-9]{20})-([0-9a-f]{1,64})-room-([0-9]{1,9})")
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9a-f]{1,64})-([0-9]{1,18})")
@@ -39,65 +39,65 @@ _NAME: Final = re.compile(r"([0-9]{20})-([0-9a-f]{1,64})-([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True, order=True)
 class WaitingAppend:
-    """An append that was put beside the table."""
+    """An append that waits in a file next to the table."""
 
     base: int
-    """Version of the table that its writer had seen before it put it there: no commit up to it has taken it."""
+    """Version of the table that its writer had seen before it put the file: no commit up to it has taken the append."""
     writer: str
-    """Who put it there; hexadecimal digits."""
+    """Id of its writer; hexadecimal digits."""
     sequence: int
-    """Rises with each append of the writer, who has one at a time."""
+    """Increases with each append of the writer, which has one at a time."""
 
     @property
     def name(self) -> str:
-        """Its file."""
+        """Name of its file."""
         return f"{self.base:020d}-{self.id}"
 
     @property
     def id(self) -> str:
-        """What `dump-log` shows for it, and errors name."""
+        """Id that `dump-log` and errors show."""
         return f"{self.writer}-{self.sequence}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Room:
-    """A word beside the table: nobody is to make a version for a while but who has put it there."""
+    """A reservation: a file next to the table by which a writer asks the others to make no versions for a while."""
 
     base: int
-    """Version that its writer had seen: who has seen an older one goes first."""
+    """Version that its writer had seen: the writer with the oldest one goes first."""
     writer: str
-    """Who put it there; hexadecimal digits."""
+    """Id of its writer; hexadecimal digits."""
     millis: int
-    """How long it counts, ms."""
+    """Duration of the reservation, ms."""
 
     @property
     def name(self) -> str:
-        """Its file. Releases that do not know it take it for no append, and do not give way."""
+        """Name of its file. Older releases do not parse it as an append, and do not give way."""
         return f"{self.base:020d}-{self.writer}-room-{self.millis}"
 
 
 OWN: Final = WaitingAppend(0, "", 0)
-"""In place of a name: the append of the commit's writer, which did not wait."""
+"""Placeholder for the append of the commit's writer, which did not wait."""
 
 
 def parse_name(name: str) -> WaitingAppend | None:
-    """The append that a file holds; None for any other file."""
+    """Parse the name of a waiting append's file; None for any other file."""
     found = _NAME.fullmatch(name)
     return WaitingAppend(int(found[1]), found[2], int(found[3])) if found else None
 
 
 def parse_room(name: str) -> Room | None:
-    """The word that a file is; None for any other file."""
+    """Parse the name of a reservation's file; None for any other file."""
     found = _ROOM.fullmatch(name)
     return Room(int(found[1]), found[2], int(found[3])) if found else None
 
 
 def gives_way(found: Mapping[Room, float], own: Room | None) -> bool:
-    """Whether who wants to make a version is not to, as somebody else has asked for room before.
+    """Return whether a writer must not make a version, because another one has an earlier reservation.
 
     Args:
-        found: words beside the table, with their age in ms.
-        own: the one of the writer, if it has put one there.
+        found: reservations next to the table, with their age in ms.
+        own: the writer's own reservation, if it has one.
     """
     asked = (room for room, age in found.items() if age < min(room.millis, MOST_ROOM_MS))
     return any(own is None or room < own for room in asked)
@@ -109,48 +109,48 @@ class Placed:
 
     sequence: int
     version: int
-    """Table version that holds it."""
+    """Table version with the append."""
     ranges: Mapping[int, range]
     """Its offsets, by partition."""
     time_ms: int = 0
     """Time of the commit, ms."""
     duplicate: bool = False
-    """Whether it was there before, by the name of its write."""
+    """True if the append was in the log before, by the id of its write."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenAppends:
-    """The appends that table commits took, as far as they are known."""
+    """The known appends that table commits took."""
 
     since: int
     """Every commit above this version is known."""
     latest: Mapping[str, Placed] = field(default_factory=dict)
-    """The last one of each writer."""
+    """The last append of each writer."""
 
     def after(self, placed: Mapping[str, Placed]) -> TakenAppends:
-        """With one more commit, the one after the last that is known, which took these by writer."""
+        """Return the state after the next commit, which took the appends `placed`, by writer."""
         if not placed:
             return self
         latest = {**self.latest, **placed}
         since = self.since
         if len(latest) > MOST_WRITERS:
-            # By version, newest first: what is forgotten is older than all that is known.
+            # By version, newest first, so that forgotten appends are older than all known ones.
             kept = sorted(latest.items(), key=lambda item: -item[1].version)
             since = max(since, kept[MOST_WRITERS // 2][1].version)
             latest = {writer: found for writer, found in kept if found.version > since}
         return TakenAppends(since, latest)
 
     def knows(self, part: WaitingAppend) -> bool:
-        """Whether it can be said what became of an append up to now."""
+        """Return whether the outcome of an append is known up to the latest commit."""
         return self.since <= part.base
 
     def of(self, part: WaitingAppend) -> Placed | None:
-        """What became of an append; None when no commit took it. Only for one that is known, see `knows`."""
+        """Return the outcome of an append; None if no commit took it. Only valid if `knows` is true."""
         found = self.latest.get(part.writer)
         return found if found is not None and found.sequence == part.sequence else None
 
     def may_take(self, part: WaitingAppend) -> bool:
-        """Whether the next commit may take an append: it is surely in none before."""
+        """Return whether the next commit may take an append, because no earlier one has."""
         if not self.knows(part):
             return False
         found = self.latest.get(part.writer)
@@ -160,16 +160,16 @@ class TakenAppends:
 def to_take(
     found: Iterable[WaitingAppend], taken: TakenAppends, dead: Collection[WaitingAppend] = (), most: int = MOST_PARTS
 ) -> list[WaitingAppend]:
-    """Those appends that the next commit takes, in its order: who has waited longest comes first.
+    """Return the appends that the next commit takes, in its order: the longest wait first.
 
-    A writer puts its next append there only when it knows what became of the one before, so of several of one writer
-    all but the last are settled.
+    A writer puts its next append only when it knows the outcome of the one before, so the outcomes of all but the last
+    of several appends of one writer are known.
 
     Args:
-        found: what waits.
-        taken: what commits took.
-        dead: those of `found` that must not be taken, such as withdrawn ones; they take nobody's place.
-        most: how many.
+        found: the waiting appends.
+        taken: the appends that commits took.
+        dead: appends of `found` that must not be taken, such as withdrawn ones; they do not count toward `most`.
+        most: largest number of appends.
     """
     last: dict[str, WaitingAppend] = {}
     for part in found:
@@ -180,11 +180,11 @@ def to_take(
 
 
 def numbered(ends: Mapping[int, int], counts: Sequence[Mapping[int, int]]) -> list[dict[int, range]]:
-    """Give each append its runs of offsets, one after the other.
+    """Give each append its ranges of offsets, one after the other.
 
     Args:
         ends: next offset to be written, by partition.
-        counts: records of each append, by partition.
+        counts: number of records of each append, by partition.
     """
     following = dict(ends)
     runs = []
@@ -199,7 +199,7 @@ def numbered(ends: Mapping[int, int], counts: Sequence[Mapping[int, int]]) -> li
 
 
 def to_note(parts: Sequence[tuple[WaitingAppend, Mapping[int, range], tuple[str, int] | None]]) -> list[Any]:
-    """What a commit says of its appends: writer, sequence, first and next offset by partition, name of the write."""
+    """Describe the appends of a commit: writer, sequence, first and next offset by partition, id of the write."""
     return [
         [
             part.writer,
@@ -212,12 +212,12 @@ def to_note(parts: Sequence[tuple[WaitingAppend, Mapping[int, range], tuple[str,
 
 
 def from_note(version: int, note: Mapping[str, Any], time_ms: int) -> dict[str, Placed]:
-    """The appends that a commit took of those that waited, by writer.
+    """Parse the waiting appends that a commit took, by writer.
 
     Args:
-        version: the commit's.
+        version: version of the commit.
         note: its user metadata.
-        time_ms: its time, where the note has none.
+        time_ms: its time, if the note has none.
     """
     when = int(note.get("time", time_ms))
     return {
@@ -228,14 +228,14 @@ def from_note(version: int, note: Mapping[str, Any], time_ms: int) -> dict[str, 
 
 
 def ids_of(note: Mapping[str, Any]) -> tuple[str, ...]:
-    """The appends that a commit took of those that waited, as people are told."""
+    """Return the ids of the waiting appends that a commit took, as shown to people."""
     return tuple(f"{writer}-{sequence}" for writer, sequence, *_ in note.get(PARTS_KEY) or () if writer)
 
 
 def parts_of(note: Mapping[str, Any]) -> list[tuple[str, dict[int, range], int | None]]:
-    """The appends of a commit: what people are told each is called, its offsets, and the transaction that it brought.
+    """Return the appends of a commit: id as shown to people, offsets, and number of the transaction that it carries.
 
-    The one of the commit's own writer has an empty name.
+    The id of the append of the commit's own writer is empty.
     """
     found = []
     for writer, sequence, runs, *txn in note.get(PARTS_KEY) or ():
@@ -245,7 +245,7 @@ def parts_of(note: Mapping[str, Any]) -> list[tuple[str, dict[int, range], int |
 
 
 def ranges_of_write(note: Mapping[str, Any], app_id: str, txn_version: int) -> dict[int, range] | None:
-    """The offsets of the write of a name among those of a commit; None where it does not tell them apart."""
+    """Return the offsets of one write in a commit, by its id; None if the commit does not list them."""
     for _, _, runs, *txn in note.get(PARTS_KEY) or ():
         if txn == [[app_id, txn_version]]:
             return _runs(runs)
@@ -260,11 +260,11 @@ S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")
 
 Unit = Callable[[S], Sequence[R]]
-"""Makes rows of a state, numbered from the one after its last on; none where nothing is to be written. It raises what
-refuses it. It may be called several times."""
+"""Returns rows for a state, numbered from the one after its last; none if there is nothing to write. It raises an error
+to reject the rows. It may be called several times."""
 
 MOST_UNITS: Final = 256
-"""Units that wait in one file at most."""
+"""Most units in one waiting file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,16 +273,16 @@ class InTurn(Generic[R]):
 
     rows: Sequence[R]
     runs: Sequence[dict[int, range]]
-    """For each part: the numbers of the rows of those of its units that hold, by the unit's place in it. A unit that is
-    missing here was refused."""
+    """For each part, the numbers of the rows of its accepted units, by the unit's place in it. Missing units were
+    rejected."""
 
 
 def in_turn(state: S, parts: Sequence[Sequence[Unit[S, Any]]]) -> InTurn[Any]:
-    """Let units make their rows, one after the other.
+    """Apply units one after the other.
 
     Args:
-        state: what the first one sees.
-        parts: units that wait together, by those who put them there; in order.
+        state: state that the first unit sees.
+        parts: units by waiting file, in order.
     """
     rows: list[Any] = []
     runs: list[dict[int, range]] = []
@@ -292,7 +292,7 @@ def in_turn(state: S, parts: Sequence[Sequence[Unit[S, Any]]]) -> InTurn[Any]:
             try:
                 made = list(unit(state))
                 after = state.applied(made)
-            except Exception:  # noqa: BLE001, S112 - whatever refuses it: its own caller asks it again, and is told
+            except Exception:  # noqa: BLE001, S112 - any reason to reject: the unit's own caller applies it again and gets the error
                 continue
             held[nth] = range(state.seq + 1, after.seq + 1)
             rows += made

@@ -1,7 +1,7 @@
 """Roster: the members of a group and their partitions, as one value and as JSON of a row of `__consumer_offsets`.
 
 A row holds the whole roster, so the latest row of a group wins, and a table that keeps only the latest rows describes
-the same groups as one that keeps all. Heartbeats are not rows: see `Sessions`.
+the same groups as the full table. Heartbeats are not rows: see `Sessions`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from kafkalike.model.row_value import VERSION, as_text, as_whole, flag, text, wh
 from kafkalike.model.structs import GroupState, TopicPartition
 
 Partitions = tuple[TopicPartition, ...]
-"""Sorted, without doubles."""
+"""Sorted tuple without duplicates."""
 
 TopicCounts = Mapping[str, tuple[str, int]]
-"""By topic: its id, and how many partitions it has."""
+"""By topic: its id and its number of partitions."""
 
 ROSTER_VERSION: Final = 1
 """Format of the JSON; see `kafkalike.model.row_value`."""
 
 PROTOCOL_TYPE: Final = "consumer"
-"""Kafka's protocol type of all groups here."""
+"""Kafka's protocol type of all groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,34 +33,34 @@ class Member:
 
     member_id: str
     group_instance_id: str | None = None
-    """Name that a static member keeps over restarts; None for a dynamic one."""
+    """Name of a static member, which it keeps over restarts; None for a dynamic one."""
     client_id: str = ""
     client_host: str = ""
     subscription: tuple[str, ...] = ()
-    """Topics that it wants, sorted; those that a pattern matched when it looked last."""
+    """Subscribed topics, sorted; for a pattern, the topics that matched it at the last look."""
     protocols: tuple[str, ...] = ()
-    """Names of its assignors, the one that it likes best first."""
+    """Names of its assignors, the preferred one first."""
     session_timeout_ms: float = 45_000
-    """ms without a heartbeat after which it counts as dead."""
+    """ms without a heartbeat after which the session expires."""
     heartbeat_interval_ms: float = 3000
     """ms between two heartbeats."""
     rebalance_timeout_ms: float = 300_000
-    """`max_poll_interval_ms`: it leaves by itself when its application does not poll for so long."""
+    """`max_poll_interval_ms`: the member leaves if its application does not poll for that long."""
     assignment: Partitions = ()
-    """What it owns: it may read these, and nobody else owns them until it has given them up."""
+    """Partitions that it owns: it may read them, and no other member owns them until it has given them up."""
     target: Partitions = ()
-    """What it is to own; differs from `assignment` only during a rebalance."""
+    """Partitions that it should own; differs from `assignment` only during a rebalance."""
     since: int = 0
     """Lowest generation under which it may commit."""
     released: bool = False
-    """Eager rebalances: it has given up everything and waits for the others."""
+    """Eager rebalances: it has given up all partitions and waits for the others."""
     joined_ms: int = 0
-    """When it joined, ms since the epoch."""
+    """Time when it joined, ms since the epoch."""
 
     @property
     def surplus(self) -> Partitions:
-        """What it owns and is to give up."""
-        if self.assignment == self.target:  # at nearly every look
+        """Partitions that it owns and should give up."""
+        if self.assignment == self.target:  # the case in nearly every look
             return ()
         target = set(self.target)
         return tuple(tp for tp in self.assignment if tp not in target)
@@ -71,56 +71,56 @@ class Roster:
     """The membership of one group in one generation."""
 
     generation: int = 0
-    """Rises with every change of who is a member or who owns what; never falls."""
+    """Increases with every change of the members or their partitions; never decreases."""
     protocol: str = ""
     """Name of the assignor that made the targets; empty without members."""
     cooperative: bool = False
-    """Whether members keep what stays theirs during a rebalance."""
+    """True if members keep partitions that stay theirs during a rebalance."""
     members: Mapping[str, Member] = field(default_factory=dict)
-    """By member id."""
+    """The members by member id."""
     topics: TopicCounts = field(default_factory=dict)
-    """The subscribed topics as they were when the targets were made."""
+    """The subscribed topics when the targets were made."""
     metadata_seq: int = 0
-    """Number of the metadata row that `topics` was read at."""
+    """Number of the metadata row at which `topics` was read."""
     pending: bool = False
-    """The targets are not those of these members any more, and a member is to make new ones: somebody left or died
-    whose assignor the one who noticed does not have."""
+    """True if the targets are outdated and a member must compute new ones: a member left or expired, and the member
+    that noticed does not have the group's assignor."""
     changed_ms: int = 0
-    """When this roster was written, ms since the epoch."""
+    """Time when this roster was written, ms since the epoch."""
 
     @property
     def rebalancing(self) -> bool:
-        """Whether somebody does not own yet what he is to own, or owns too much."""
+        """True if any member does not own exactly its target."""
         return self.pending or any(m.assignment != m.target for m in self.members.values())
 
     @property
     def state(self) -> GroupState:
         """`Empty`, `PreparingRebalance` or `Stable`.
 
-        Kafka's `CompletingRebalance`, in which members wait for their leader's assignment, takes no time here: whoever
-        finds a change makes the assignment in the same transaction.
+        Kafka's `CompletingRebalance`, in which members wait for their leader's assignment, does not occur: the member
+        that finds a change makes the assignment in the same transaction.
         """
         if not self.members:
             return GroupState.EMPTY
         return GroupState.PREPARING_REBALANCE if self.rebalancing else GroupState.STABLE
 
     def instance(self, group_instance_id: str | None) -> Member | None:
-        """The member that has a static name now."""
+        """Return the member that has a static name now."""
         if group_instance_id is None:
             return None
         return next((m for m in self.members.values() if m.group_instance_id == group_instance_id), None)
 
     def owner(self, tp: TopicPartition) -> Member | None:
-        """Who owns a partition."""
+        """Return the owner of a partition."""
         return next((m for m in self.members.values() if tp in m.assignment), None)
 
     def __iter__(self) -> Iterator[Member]:
-        """Members by id."""
+        """Iterate over the members by id."""
         return (self.members[member_id] for member_id in sorted(self.members))
 
 
 def dump_roster(roster: Roster) -> str:
-    """A roster as JSON."""
+    """Return a roster as JSON."""
     return json.dumps(
         {
             VERSION: ROSTER_VERSION,
@@ -136,15 +136,15 @@ def dump_roster(roster: Roster) -> str:
 
 
 def load_roster(found: Mapping[str, Any], generation: int, time_ms: int) -> Roster:
-    """The roster that `dump_roster` wrote.
+    """Parse the roster that `dump_roster` wrote.
 
     Args:
-        found: the object of its JSON.
-        generation: of its row.
-        time_ms: of its row.
+        found: the JSON object.
+        generation: generation of its row.
+        time_ms: time of its row.
 
     Raises:
-        LookupError, TypeError, ValueError, AttributeError: it is not one.
+        LookupError, TypeError, ValueError, AttributeError: it is not a roster.
     """
     members = [_load_member(member) for member in found["members"]]
     return Roster(
@@ -229,27 +229,27 @@ def _load_partitions(by_topic: Mapping[str, list[int]]) -> Partitions:
 NS_PER_MS = 1_000_000
 
 TICK_MS = 20
-"""A storage's clock may go in steps, so that a heartbeat looks older than it is."""
+"""A storage's clock may advance in steps, so that a heartbeat looks older than it is."""
 
 
 @dataclass(slots=True)
 class _Seen:
     stamp: int | None
-    """The heartbeat seen last; None when there was none."""
+    """The last heartbeat seen; None if there was none."""
     since: float
-    """Since when it has been the last one; seconds of the observer's monotonic clock."""
+    """Time since when it has been the last one; seconds of the observer's monotonic clock."""
 
 
 class Sessions:
-    """Who of the others gave no heartbeat for `session_timeout_ms`.
+    """Finds other members that gave no heartbeat for `session_timeout_ms`.
 
-    A member is dead when its last heartbeat stayed the same for so long *on the observer's monotonic clock*: clocks
-    of two machines are never compared, and one that is set forward or back kills nobody. So that a group that
-    was left for dead an hour ago is not waited for again, a heartbeat that is older than the session by the
-    storage's own clock counts after two heartbeat intervals without another one. Not thread-safe.
+    A session expires when its last heartbeat stayed the same for that long *on the observer's monotonic clock*: clocks
+    of two machines are never compared, and setting one forward or back expires no session. To avoid waiting for a group
+    that died an hour ago, a heartbeat that is older than the session by the storage's own clock counts after two
+    heartbeat intervals without another one. Not thread-safe.
 
     Args:
-        interval_s: seconds between two looks, as a rule.
+        interval_s: usual seconds between two looks.
     """
 
     def __init__(self, interval_s: float) -> None:
@@ -257,7 +257,7 @@ class Sessions:
         self._seen: dict[str, _Seen] = {}
         self._observed: float | None = None
         self.lively = False
-        """Whether anybody gave a heartbeat while he was watched."""
+        """True if any watched member has sent a heartbeat."""
 
     def observe(
         self,
@@ -268,18 +268,19 @@ class Sessions:
         *,
         read_by: float | None = None,
     ) -> list[str]:
-        """Look at everybody once.
+        """Look at all other members once.
 
         Args:
-            now: when the heartbeats began to be read, seconds of the monotonic clock.
+            now: time when reading the heartbeats began, seconds of the monotonic clock.
             others: the other members.
             stamps: their last heartbeats, ns of the storage's clock.
-            own_stamp: the observer's own one, made just now: what time it is by that clock. None leaves its age out.
-            read_by: when they had been read; None for at once. An observer may be held up in between, so a silence
-                counts from here, and up to the next look's `now`.
+            own_stamp: the observer's own heartbeat, made just now, which tells the storage's time. None to ignore the
+                age of heartbeats.
+            read_by: time when all had been read; None for `now`. The observer may be delayed in between, so silence
+                counts from this time up to the next look's `now`.
 
         Returns:
-            Ids of the members whose session is over.
+            Ids of the members whose session has expired.
         """
         stopped = self._observed is not None and now - self._observed > self._longest_gap
         self._observed = now
@@ -290,7 +291,7 @@ class Sessions:
             known = self._seen.get(member.member_id)
             if known is not None and known.stamp != stamp:
                 self.lively = True
-            # An observer that was stopped itself saw nothing meanwhile: it begins anew.
+            # An observer that was stopped itself has seen nothing meanwhile, so it starts over.
             if known is None or known.stamp != stamp or stopped:
                 known = _Seen(stamp, now if read_by is None else read_by)
             elif self._over(member, known, now, own_stamp):
@@ -309,7 +310,7 @@ class Sessions:
         return known.stamp is None or (own_stamp - known.stamp) / NS_PER_MS >= member.session_timeout_ms + TICK_MS
 
     def next_check(self, others: Iterable[Member]) -> float | None:
-        """When the next session could be over, seconds of the monotonic clock; None when nobody is watched."""
+        """Return when the next session could expire, s of the monotonic clock; None without other members."""
         ends = [
             self._seen[m.member_id].since + m.session_timeout_ms / 1000 for m in others if m.member_id in self._seen
         ]
@@ -317,24 +318,24 @@ class Sessions:
 
 
 class Leases(Protocol):
-    """Heartbeats of group members, outside the table of groups. Thread-safe."""
+    """Heartbeats of group members, stored outside of the table of groups. Thread-safe."""
 
     def renew(self, group_id: str, member_id: str) -> None:
-        """Give a heartbeat.
+        """Write a heartbeat.
 
         Raises:
-            KafkaStorageError: the storage refused.
+            KafkaStorageError: the storage failed.
         """
         ...
 
     def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
-        """When members gave their last heartbeat: ns by the storage's own clock; who never gave one is missing.
+        """Return the last heartbeat of each member: ns of the storage's own clock; members without one are missing.
 
         Raises:
-            KafkaStorageError: the storage refused.
+            KafkaStorageError: the storage failed.
         """
         ...
 
     def drop(self, group_id: str, member_id: str) -> None:
-        """Forget a member; never fails."""
+        """Delete a member's heartbeat; never fails."""
         ...

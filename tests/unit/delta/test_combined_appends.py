@@ -541,7 +541,7 @@ def test_a_withdrawal_that_gets_no_answer_is_no_refusal() -> None:
     steps = protocol.withdrawing(WaitingAppend(1, "a", 1))
     next(steps)
 
-    with pytest.raises(UnknownOutcomeError, match=r"\bappend beside others\b.*a-1"):
+    with pytest.raises(UnknownOutcomeError, match=r"\bappend in a group commit\b.*a-1"):
         steps.throw(KafkaStorageError("no answer"))
 
 

@@ -92,13 +92,13 @@ def test_a_name_with_half_a_sign_cannot_be_stored() -> None:
     """It has no bytes."""
     with pytest.raises(InvalidGroupIdError, match="half of a surrogate pair"):
         check_group_id("g\ud800")
-    with pytest.raises(IllegalArgumentError, match="valid text that is not empty"):
+    with pytest.raises(IllegalArgumentError, match="transactional_id must be non-empty valid text"):
         check_transactional_id("x\ud800")
 
 
 @pytest.mark.parametrize("given", [None, 0, b"x", ""])
 def test_a_transactional_id_is_a_text(given: object) -> None:
-    with pytest.raises(IllegalArgumentError, match="valid text that is not empty"):
+    with pytest.raises(IllegalArgumentError, match="transactional_id must be non-empty valid text"):
         check_transactional_id(given)
     assert check_transactional_id("é 1") == "é 1"
 

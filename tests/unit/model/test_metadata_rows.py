@@ -149,9 +149,9 @@ def test_a_row_that_moves_nothing_can_be_read() -> None:
         (TOPIC, "configs", {"a": 1}, "'a' is 1, not a text"),
         (TOPIC, "deleted", 0, "'deleted' is 0, not true or false"),
         (LOG_START, "reason", 1, "'reason' is 1, not a text"),
-        (LOG_START, "moves", [[0, -1, 5]], "'moves' has what is no whole number from 0"),
-        (LOG_START, "moves", [[0, None, 5]], "'moves' has what is no whole number from 0"),
-        (LOG_START, "moves", [[True, 0, 5]], "'moves' has what is no whole number from 0"),
+        (LOG_START, "moves", [[0, -1, 5]], "'moves' has a value other than a whole number from 0"),
+        (LOG_START, "moves", [[0, None, 5]], "'moves' has a value other than a whole number from 0"),
+        (LOG_START, "moves", [[True, 0, 5]], "'moves' has a value other than a whole number from 0"),
     ],
 )
 def test_a_damaged_row_is_told_by_what_is_wrong_with_it(kind: str, part: str, bad: object, said: str) -> None:

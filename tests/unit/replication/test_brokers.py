@@ -134,7 +134,7 @@ def test_a_replica_that_had_nothing_may_have_been_chosen() -> None:
 def test_a_table_that_nobody_has_in_sync_is_damage() -> None:
     """Not even where somebody is about to be."""
     for chain, joining in (([], None), ([[3, 1]], [3, 1])):
-        with pytest.raises(ValueError, match=r"^nobody is in sync$"):
+        with pytest.raises(ValueError, match=r"^no replica is in sync$"):
             replicas_of(SAID | {"chain": chain, "joining": joining})
 
 
