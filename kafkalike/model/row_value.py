@@ -89,8 +89,8 @@ def damaged(table: str, row: ControlRow, cause: Exception) -> LogCorruptError:
 
 def _newer(table: str, row: ControlRow, what: str) -> UnsupportedVersionError:
     return UnsupportedVersionError(
-        f"row {row.seq} of {table} has {what}, which this release does not know: a newer kafkalike wrote it; "
-        "upgrade this client"
+        f"row {row.seq} of {table} is of {what}, which this release does not know. "
+        "It was written by a newer kafkalike; upgrade this client"
     )
 
 

@@ -1,15 +1,13 @@
-"""Assignment: what a consumer stands in and what happened in, what it stands in then and what is to be done out. Pure.
+"""Assignment: the phases of a consumer's assignment, and the acts that each event requires; no I/O.
 
-A phase is one value. Whoever follows it replaces the value first and then does what is to be done, in order; `Done`
-says that all of it was done. An interrupt in between leaves a phase that says what was begun: the next look at the
-group or at the topics finds out what is left, and a listener that was interrupted is called again.
+A phase is one value. The consumer replaces the value first and then performs the acts in order; `Done` tells that all
+of them are done. After an interrupt in between, the phase names what was begun: the next look at the group or the
+topics finds the rest, and an interrupted listener is called again.
 
-    Unassigned --> Joining --> Revoking --> Assigning --> Assigned
-                                |    ^          |            |
-                                v    +----------+------------+
-                              Waiting (eager: others have to give up first)
+    Unassigned --> Joining --> Revoking --> Assigning --> Assigned |    ^          |            | v
+    +----------+------------+ Waiting (eager: other members have to give up first)
 
-    Without membership each of them goes to Losing, and to Unassigned from there; TakenOver leads to Fenced.
+    Without membership each of them goes to Losing, and from there to Unassigned; TakenOver leads to Fenced.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from kafkalike.model.groups.roster import Partitions, Roster
 from kafkalike.model.structs import TopicPartition
 
 Held = Mapping[TopicPartition, str | None]
-"""Partitions that a consumer reads, with the ids of their topics; None where the topic is gone, or not seen yet."""
+"""Partitions that a consumer reads, with the ids of their topics; None if the topic is deleted, or not seen yet."""
 
 Tps = frozenset[TopicPartition]
 
@@ -36,73 +34,73 @@ Callback = Literal["on_partitions_revoked", "on_partitions_assigned", "on_partit
 
 @dataclass(frozen=True, slots=True)
 class Unassigned:
-    """No member, as far as it knows, and holds nothing."""
+    """Not a member, as far as the consumer knows, and without partitions."""
 
     waits: Literal[False] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """It has joined, and its listener hears that it begins with nothing (eager)."""
+    """Joined; the listener is told that it starts without partitions (eager)."""
 
     waits: Literal[False] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Revoking:
-    """It gives partitions up: commits, calls the listener, holds them no more, writes that to the roster."""
+    """Giving up partitions: commits, calls the listener, stops reading them, records that in the roster."""
 
     fresh: bool
-    """Whether it has taken nothing yet since it joined."""
+    """True if it has not taken any assignment since it joined."""
     going: Tps
-    """What the listener hears of as revoked. It hears of it as assigned if that is to stay after all."""
+    """Partitions reported to the listener as revoked. They are reported as assigned if they stay after all."""
     untold: Tps | None
-    """What the listener must still hear of as assigned, of what stays; None when it has heard of everything."""
+    """Remaining partitions that the listener must still be told of; None if it knows all of them."""
     waits: bool
-    """Whether others have to give up first what it is to own, as far as it knew."""
+    """True if other members have to give up its target first, as far as it knows."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingForOthers:
-    """It has given up everything, and so must others before anybody gets anything (eager)."""
+    """All partitions given up; waiting until the other members have done the same (eager)."""
 
     generation: int
     fresh: bool
-    """As in `Revoking`."""
+    """True if it has not taken any assignment since it joined."""
     waits: Literal[True] = True
 
 
 @dataclass(frozen=True, slots=True)
 class Assigning:
-    """It takes what a generation gives it, and then calls the listener."""
+    """Taking the partitions of a generation, then calling the listener."""
 
     generation: int | None
     """None outside a group."""
     untold: Tps
-    """What the listener must hear of."""
+    """Partitions to report to the listener."""
     waits: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """It reads what a generation gave it, and its listener knows."""
+    """Reading the partitions of a generation, which the listener knows."""
 
     generation: int | None
     """None outside a group."""
     waits: bool
-    """Whether there is more to come that others have to give up first (cooperative)."""
+    """True if more partitions follow once other members have given them up (cooperative)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Losing:
-    """It is a member no more: what it holds is another's by now, and the listener hears so."""
+    """Membership lost: other members may read its partitions, and the listener is told so."""
 
     waits: Literal[False] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Another process has its static name. The end, until `release`."""
+    """Another process uses the static name. Final until `release`."""
 
     error: FencedInstanceIdError
     waits: Literal[False] = False
@@ -112,7 +110,7 @@ Phase = Unassigned | Joining | Revoking | WaitingForOthers | Assigning | Assigne
 
 
 def settled(phase: Phase) -> bool:
-    """Whether nothing was begun that is not done."""
+    """Return whether all begun acts are done."""
     return isinstance(phase, Assigned | WaitingForOthers)
 
 
@@ -121,7 +119,7 @@ def settled(phase: Phase) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RosterSeen:
-    """The group's roster, in which it is a member."""
+    """The group's roster, of which the consumer is a member."""
 
     roster: Roster
     member_id: str
@@ -130,14 +128,14 @@ class RosterSeen:
 
 @dataclass(frozen=True, slots=True)
 class NotAMember:
-    """The group's roster does not have it."""
+    """The group's roster does not contain the consumer."""
 
     held: Held
 
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """Another process has joined under its static name."""
+    """Another process has joined under the consumer's static name."""
 
     error: FencedInstanceIdError
     held: Held
@@ -145,17 +143,17 @@ class TakenOver:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Outside a group: all partitions of its topics."""
+    """Outside a group: all partitions of the subscribed topics."""
 
     target: Held
     held: Held
     changed: bool
-    """Whether the subscription is another one than before."""
+    """True if the subscription has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All that was to be done is done."""
+    """All acts are done."""
 
 
 Event = RosterSeen | NotAMember | TakenOver | Matched | Done
@@ -166,12 +164,12 @@ Event = RosterSeen | NotAMember | TakenOver | Matched | Done
 
 @dataclass(frozen=True, slots=True)
 class CommitPositions:
-    """Commit the positions, if that is automatic."""
+    """Commit the positions, if auto-commit is on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Call the listener. What it raises is passed on when everything is done."""
+    """Call the listener. Its error is raised after all acts."""
 
     name: Callback
     partitions: Tps
@@ -179,21 +177,21 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class HoldPartitions:
-    """Hold exactly these partitions."""
+    """Read exactly these partitions."""
 
     target: Held
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """As `HoldPartitions`, and it is a new assignment."""
+    """Like `HoldPartitions`, for a new assignment."""
 
     target: Held
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Tell the group that these are held no more. Another roster comes of it."""
+    """Record in the group that the consumer has given up these partitions, which makes a new roster."""
 
     given_up: Partitions
 
@@ -206,9 +204,9 @@ Acts = tuple[Act, ...]
 
 
 def step(phase: Phase, event: Event) -> tuple[Phase, Acts]:
-    """The phase after an event, and what is to be done in it; nothing when all is as it should be.
+    """Return the phase after an event and the acts to perform; no acts if nothing has changed.
 
-    Any event may come in any phase, since any phase may have been cut short by an interrupt.
+    Any event may come in any phase, because an interrupt may have cut short any phase.
     """
     match event:
         case Done():
@@ -248,7 +246,7 @@ def _losing(held: Held) -> Acts:
 def _seen(phase: Phase, seen: RosterSeen) -> tuple[Phase, Acts]:
     roster, me = seen.roster, seen.roster.members[seen.member_id]
     due = pending_partitions(roster, me)
-    # The listener of an eager member hears of it also when it has joined, with nothing: as in kafka-python.
+    # As in kafka-python, the listener of an eager member is also called when the member joins, without partitions.
     greeting = isinstance(phase, Unassigned | Joining | Losing) and not roster.cooperative
     if isinstance(phase, Fenced):
         return phase, ()
@@ -256,7 +254,7 @@ def _seen(phase: Phase, seen: RosterSeen) -> tuple[Phase, Acts]:
         return _revoking(phase, seen, due, greeting=greeting)
     waits = roster.rebalancing and me.assignment != me.target
     if isinstance(phase, WaitingForOthers | Assigned) and phase.generation == roster.generation:
-        # What it holds is right; whether more is to come may have changed.
+        # Its partitions are right, but the others may have changed what it waits for.
         if isinstance(phase, Assigned) and phase.waits != waits:
             return replace(phase, waits=waits), ()
         return phase, ()
@@ -266,7 +264,7 @@ def _seen(phase: Phase, seen: RosterSeen) -> tuple[Phase, Acts]:
 
 
 def _revoking(phase: Phase, seen: RosterSeen, due: Partitions, *, greeting: bool) -> tuple[Phase, Acts]:
-    """Hold what is due no more (eager: nothing at all), and then tell the group."""
+    """Stop reading partitions that are to be given up (eager: all), and then tell the group."""
     held = seen.held
     going = frozenset(tp for tp in held if tp in due) if seen.roster.cooperative or not due else frozenset(held)
     untold = _untold(phase, held)
@@ -279,7 +277,7 @@ def _revoking(phase: Phase, seen: RosterSeen, due: Partitions, *, greeting: bool
 
 
 def _taking(phase: Phase, seen: RosterSeen, owned: Partitions, *, waits: bool) -> tuple[Phase, Acts]:
-    """Hold what the roster says is owned; the listener hears of what is new, or of everything (eager)."""
+    """Read the partitions that the roster assigns; tell the listener of the new ones, or of all (eager)."""
     roster, held, untold = seen.roster, seen.held, _untold(phase, seen.held)
     target: dict[TopicPartition, str] = {tp: roster.topics[tp.topic][0] for tp in owned if tp.topic in roster.topics}
     same = held == target
@@ -296,7 +294,7 @@ def _taking(phase: Phase, seen: RosterSeen, owned: Partitions, *, waits: bool) -
 
 
 def _matched(phase: Phase, matched: Matched) -> tuple[Phase, Acts]:
-    """Outside a group: give up what is held, take what is to be held."""
+    """Outside a group: give up the current partitions and take the target."""
     everything = frozenset(matched.target)
     assigning, assigned = Assigning(None, everything, waits=False), Call("on_partitions_assigned", everything)
     if matched.held != matched.target or matched.changed:
@@ -307,7 +305,7 @@ def _matched(phase: Phase, matched: Matched) -> tuple[Phase, Acts]:
 
 
 def _fresh(phase: Phase) -> bool:
-    """Whether no assignment was taken since it joined."""
+    """Return whether the consumer has taken no assignment since it joined."""
     match phase:
         case Unassigned() | Joining() | Losing() | Fenced():
             return True
@@ -320,7 +318,7 @@ def _fresh(phase: Phase) -> bool:
 
 
 def _untold(phase: Phase, held: Held) -> Tps | None:
-    """What the listener must hear of as assigned, as far as it is held and stays; None when it has heard of all."""
+    """Return the current partitions that the listener must still be told of; None if it knows all."""
     match phase:
         case Assigning(untold=untold):
             return untold

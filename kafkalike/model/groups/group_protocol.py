@@ -1,12 +1,12 @@
-"""Group protocol: a roster and what happens to it in, the next roster out. Pure rules; nobody coordinates.
+"""Group protocol: compute the next roster of a group after a change. There is no coordinator.
 
-Whoever finds a change (a join, a leave, a dead member, another subscription, other partitions) makes the next roster
-and writes it by compare-and-set. A roster says of each member what it owns (`assignment`) and what it is to own
-(`target`). A partition is owned by one member at most: the next owner gets it when the owner before has given it up
-(`release`) or is a member no more.
+The process that finds a change (a join, a leave, an expired session, another subscription, other partitions) computes
+the next roster and writes it by compare-and-set. A roster lists for each member the partitions that it owns
+(`assignment`) and should own (`target`). A partition has at most one owner: the next owner gets it after the previous
+one has given it up (`release`) or has left the group.
 
-* Cooperative assignors: a member gives up only what it is not to own any more, and gets what is free at once.
-* Eager ones: when anything moves, everybody gives up everything; when all have, everybody gets its target.
+* Cooperative assignors: a member gives up only partitions outside its target, and gets free ones at once.
+* Eager ones: if any partition moves, all members give up everything; then every member gets its target.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from kafkalike.model.groups.roster import Member, Partitions, Roster, TopicCount
 from kafkalike.model.structs import TopicPartition
 
 EXCLUSIVE: Final = "exclusive"
-"""Protocol of a member that wants the group for itself, such as a batch job."""
+"""Protocol of a member that needs the group for itself, such as a batch job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
-    """What an assignor knows of a member."""
+    """An assignor's view of a member."""
 
     topics: tuple[str, ...]
-    """Topics that it wants, sorted."""
+    """Subscribed topics, sorted."""
     owned: Partitions = ()
-    """What it owns, for assignors that change as little as they can."""
+    """Owned partitions, for assignors that minimize changes."""
     group_instance_id: str | None = None
     """Name of a static member."""
 
 
 Assign = Callable[[Mapping[str, int], Mapping[str, Subscriber]], Mapping[str, Iterable[TopicPartition]]]
-"""Partition counts by topic, and members by id; who gets what."""
+"""Takes partition counts by topic and members by id; returns the partitions of each member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A way to share partitions out."""
+    """An assignor: its name, its function, and whether it is cooperative."""
 
     name: str
     assign: Assign
@@ -60,30 +60,30 @@ class Scheme:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """What the one who changes a roster knows."""
+    """Facts that the process changing a roster knows."""
 
     schemes: Mapping[str, Scheme]
-    """The assignors that it has, by name."""
+    """Its assignors, by name."""
     topics: TopicCounts
     """All topics of the cluster."""
     metadata_seq: int
-    """Number of the metadata row that `topics` was read at."""
+    """Number of the metadata row at which `topics` was read."""
     now_ms: int
-    """ms since the epoch."""
+    """Time, ms since the epoch."""
 
 
 # --- who is a member -------------------------------------------------------------------------------
 
 
 def join(roster: Roster, member: Member, known: GroupFacts) -> Roster:
-    """Take a member in, or take in what changed about one (subscription, assignors).
+    """Add a member, or update one whose subscription or assignors have changed.
 
-    A static member that comes back with the same subscription and assignors takes its own place over: nothing is
-    rebalanced and the generation stays; the id it had before is no member any more.
+    A static member that returns with the same subscription and assignors takes over its own place: there is no
+    rebalance, the generation stays, and its old member id leaves the group.
 
     Raises:
-        InconsistentGroupProtocolError: no assignor that all members have.
-        NonEmptyGroupError: the member wants the group for itself, and others are in it.
+        InconsistentGroupProtocolError: the members have no common assignor.
+        NonEmptyGroupError: the member needs the group for itself, but it has other members.
     """
     present = roster.members.get(member.member_id) or roster.instance(member.group_instance_id)
     members = dict(roster.members)
@@ -99,7 +99,7 @@ def join(roster: Roster, member: Member, known: GroupFacts) -> Roster:
         )
     if EXCLUSIVE in member.protocols and members:
         raise NonEmptyGroupError(
-            f"{member.member_id!r} wants the group for itself, but it has members: {_ids(members)}"
+            f"{member.member_id!r} needs the group for itself, but it has members: {_ids(members)}"
         )
     members[member.member_id] = member
     if present is not None and _same_wish(present, member) and not roster.pending:
@@ -108,7 +108,7 @@ def join(roster: Roster, member: Member, known: GroupFacts) -> Roster:
 
 
 def leave(roster: Roster, member_ids: Iterable[str], known: GroupFacts) -> Roster:
-    """Take members out: they left, or their session is over. Ids that are no members are passed over."""
+    """Remove members that left or whose session has expired. Unknown ids are ignored."""
     gone = set(member_ids)
     members = {member_id: m for member_id, m in roster.members.items() if member_id not in gone}
     if len(members) == len(roster.members):
@@ -117,14 +117,14 @@ def leave(roster: Roster, member_ids: Iterable[str], known: GroupFacts) -> Roste
 
 
 def renew(roster: Roster, known: GroupFacts) -> Roster:
-    """Make new targets if the topics differ from those that the targets were made from, or nobody could make any."""
+    """Compute new targets if the topics have changed since the last ones, or if the last ones are missing."""
     if not roster.members or not (roster.pending or topics_differ(roster, known)):
         return roster
     return _rebalance(roster, roster.members, known)
 
 
 def topics_differ(roster: Roster, known: GroupFacts) -> bool:
-    """Whether subscribed topics were created, deleted or given partitions since the targets were made."""
+    """Return whether subscribed topics were created, deleted or given partitions since the targets were computed."""
     return known.metadata_seq > roster.metadata_seq and _topics_of(roster.members.values(), known) != roster.topics
 
 
@@ -132,17 +132,17 @@ def topics_differ(roster: Roster, known: GroupFacts) -> bool:
 
 
 def pending_partitions(roster: Roster, member: Member) -> Partitions:
-    """What a member is to give up now."""
+    """Return the partitions that a member should give up now."""
     if roster.cooperative:
         return member.surplus
     return member.assignment if roster.rebalancing and not member.released else ()
 
 
 def release(roster: Roster, member_id: str, given_up: Iterable[TopicPartition], known: GroupFacts) -> Roster:
-    """Note that a member holds some partitions no more, and hand on what is free by that.
+    """Record that a member has given up some partitions, and assign those that are free.
 
-    What it gave up is named: while it did so, it may have come to owe more than that, or less.
-    Commits of the member under older generations are refused from here on.
+    The partitions are named because the member's target may have changed while it gave them up. Commits of the member
+    under older generations are rejected from here on.
     """
     member = roster.members.get(member_id)
     given = set(given_up)
@@ -163,21 +163,21 @@ def release(roster: Roster, member_id: str, given_up: Iterable[TopicPartition], 
 def check_commit(
     roster: Roster, group_id: str, member_id: str, generation: int, group_instance_id: str | None = None
 ) -> None:
-    """Refuse a commit in the name of anyone but a live member. Caller: the plan of a commit, on the current roster.
+    """Reject a commit of anyone but a live member; the plan of a commit calls this with the current roster.
 
-    These are the rules of Kafka's broker (GroupCoordinator, doCommitOffsets), and the errors those of its clients.
+    These are the rules of Kafka's broker (GroupCoordinator, doCommitOffsets), with the errors of its clients.
 
     Args:
-        roster: the group now.
+        roster: the current roster.
         group_id: for messages.
-        member_id: who commits; empty outside the membership.
-        generation: the one that it knows; -1 outside the membership.
+        member_id: the member that commits; empty outside the group.
+        generation: the generation that it knows; -1 outside the group.
         group_instance_id: its static name, if it has one.
 
     Raises:
-        UnknownMemberCommitError: it is no member (any more); a `CommitFailedError` and an `UnknownMemberIdError`.
-        FencedInstanceIdError: another process took its static name over.
-        CommitFailedError: its generation is over.
+        UnknownMemberCommitError: it is not a member; a `CommitFailedError` and an `UnknownMemberIdError`.
+        FencedInstanceIdError: another process has taken over its static name.
+        CommitFailedError: its generation has ended.
         RebalanceInProgressError: it has given up its partitions and waits for new ones.
     """
     if generation < 0 and not roster.members:
@@ -189,9 +189,9 @@ def check_commit(
         if owner is not None:
             raise FencedInstanceIdError(f"{head}{owner.member_id!r} has taken over as {group_instance_id!r}")
         held = f"{_ids(roster.members)} hold it in generation {roster.generation}" if roster.members else "it is empty"
-        raise UnknownMemberCommitError(f"{head}{member_id!r} is not its member; {held}")
+        raise UnknownMemberCommitError(f"{head}{member_id!r} is not a member; {held}")
     if not member.since <= generation <= roster.generation:
-        cause = IllegalGenerationError(f"generation {generation} is over; it is {roster.generation} now")
+        cause = IllegalGenerationError(f"generation {generation} has ended; the current one is {roster.generation}")
         raise CommitFailedError(f"{head}{cause}") from cause
     if member.released and roster.rebalancing:
         raise RebalanceInProgressError(f"{head}the group is being rebalanced; poll() finishes that")
@@ -201,7 +201,7 @@ def check_commit(
 
 
 def _rebalance(roster: Roster, members: Mapping[str, Member], known: GroupFacts) -> Roster:
-    """Make targets for these members, and hand out what is free."""
+    """Compute targets for these members, and assign free partitions."""
     if not members:
         return Roster(generation=roster.generation + 1, changed_ms=known.now_ms)
     protocol = _choose(members)
@@ -222,7 +222,8 @@ def _rebalance(roster: Roster, members: Mapping[str, Member], known: GroupFacts)
             cooperative=scheme.cooperative,
             members=granted,
             topics=topics,
-            # Also when it is older than the roster's: who knows of newer topics must see that these targets do not.
+            # Also if it is older than the roster's: a member that knows newer topics must see that these targets do
+            # not.
             metadata_seq=known.metadata_seq,
             pending=False,
         ),
@@ -237,7 +238,7 @@ def _aimed(member: Member, target: Partitions, *, released: bool) -> Member:
 
 
 def _granted(members: Mapping[str, Member], *, cooperative: bool) -> Mapping[str, Member]:
-    """Hand out what nobody owns any more."""
+    """Assign partitions without an owner."""
     if cooperative:
         taken = {tp for m in members.values() for tp in m.assignment}
         return {
@@ -256,9 +257,9 @@ def _granted(members: Mapping[str, Member], *, cooperative: bool) -> Mapping[str
 
 
 def _sealed(before: Roster, after: Roster, known: GroupFacts) -> Roster:
-    """Open a new generation if somebody came or went, got or gave up something, or topics changed.
+    """Start a new generation if members, owned partitions or topics have changed.
 
-    A new member may commit from there on.
+    A new member may commit from that generation on.
     """
     came = after.members.keys() - before.members.keys()
     moved = (
@@ -276,7 +277,7 @@ def _sealed(before: Roster, after: Roster, known: GroupFacts) -> Roster:
 
 
 def _targets(scheme: Scheme, members: Mapping[str, Member], topics: TopicCounts) -> dict[str, Partitions]:
-    """What the assignor says, checked."""
+    """Return the assignor's targets after checking them."""
     owned = _owned(members, topics)
     subscribers = {
         i: Subscriber(
@@ -300,7 +301,7 @@ def _targets(scheme: Scheme, members: Mapping[str, Member], topics: TopicCounts)
 
 
 def _owned(members: Mapping[str, Member], topics: TopicCounts) -> dict[str, list[TopicPartition]]:
-    """What members own, as assignors are to know it: what one was promised counts, unless somebody still owns it."""
+    """Return the owned partitions for the assignors: a promised partition counts unless it still has another owner."""
     owners: dict[TopicPartition, str] = {tp: i for i, m in members.items() for tp in m.assignment}
     for member_id, member in members.items():
         if member.released:
@@ -314,19 +315,19 @@ def _owned(members: Mapping[str, Member], topics: TopicCounts) -> dict[str, list
 
 
 def _fault(tp: TopicPartition, member: Member | None, topics: TopicCounts) -> str:
-    """What is wrong with a member's getting a partition; empty when nothing is."""
+    """Return the reason why a member must not get a partition; empty if it may."""
     if member is None or tp.topic not in member.subscription:
-        return "it did not subscribe to that"
+        return "it did not subscribe to this topic"
     if tp.topic not in topics or not 0 <= tp.partition < topics[tp.topic][1]:
-        return "there is no such partition"
+        return "the topic does not have this partition"
     return ""
 
 
 def _choose(members: Mapping[str, Member]) -> str:
-    """The assignor that all members have and most of them like best.
+    """Return the assignor that all members have and most of them prefer.
 
     Raises:
-        InconsistentGroupProtocolError: there is none.
+        InconsistentGroupProtocolError: the members have no common assignor.
     """
     offers = {m.protocols for m in members.values()}
     if len(offers) == 1 and any(offers):

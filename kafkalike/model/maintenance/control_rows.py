@@ -1,8 +1,7 @@
-"""Control rows: all rows of a control table in, those that a compacted table keeps out.
+"""Control rows: choose the rows of a control table that compaction keeps.
 
-The state that the kept rows make is the same, and so is the number of the last one; only the generation of a group
-that is long gone is forgotten. Rows younger than a time stay for people, as many as there is room for: who moved a log
-start and why, how a group's offsets moved.
+The kept rows give the same state and the same last number; only the generation of a long-deleted group is dropped.
+Recent rows are kept for people, up to a limit: the reason of a moved log start, the history of a group's offsets.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsSta
 from kafkalike.model.mirror import Mirrored
 
 MERGE_FACTOR: Final = 4
-"""A file of a control table is written again when the rows after it are more than this part of its own."""
+"""A file of a control table is rewritten when the rows after it exceed its own number divided by this factor."""
 
 
 def files_to_merge(rows: Sequence[int]) -> int:
-    """How many of a control table's last files are to become one.
+    """Return the number of last files of a control table to merge into one.
 
-    A file stays as it is while it has more rows than `MERGE_FACTOR` times all that come after it, so a row is written
-    again only when the table has grown by a share, and few files are left: as many as the logarithm of the rows.
+    A file stays while it has more rows than `MERGE_FACTOR` times all rows after it. A row is therefore rewritten only
+    after the table has grown by a share, and the number of files is logarithmic in the rows.
 
     Args:
         rows: number of rows of each file, oldest first.
 
     Returns:
-        At least 2, or 0 when nothing is to be merged.
+        At least 2, or 0 if there is nothing to merge.
     """
     after = count = 0
     for number, own in enumerate(reversed(rows), start=1):
@@ -50,17 +49,17 @@ def files_to_merge(rows: Sequence[int]) -> int:
 def kept_metadata_rows(
     rows: Sequence[MetadataRow], since_ms: int, moves_at_most: int | None = None
 ) -> list[MetadataRow]:
-    """The last row of each topic, broker, mirror, table with replicas and of defaults; highest log starts; recent rows.
+    """Return the rows of `__cluster_metadata` to keep.
 
-    Of topics that are gone neither log starts nor replicas nor mirrors stay.
-
-    Of a row that only stays for log starts which are the highest, the other partitions go.
+    These are the last row of each topic, broker, mirror and replicated table and of the defaults, the highest log
+    starts, and recent rows. Log starts, replicas and mirrors of deleted topics are dropped. A row kept only for its
+    highest log starts loses its other partitions.
 
     Args:
-        rows: all of the table, in `seq` order, which alone says what came after what.
-        since_ms: rows stay whose time is at or after this, by their writers' clocks.
-        moves_at_most: of rows of log starts only the last ones can stay for their time, as many as have so many moves
-            of a partition's log start; None for all.
+        rows: all rows of the table in `seq` order, which alone defines their order.
+        since_ms: rows with this time or a later one by their writers' clocks are kept.
+        moves_at_most: most moves of a partition's log start to keep only because they are recent, the last ones first;
+            None for all.
 
     Raises:
         UnsupportedVersionError, LogCorruptError: a row cannot be read.
@@ -78,7 +77,7 @@ def kept_metadata_rows(
         if isinstance(said, TopicChange):
             living[row.topic] = "" if said.deleted else row.topic_id
             if said.deleted:
-                # An id may come back, as a mirror of what was its own mirror: that begins anew.
+                # An id may come back in a mirror of the topic's own mirror, which starts over.
                 moved_before[row.topic_id] = row.seq
         about[row.seq] = _subject(row, said)
         last[about[row.seq]] = row.seq
@@ -99,7 +98,7 @@ def kept_metadata_rows(
 
 
 def _subject(row: MetadataRow, said: TopicChange | BrokerChange | ReplicatedTable | Mirrored | Defaults) -> object:
-    """What a row is about: of the rows about one thing the last one counts."""
+    """Return the subject of a row; the last row of each subject counts."""
     if isinstance(said, TopicChange):
         return row.topic
     if isinstance(said, BrokerChange):
@@ -107,17 +106,17 @@ def _subject(row: MetadataRow, said: TopicChange | BrokerChange | ReplicatedTabl
     if isinstance(said, ReplicatedTable):
         return row.topic, row.topic_id, said.location
     if isinstance(said, Defaults):
-        # A pair, as a topic may have that name.
+        # A tuple, because a topic may have that name.
         return DEFAULTS, ""
     return MIRROR, row.topic_id
 
 
 def _highest(rows: Sequence[MetadataRow], moved: Mapping[int, LogStartsMoved]) -> dict[int, list[int]]:
-    """By number of a row, the partitions whose log start it is that counts."""
+    """Return by row number the partitions whose highest log start the row records."""
     latest: dict[tuple[str, int], tuple[int, int]] = {}
     for row in rows:
         for partition, move in moved[row.seq].moves.items() if row.seq in moved else ():
-            # A log start never moves back, so a row that says so changes nothing.
+            # Log starts never move back, so a row with a lower one has no effect.
             if move.offset > latest.get((row.topic_id, partition), (-1, 0))[0]:
                 latest[row.topic_id, partition] = move.offset, row.seq
     found: dict[int, list[int]] = {}
@@ -129,7 +128,7 @@ def _highest(rows: Sequence[MetadataRow], moved: Mapping[int, LogStartsMoved]) -
 def _told(
     rows: Sequence[MetadataRow], moved: Mapping[int, LogStartsMoved], since_ms: int, at_most: int | None
 ) -> set[int]:
-    """Rows of log starts that stay for people."""
+    """Return the rows of log starts that are kept because they are recent."""
     told: set[int] = set()
     count = 0
     for row in reversed(rows):
@@ -144,16 +143,17 @@ def _told(
 
 
 def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None = None) -> list[GroupRow]:
-    """The last row of each group's members, of each of its offsets and of each transactional id; all rows since a time.
+    """Return the rows of `__consumer_offsets` to keep.
 
-    A group that is gone keeps its last members' row, and with it its generation, while another row of it is recent;
-    then nothing of it stays. Of an offset that was deleted nothing has to stay, unless an older row of it does: the
-    writer's clock may have been behind that of the one before. The same holds of a transactional id that is forgotten.
+    These are the last row of each group's members, of each of its offsets and of each transactional id, and recent
+    rows. A deleted group keeps its last row of members, and so its generation, while another row of it is recent; then
+    all of its rows are dropped. The row that deletes an offset or a transactional id is dropped unless an older row of
+    it is kept, which may happen because clocks of writers differ.
 
     Args:
-        rows: all of the table, in `seq` order, which alone says what came after what.
-        since_ms: rows stay whose time is at or after this, by their writers' clocks.
-        at_most: only so many of the last rows can stay for their time; None for all.
+        rows: all rows of the table in `seq` order, which alone defines their order.
+        since_ms: rows with this time or a later one by their writers' clocks are kept.
+        at_most: number of last rows that may be kept only because they are recent; None for all.
 
     Raises:
         UnsupportedVersionError, LogCorruptError: a row cannot be read.
@@ -166,7 +166,7 @@ def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None
     groups = {row.group_id for row in rows if row.seq in recent and row.kind != TRANSACTION} | state.groups.keys()
 
     def counts(row: GroupRow) -> bool:
-        """Whether something has to stay of what the row is about."""
+        """Return whether the last row about the subject of `row` must be kept."""
         if row.kind == OFFSET:
             return row.offset is not None or _group_key(row) in known
         if row.kind == TRANSACTION:

@@ -27,51 +27,51 @@ RetentionClock = Literal["record", "append"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
-    """How long records of a topic stay."""
+    """How long records of a topic are kept."""
 
     delete: bool
-    """Whether `cleanup.policy` has `delete`; without it only what lies below the log start goes."""
+    """True if `cleanup.policy` has `delete`; otherwise only segments below the log start are deleted."""
     retention_ms: int
-    """Age in ms above which a segment goes; -1 keeps it forever."""
+    """Age in ms above which a segment is deleted; -1 keeps it forever."""
     retention_bytes: int
-    """Bytes a partition may keep; -1 is no limit."""
+    """Most bytes of a partition; -1 for no limit."""
     clock: RetentionClock = "record"
-    """What age counts from; see `segment_times`."""
+    """Time from which the age counts; see `segment_times`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionHold:
-    """Groups that retention waits for, and when it stops waiting."""
+    """Groups that retention waits for, and the limits of the wait."""
 
     offsets: Mapping[str, int]
-    """By group: the offset it has committed in this partition; the log start for a group that has committed none."""
+    """By group: its committed offset in this partition; the log start for a group without one."""
     max_ms: int
-    """Age in ms above which a segment goes although a group has not read it."""
+    """Age in ms above which a segment is deleted although a group has not read it."""
     max_bytes: int
-    """Bytes above which the oldest segments go although a group has not read them; -1 is no limit."""
+    """Bytes above which the oldest segments are deleted although a group has not read them; -1 for no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPlan:
-    """What retention does with one partition."""
+    """The effect of retention on one partition."""
 
     partition: int
     log_start: int
-    """Where the log begins now."""
+    """Current start of the log."""
     new_log_start: int
-    """Where it will begin; the same when nothing expires."""
+    """New start of the log; the same if nothing expires."""
     expired: tuple[Segment, ...] = ()
-    """Segments that are past retention; the log start moves behind the last of them."""
+    """Expired segments; the log start moves behind the last of them."""
     dead: tuple[Segment, ...] = ()
-    """Segments that already lie below the log start: what `delete_records` or a run that was cut off has left."""
+    """Segments that are already below the log start, left by `delete_records` or an interrupted run."""
     held: tuple[Segment, ...] = ()
-    """Segments that would expire if no group had still to read them."""
+    """Segments that would expire if all groups had read them."""
     held_by: tuple[str, ...] = ()
-    """The groups that hold them back."""
+    """Groups that have not read the held segments."""
 
     @property
     def moves(self) -> bool:
-        """Whether the log start moves."""
+        """True if the log start moves."""
         return self.new_log_start > self.log_start
 
     @property
@@ -84,10 +84,10 @@ FOREVER: Final = -1
 
 
 def append_times(segments: Sequence[Segment]) -> list[int]:
-    """When each segment was appended, in ms, as far as can be said: the earliest time noted at or after it.
+    """Return the time in ms when each segment was appended: the earliest time recorded at or after it.
 
-    Offsets rise with time, so a segment was appended no later than those that follow it; one writer whose clock is
-    ahead is put right by the next one's. 0 where no time is known.
+    Times rise with offsets, so a segment was appended no later than the segments after it. A writer whose clock is
+    ahead is corrected by the next one. 0 for an unknown time.
     """
     times: list[int] = []
     earliest: int | None = None
@@ -99,12 +99,13 @@ def append_times(segments: Sequence[Segment]) -> list[int]:
 
 
 def segment_times(segments: Sequence[Segment], clock: RetentionClock) -> list[int]:
-    """What the age of each segment counts from, in ms.
+    """Return the time in ms from which the age of each segment counts.
 
     Args:
-        segments: of one partition, in offset order.
-        clock: `record`: the newest record's time, as in Kafka, but not later than the append: a record from the far
-            future, which would pin its partition for ever in Kafka, ages from its append on. `append`: the append.
+        segments: segments of one partition, in offset order.
+        clock: `record`: the newest record's time, as in Kafka, but at most the time of the append. A record from the
+            far future, which would pin its partition permanently in Kafka, ages from its append on. `append`: the time
+            of the append.
     """
     appended = append_times(segments)
     if clock == "append":
@@ -121,15 +122,15 @@ def plan_retention(
     policy: RetentionPolicy,
     hold: RetentionHold | None = None,
 ) -> RetentionPlan:
-    """Decide what goes from one partition.
+    """Plan retention of one partition.
 
     Args:
         partition: its number.
-        segments: all data files of the table for it, in offset order, those below the log start included.
-        log_start: first offset that may be read.
+        segments: all data files of the partition in offset order, including those below the log start.
+        log_start: first readable offset.
         now_ms: the time, ms.
         policy: the topic's settings.
-        hold: groups to wait for; None waits for nobody.
+        hold: groups to wait for; None for no groups.
     """
     dead = 0
     while dead < len(segments) and segments[dead].stop <= log_start:
@@ -152,11 +153,11 @@ def plan_retention(
 
 
 def _expired(live: Sequence[Segment], now_ms: int, policy: RetentionPolicy) -> int:
-    """How many of the oldest segments are past retention; first by size, then by time, as Kafka does it."""
+    """Return how many of the oldest segments exceed retention; first by size, then by time, as in Kafka."""
     count = 0
     if policy.retention_bytes != FOREVER:
         excess = sum(s.size_bytes for s in live) - policy.retention_bytes
-        # The segment that would bring the partition below its size stays, so the newest one always does.
+        # A segment whose deletion would bring the partition below the limit stays, so the newest one always does.
         while count < len(live) and excess >= live[count].size_bytes:
             excess -= live[count].size_bytes
             count += 1
@@ -170,7 +171,7 @@ def _expired(live: Sequence[Segment], now_ms: int, policy: RetentionPolicy) -> i
 def _allowed(
     live: Sequence[Segment], count: int, now_ms: int, policy: RetentionPolicy, hold: RetentionHold
 ) -> tuple[int, tuple[str, ...]]:
-    """How many of `count` expired segments may go, and which groups hold back the rest."""
+    """Return how many of `count` expired segments may be deleted, and the groups that hold the rest."""
     read = {g: sum(1 for s in live[:count] if s.stop <= offset) for g, offset in hold.offsets.items()}
     ceiling = replace(policy, retention_ms=hold.max_ms, retention_bytes=hold.max_bytes)
     allowed = min(count, max(min(read.values(), default=count), _expired(live, now_ms, ceiling)))
@@ -178,20 +179,20 @@ def _allowed(
 
 
 MIN_RUN: Final = 4
-"""Files that a run must have while more may still join it: fewer are not worth a table commit."""
+"""Minimum files of a run that may still grow; fewer are not worth a table commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePolicy:
-    """What makes a file small, and old enough."""
+    """Limits that define small and old enough files."""
 
     target_bytes: int
-    """Bytes that a merged file may have at most, as the sum of its parts."""
+    """Most bytes of a merged file, as the sum of its parts."""
     max_span_ms: int
-    """Time between the appends of the first and the last part at most (`segment.ms`), ms: a merged file leaves by
-    retention as a whole."""
+    """Longest time between the appends of the first and the last part (`segment.ms`), ms, because retention deletes a
+    merged file as a whole."""
     min_age_ms: int
-    """Time since its append, ms, before a file is touched."""
+    """Age of a file, ms since its append, before it may be merged."""
     min_run: int = MIN_RUN
 
 
@@ -199,14 +200,14 @@ Run = tuple[Segment, ...]
 
 
 def plan_merges(segments: Sequence[Segment], now_ms: int, policy: MergePolicy, holes_below: int = 0) -> list[Run]:
-    """Runs of adjacent segments of one partition, each to be rewritten into one file; in offset order, disjoint.
+    """Return runs of adjacent segments of one partition to merge into one file each; in offset order, disjoint.
 
     Args:
         segments: live data files in offset order, without those below the log start.
         now_ms: the time, ms.
         policy: the limits.
-        holes_below: offset below which compaction may have taken records. A hole that ends above it is data loss, which
-            readers see between two files but not inside one: no run goes over it.
+        holes_below: offset below which compaction may have removed records. A hole that ends above it is data loss,
+            which readers notice between two files but not inside one, so no run spans it.
     """
     times = append_times(segments)
     cold = 0
@@ -224,7 +225,7 @@ def plan_merges(segments: Sequence[Segment], now_ms: int, policy: MergePolicy, h
 def _grow(  # noqa: PLR0917
     segments: Sequence[Segment], times: Sequence[int], start: int, cold: int, policy: MergePolicy, holes_below: int
 ) -> tuple[int, bool]:
-    """End of the longest run from a segment on that may become one file, and whether a limit ended it."""
+    """Return the end of the longest run from `start` that may become one file, and whether a limit ended it."""
     size = segments[start].size_bytes
     stop = start + 1
     while stop < cold:
@@ -244,38 +245,38 @@ def _worth(run: Sequence[Segment], policy: MergePolicy, *, closed: bool) -> list
     largest = max(range(len(run)), key=lambda at: (sizes[at], -at))
     if closed or sum(sizes) >= 2 * sizes[largest]:
         return [tuple(run)]
-    # A large file among small ones: it stays as it is, the small ones may be worth it by themselves.
+    # A large file among small ones is left alone; the small ones on each side may be worth merging.
     left = _worth(run[:largest], policy, closed=False)
     return left + _worth(run[largest + 1 :], policy, closed=False)
 
 
 CLEANER_APP: Final = "kafkalike.cleaner"
-"""Delta application under which the cleaner keeps what it has done in a topic's table. A table that has a version of
-it was compacted at least once."""
+"""Delta application in which the cleaner records its progress in a topic's table. A table with a version of it has been
+compacted at least once."""
 
 HOLES: Final = "holes"
-"""What `cleaner_app` calls the offset below which a pass, finished or not, may have taken records."""
+"""Name in `cleaner_app` of the offset below which a pass, finished or not, may have removed records."""
 
 
 def cleaner_app(partition: int, what: str) -> str:
-    """Delta application whose version is a fact about one partition: a field of `Cleaned`, or `HOLES`."""
+    """Return the Delta application whose version is a fact about one partition: a field of `Cleaned`, or `HOLES`."""
     return f"{CLEANER_APP}/{partition}/{what}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
-    """When a topic is compacted, and what stays."""
+    """When a topic is compacted, and which records are kept."""
 
     compact: bool
-    """Whether `cleanup.policy` has `compact`."""
+    """True if `cleanup.policy` has `compact`."""
     min_dirty_ratio: float
-    """Compaction is worth it when dirty bytes are more than this share of clean and dirty bytes."""
+    """Compaction starts when dirty bytes exceed this share of clean and dirty bytes."""
     min_lag_ms: int
-    """A record younger than this, ms, is not compacted, nor is anything above it."""
+    """A record younger than this, ms, is not compacted, nor is any record above it."""
     max_lag_ms: int
-    """A dirty record older than this, ms, is compacted whatever the ratio."""
+    """A dirty record older than this, ms, is compacted regardless of the ratio."""
     delete_retention_ms: int
-    """How long, ms, a tombstone stays after the pass that cleaned it first."""
+    """How long, ms, a tombstone stays after the pass that first cleaned it."""
     segment_bytes: int
     segment_ms: int
     """Size and age at which Kafka would roll the active segment."""
@@ -284,63 +285,63 @@ class CompactionPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """How far a partition is cleaned: the cleaner's checkpoint."""
+    """The cleaner's checkpoint of a partition."""
 
     dirty: int = 0
     """First offset that no pass has cleaned."""
     horizon: int = 0
-    """Tombstones below this offset are clean since `horizon_ms` at least."""
+    """Tombstones below this offset have been clean since `horizon_ms` at least."""
     horizon_ms: int = 0
     settled: int = 0
-    """Tombstones below this offset are gone."""
+    """Tombstones below this offset have been removed."""
 
     def tombstones_below(self, now_ms: int, delete_retention_ms: int) -> int:
-        """Offset below which tombstones have been readable for long enough after they were cleaned."""
+        """Return the offset below which tombstones have been readable for long enough after they were cleaned."""
         return self.horizon if now_ms - self.horizon_ms >= delete_retention_ms else self.settled
 
     def after(self, clean_end: int, now_ms: int, gone_below: int) -> Cleaned:
-        """The checkpoint after a pass.
+        """Return the checkpoint after a pass.
 
         Args:
-            clean_end: everything below it is clean now.
-            now_ms: when the pass ended, ms.
-            gone_below: tombstones below it were dropped.
+            clean_end: offset below which everything is clean.
+            now_ms: time when the pass ended, ms.
+            gone_below: offset below which tombstones were removed.
         """
         dirty = max(self.dirty, clean_end)
         settled = max(self.settled, gone_below)
         if self.horizon > settled:
-            # Tombstones that wait keep their time; those cleaned since then wait for the next horizon.
+            # Waiting tombstones keep their time; those cleaned since then wait for the next horizon.
             return replace(self, dirty=dirty, settled=settled)
         return Cleaned(dirty=dirty, horizon=dirty, horizon_ms=now_ms, settled=settled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """What a pass over one partition looks at."""
+    """Plan of a pass over one partition."""
 
     partition: int
     clean: tuple[Segment, ...]
-    """Cleaned before; may hold older values of keys of the dirty part."""
+    """Cleaned before; may have older values of keys of the dirty part."""
     dirty: tuple[Segment, ...]
     """To be cleaned."""
     untouched: tuple[Segment, ...]
-    """The active segment, and what is too young."""
+    """The active segment, and segments that are too young."""
     tombstones_below: int
-    """Tombstones below this offset go."""
+    """Tombstones below this offset are removed."""
     reason: str = ""
-    """Why the pass is due, for people; empty when it is not."""
+    """Reason for the pass, for people; empty if it is not due."""
 
     @property
     def due(self) -> bool:
-        """Whether there is something to do."""
+        """True if there is anything to do."""
         return bool(self.reason)
 
 
 def active_start(segments: Sequence[Segment], segment_bytes: int, segment_ms: int) -> int:
-    """Index of the first file of the segment that Kafka would still write to.
+    """Return the index of the first file of the segment that Kafka would still write to.
 
-    Kafka's `LogSegment.shouldRoll`: a batch begins a new segment when the old one would become larger than
-    `segment.bytes`, or when the batch's newest time is more than `segment.ms` after that of the segment's first batch.
+    Kafka's `LogSegment.shouldRoll`: a batch starts a new segment if the old one would exceed `segment.bytes`, or if the
+    batch's newest time is more than `segment.ms` after that of the segment's first batch.
     """
     start, size = 0, 0
     for at, segment in enumerate(segments):
@@ -354,7 +355,7 @@ def active_start(segments: Sequence[Segment], segment_bytes: int, segment_ms: in
 def plan_compaction(
     partition: int, segments: Sequence[Segment], cleaned: Cleaned, now_ms: int, policy: CompactionPolicy
 ) -> CompactionPlan:
-    """Decide whether and how far a partition is to be cleaned.
+    """Plan compaction of one partition.
 
     Args:
         partition: its number.
@@ -369,7 +370,7 @@ def plan_compaction(
     end = min(first_dirty, active)
     while end < active and not (policy.min_lag_ms > 0 and times[end] > now_ms - policy.min_lag_ms):
         end += 1
-    # A file below the checkpoint is clean, even when rolling would now count it to the active segment.
+    # A file below the checkpoint is clean, even if rolling would count it to the active segment.
     clean, dirty = tuple(segments[:first_dirty]), tuple(segments[first_dirty:end])
     gone_below = cleaned.tombstones_below(now_ms, policy.delete_retention_ms)
     return CompactionPlan(

@@ -19,33 +19,33 @@ from typing import Any, Final
 from kafkalike.errors import IllegalArgumentError
 
 Runs = tuple[range, ...]
-"""Offsets as runs, in order, none of which touches the next one."""
+"""Ranges of offsets in ascending order, which do not touch each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taking:
-    """The records that are to go from one partition."""
+    """The records to remove from one partition."""
 
     below: int
-    """Records from this offset on stay: they were appended after the removal began."""
+    """Records from this offset on are kept, because they were appended after the removal began."""
     keys: frozenset[bytes] = frozenset()
-    """Records that have one of these keys go."""
+    """Records with one of these keys are removed."""
     offsets: Runs = ()
-    """And those at these offsets."""
+    """Records at these offsets are removed as well."""
     spared: frozenset[int] = frozenset()
-    """Offsets of records that stay whatever their key: tombstones that say the same already."""
+    """Offsets of records that are kept regardless of their key: tombstones that already have the effect."""
     source: str | None = None
-    """Only dead letters of this topic go; None asks no record where it is from."""
+    """Only dead letters of this topic are removed; None to ignore the origin of records."""
 
     def takes(self, offset: int, key: bytes | None) -> bool:
-        """Whether a record goes, where `source` does not matter: the rule that the applying code must keep."""
+        """Return whether a record is removed, ignoring `source`: the rule that the applying code must follow."""
         if offset >= self.below or offset in self.spared:
             return False
         return (key is not None and key in self.keys) or any(offset in run for run in self.offsets)
 
 
 def runs_of(offsets: Iterable[int]) -> Runs:
-    """Offsets as runs.
+    """Return offsets as ranges.
 
     >>> runs_of([3, 1, 2, 7])
     (range(1, 4), range(7, 8))
@@ -59,7 +59,7 @@ def runs_of(offsets: Iterable[int]) -> Runs:
 
 
 def joined(*several: Iterable[range]) -> Runs:
-    """Runs of several kinds as one; those that touch or overlap become one run."""
+    """Merge ranges; those that touch or overlap become one."""
     found: list[range] = []
     for run in sorted((run for runs in several for run in runs if run), key=lambda run: (run.start, run.stop)):
         if found and run.start <= found[-1].stop:
@@ -70,13 +70,13 @@ def joined(*several: Iterable[range]) -> Runs:
 
 
 def within(runs: Iterable[range], bounds: range) -> Runs:
-    """The part of runs that lies in a range."""
+    """Return the part of ranges inside other bounds."""
     cut = (range(max(run.start, bounds.start), min(run.stop, bounds.stop)) for run in runs)
     return tuple(run for run in cut if run)
 
 
 def count(runs: Iterable[range]) -> int:
-    """How many offsets there are."""
+    """Return the number of offsets."""
     return sum(map(len, runs))
 
 
@@ -84,40 +84,40 @@ def count(runs: Iterable[range]) -> int:
 
 
 def fingerprint(salt: bytes, key: bytes) -> str:
-    """What a certificate says of a key in its place: HMAC-SHA256 under a salt that stands in the certificate alone.
+    """Return the fingerprint of a key in a certificate: HMAC-SHA256 with a salt that only the certificate has.
 
-    Who has the certificate and the key can tell that it is the one that was meant. Who has the root alone learns
-    nothing, also where there are few keys to guess from: the salt is not below the root.
+    The certificate and the key together prove which key was meant. The root alone reveals nothing, even if there are
+    few possible keys, because the salt is not stored below the root.
     """
     return hmac.new(salt, key, hashlib.sha256).hexdigest()
 
 
 def digest(fingerprints: Iterable[str]) -> str:
-    """One word for all keys of a run, which stands in the table's history."""
+    """Return one digest for all keys of a run, for the table's history."""
     return hashlib.sha256("\n".join(sorted(fingerprints)).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFound:
-    """What a partition has of a key."""
+    """A partition's records of a key."""
 
     records: int
     last: int
     """Offset of the last record."""
     is_tombstone: bool
-    """Whether that one is a tombstone."""
+    """True if the last record is a tombstone."""
 
 
 def tombstones_wanted(found: Mapping[bytes, KeyFound]) -> dict[bytes, bool]:
-    """The keys of a partition that get a tombstone.
+    """Return the keys of a partition that get a tombstone.
 
-    A key whose only record is a tombstone keeps that one, so that a run that is made again adds no other.
+    A key whose only record is a tombstone keeps it, so that a repeated run does not add another.
 
     Args:
-        found: what the partition has of the keys, those that it has at all.
+        found: the partition's records of the keys, without keys that it does not have.
 
     Returns:
-        By key: True for a new tombstone, False where the one that is there stays.
+        By key: True for a new tombstone, False to keep the existing one.
     """
     return {key: not (one.is_tombstone and one.records == 1) for key, one in found.items()}
 
@@ -127,20 +127,20 @@ def tombstones_wanted(found: Mapping[bytes, KeyFound]) -> dict[bytes, bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPast:
-    """A group that has read records which are to be undone."""
+    """A group that has read records to be undone."""
 
     group_id: str
     topic: str
     partition: int
     committed: int
     read: int
-    """How many of the offsets it has read."""
+    """Number of the offsets that it has read."""
 
 
 def groups_past(
     topic: str, undone: Mapping[int, Sequence[range]], committed: Mapping[str, Mapping[int, int]]
 ) -> list[GroupPast]:
-    """Which groups have read past the first of some offsets.
+    """Return the groups that have read past the first of some offsets.
 
     Args:
         topic: the topic.
@@ -161,20 +161,20 @@ def groups_past(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undone:
-    """What undoing an append comes to in one topic."""
+    """The effect of undoing an append in one topic."""
 
     takes: Mapping[int, Runs] = field(default_factory=dict)
-    """Offsets that are to go, by partition, where a record is there still."""
+    """Offsets to remove, by partition, whose records still exist."""
     below_start: int = 0
-    """Offsets that lie below the log start: their records are gone already."""
+    """Number of offsets below the log start, whose records are already deleted."""
 
 
 def plan_undo(ranges: Mapping[int, range], log_starts: Mapping[int, int]) -> Undone:
-    """What of an append can be undone.
+    """Return which offsets of an append can be undone.
 
     Args:
         ranges: its offsets by partition.
-        log_starts: where the partitions begin.
+        log_starts: log starts of the partitions.
     """
     takes = {p: within((run,), range(log_starts.get(p, 0), run.stop)) for p, run in sorted(ranges.items())}
     left = sum(count(runs) for runs in takes.values())
@@ -190,7 +190,7 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileHash:
-    """A data file as it was."""
+    """A data file before or after a removal."""
 
     path: str
     """Relative to the table's folder."""
@@ -200,43 +200,43 @@ class FileHash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionMade:
-    """A table version that took records out."""
+    """A table version that removed records."""
 
     version: int
     partition: int
     removed: tuple[FileHash, ...]
-    """Files that the version took out: they held the records."""
+    """Files that the version removed: they contained the records."""
     added: tuple[FileHash, ...]
-    """Files that it put in their place: they hold all others."""
+    """Files that replace them: they contain all other records."""
     offsets: Runs
-    """Of the records that went."""
+    """Offsets of the removed records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicForgotten:
-    """What was done to one topic."""
+    """The removal of records from one topic."""
 
     topic: str
     topic_id: str
     location: str
     """Its folder below the root."""
     looked_at: Mapping[int, int] = field(default_factory=dict)
-    """By partition that was looked at: the log end then. Records from there on were not looked at."""
+    """By searched partition, its log end at that time. Later records were not searched."""
     versions: tuple[VersionMade, ...] = ()
     tombstones: Mapping[int, Runs] = field(default_factory=dict)
-    """Offsets of the tombstones that were written, or stayed; they have the keys."""
+    """Offsets of tombstones that were written or kept; they contain the keys."""
     source: str | None = None
-    """Only dead letters of this topic went; None for a topic whose records were all looked at."""
+    """Only dead letters of this topic were removed; None if all records of the topic were searched."""
 
     @property
     def records(self) -> int:
-        """How many went."""
+        """Number of removed records."""
         return sum(len(run) for made in self.versions for run in made.offsets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What a run has done."""
+    """Record of a run that purged keys."""
 
     run: str
     root: str
@@ -248,40 +248,40 @@ class Certificate:
     fingerprints: tuple[str, ...]
     topics: tuple[TopicForgotten, ...] = ()
     finished: bool = False
-    """False while the run is under way, or was cut off: a run with the same keys that is given the file goes on."""
+    """False during the run or after an interruption; a run with the same keys and this file continues it."""
     ended_ms: int = 0
     gone_after_ms: int = 0
-    """From this time on maintenance removes the last of the files that held the records."""
+    """Time after which maintenance deletes the last of the files that contained the records."""
     open_transactions: tuple[str, ...] = ()
-    """Transactional ids that had records for the topics which were not committed then."""
+    """Transactional ids with records for the topics that were not committed at that time."""
     copies: tuple[str, ...] = ()
-    """Topics that were made from one of these, which have records of their own."""
+    """Topics that were made from one of these and have their own records."""
     origins: tuple[str, ...] = ()
-    """Topics that one of these was made from, and others that were made from those."""
+    """Topics from which one of these was made, and other topics made from those."""
     held: Mapping[str, int | None] = field(default_factory=dict)
-    """By such a topic, of either kind: how many records with one of the keys it had when the run ended; None where it
-    could not be read."""
+    """By topic of either kind, the number of its records with one of the keys at the end of the run; None if it could
+    not be read."""
 
     def about(self, keys: Sequence[bytes]) -> bool:
-        """Whether these keys are the ones that were forgotten, all of them."""
+        """Return whether these are exactly the purged keys."""
         return {fingerprint(self.salt, key) for key in keys} == set(self.fingerprints)
 
     @property
     def digest(self) -> str:
-        """What the table's history says in place of the keys."""
+        """Digest that the table's history has in place of the keys."""
         return digest(self.fingerprints)
 
     def with_topic(self, topic: TopicForgotten) -> Certificate:
-        """The same with one topic as it stands now."""
+        """Return the certificate with the current state of one topic."""
         others = [one for one in self.topics if one.topic_id != topic.topic_id]
         return replace(self, topics=(*others, topic))
 
     def topic(self, topic_id: str) -> TopicForgotten | None:
-        """What was done to a topic so far."""
+        """Return the state of a topic so far, or None."""
         return next((one for one in self.topics if one.topic_id == topic_id), None)
 
     def to_json(self) -> str:
-        """The file."""
+        """Return the content of the file."""
         said = {
             "kind": KIND,
             "format": FORMAT,
@@ -304,15 +304,15 @@ class Certificate:
 
 
 def parse_certificate(text: str) -> Certificate:
-    """A certificate, from its file.
+    """Parse the file of a certificate.
 
     Raises:
-        IllegalArgumentError: it is none, is damaged, or a newer release has made it.
+        IllegalArgumentError: it is not a certificate, is damaged, or a newer release made it.
     """
     try:
         said = json.loads(text)
         if not isinstance(said, dict) or said.get("kind") != KIND:
-            raise IllegalArgumentError("the file is no certificate of kafkalike")
+            raise IllegalArgumentError("the file is not a certificate of kafkalike")
         if said["format"] != FORMAT:
             raise IllegalArgumentError(f"the certificate has format {said['format']}; this release knows {FORMAT}")
         found = Certificate(
@@ -329,12 +329,12 @@ def parse_certificate(text: str) -> Certificate:
             topics=tuple(map(_topic, said["topics"])),
             open_transactions=tuple(map(str, said["open_transactions"])),
             copies=tuple(map(str, said["copies"])),
-            # Those of 0.2.0 and before do not say these.
+            # Certificates of 0.2.0 and before do not have these.
             origins=tuple(map(str, said.get("origins", ()))),
             held={str(name): None if n is None else int(n) for name, n in said.get("held", {}).items()},
         )
         if found.digest != said["keys"]["digest"]:
-            raise IllegalArgumentError("the certificate was changed: its fingerprints do not have the digest it says")
+            raise IllegalArgumentError("the certificate was changed: its fingerprints do not match its digest")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
         if isinstance(cause, IllegalArgumentError):
             raise
@@ -402,8 +402,8 @@ def _file(said: Mapping[str, Any]) -> FileHash:
 
 
 def _below(path: object) -> str:
-    """A path of a certificate, which anybody may have written: it must not lead out of the folder it is about."""
+    """Check a path of a certificate, which any program may have written: it must not lead out of the folder."""
     text = str(path)
     if not text or text.startswith("/") or ".." in text.split("/") or "\\" in text or "\0" in text:
-        raise IllegalArgumentError(f"the certificate names {text!r}, which is no file of a topic")
+        raise IllegalArgumentError(f"the certificate names {text!r}, which is not a file of a topic")
     return text

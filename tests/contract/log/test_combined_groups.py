@@ -374,7 +374,7 @@ def test_a_fenced_commit_that_waits_leaves_no_row_and_its_member_is_told() -> No
         leader.groups.transact(commit_of("next", group="h"))
 
     place.mood.before.append(("put _waiting", change))
-    with pytest.raises(CommitFailedError, match="'m1' is not its member"):
+    with pytest.raises(CommitFailedError, match="'m1' is not a member"):
         other.groups.transact(commit_of("late", generation=1, member="m1"))
 
     assert labels(place) == ["first", "lead", "next"]
@@ -391,7 +391,7 @@ def test_a_fenced_commit_that_nobody_else_decides_is_decided_by_its_own_process(
         leader.groups.transact(lambda state: with_member(state, "g", "m2"))
 
     place.mood.before.append(("put _waiting", change))
-    with pytest.raises(CommitFailedError, match="'m1' is not its member"):
+    with pytest.raises(CommitFailedError, match="'m1' is not a member"):
         other.groups.transact(commit_of("late", generation=1, member="m1"))
     leader.groups.transact(lambda state: with_member(state, "g", "m1"))
     leader.groups.transact(commit_of("next", group="h"))

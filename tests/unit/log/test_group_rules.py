@@ -158,7 +158,7 @@ def test_a_batch_job_is_told_who_is_in_its_way() -> None:
     with pytest.raises(NonEmptyGroupError) as refused:
         join(two, Member(member_id="job", protocols=(EXCLUSIVE,)), knowing(plan))
 
-    assert str(refused.value) == "'job' wants the group for itself, but it has members: 'a', 'b'"
+    assert str(refused.value) == "'job' needs the group for itself, but it has members: 'a', 'b'"
 
 
 # --- topics and assignors ------------------------------------------------------------------------
@@ -273,10 +273,10 @@ HEAD = "group 'g': offsets were not committed: "
 @pytest.mark.parametrize(
     ("who", "error", "said"),
     [
-        (("x", 2, None), UnknownMemberCommitError, "'x' is not its member; 'a', 'b' hold it in generation 2"),
+        (("x", 2, None), UnknownMemberCommitError, "'x' is not a member; 'a', 'b' hold it in generation 2"),
         (("x", 2, "i"), FencedInstanceIdError, "'a' has taken over as 'i'"),
-        (("a", 9, None), CommitFailedError, "generation 9 is over; it is 2 now"),
-        (("b", 1, None), CommitFailedError, "generation 1 is over; it is 2 now"),
+        (("a", 9, None), CommitFailedError, "generation 9 has ended; the current one is 2"),
+        (("b", 1, None), CommitFailedError, "generation 1 has ended; the current one is 2"),
     ],
 )
 def test_who_may_not_commit_is_told_why(who: tuple[str, int, str | None], error: type[Exception], said: str) -> None:
@@ -297,7 +297,7 @@ def test_a_member_of_a_group_that_is_empty_now_may_not_commit() -> None:
     with pytest.raises(UnknownMemberCommitError) as refused:
         check_commit(Roster(), "g", "a", 0)
 
-    assert f"{HEAD}'a' is not its member; it is empty" in str(refused.value)
+    assert f"{HEAD}'a' is not a member; it is empty" in str(refused.value)
 
 
 def test_a_member_that_waits_is_told_to_poll() -> None:

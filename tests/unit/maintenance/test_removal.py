@@ -189,19 +189,19 @@ def test_a_certificate_knows_its_keys_and_no_others() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"kind": "kafkalike', '"kind": "other', "^the file is no certificate of kafkalike$"),
+        ('"kind": "kafkalike', '"kind": "other', "^the file is not a certificate of kafkalike$"),
         ('"format": 1', '"format": 2', "format 2"),
         ('"salt": "73616c74"', '"salt": "zz"', "damaged"),
         (
             '"digest": "',
             '"digest": "0',
-            "^the certificate was changed: its fingerprints do not have the digest it says$",
+            "^the certificate was changed: its fingerprints do not match its digest$",
         ),
-        ("partition=0/a.parquet", "/etc/passwd", "no file of a topic"),
-        ("partition=0/a.parquet", "partition=0/../../x", "no file of a topic"),
-        ("partition=0/a.parquet", "partition=0\\\\..\\\\x", "no file of a topic"),
-        ("partition=0/a.parquet", "a\\u0000b", "no file of a topic"),
-        ('"t~1"', '"../t"', "no file of a topic"),
+        ("partition=0/a.parquet", "/etc/passwd", "not a file of a topic"),
+        ("partition=0/a.parquet", "partition=0/../../x", "not a file of a topic"),
+        ("partition=0/a.parquet", "partition=0\\\\..\\\\x", "not a file of a topic"),
+        ("partition=0/a.parquet", "a\\u0000b", "not a file of a topic"),
+        ('"t~1"', '"../t"', "not a file of a topic"),
         ('"versions": [', '"versions": 3, "x": [', "damaged"),
     ],
 )

@@ -202,11 +202,11 @@ def test_a_group_without_members_is_empty_and_its_generation_stays() -> None:
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
-        ({"stranger": [TopicPartition("t", 0)]}, "gave t-0 to 'stranger': it did not subscribe to that"),
-        ({"a": [TopicPartition("other", 0)]}, "gave other-0 to 'a': it did not subscribe to that"),
-        ({"a": [TopicPartition("t", 2)]}, "gave t-2 to 'a': there is no such partition"),
-        ({"a": [TopicPartition("t", -1)]}, "gave t--1 to 'a': there is no such partition"),
-        ({"a": [TopicPartition("gone", 0)]}, "gave gone-0 to 'a': there is no such partition"),
+        ({"stranger": [TopicPartition("t", 0)]}, "gave t-0 to 'stranger': it did not subscribe to this topic"),
+        ({"a": [TopicPartition("other", 0)]}, "gave other-0 to 'a': it did not subscribe to this topic"),
+        ({"a": [TopicPartition("t", 2)]}, "gave t-2 to 'a': the topic does not have this partition"),
+        ({"a": [TopicPartition("t", -1)]}, "gave t--1 to 'a': the topic does not have this partition"),
+        ({"a": [TopicPartition("gone", 0)]}, "gave gone-0 to 'a': the topic does not have this partition"),
     ],
 )
 def test_what_an_assignor_gives_away_is_checked(given: dict[str, list[TopicPartition]], fault: str) -> None:
