@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalike.admin.dead_letter_replay import GROUP, Replay, Replaying
+from kafkalike.admin.dead_letter_replay import GROUP, Replay, ReplayRun
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaError
 from kafkalike.log.dead_letter_topic import Filter, StoredLetter, letters_of
@@ -175,7 +175,7 @@ class DeadLetters:
                 transaction was not written, earlier ones were.
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: call again.
         """
-        replaying = Replaying(
+        replaying = ReplayRun(
             cluster=self._cluster,
             clock=self._clock,
             source=self._log(topic),

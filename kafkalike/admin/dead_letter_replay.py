@@ -90,7 +90,7 @@ class _Batch:
 
 
 @dataclass(slots=True, kw_only=True)
-class Replaying:
+class ReplayRun:
     """A call of `DeadLetters.replay`, which documents the fields."""
 
     cluster: Cluster

@@ -126,7 +126,7 @@ _TAKEN: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class RegistryLocation:
     """The address of a registry that any process can open. Credentials are excluded from its repr.
 
     It may be pickled as part of a function for tasks, which Spark keeps out of plans and logs; see `SentOptions`.
@@ -154,11 +154,11 @@ class Where:
 
 
 @lru_cache(maxsize=16)
-def _opened(where: Where) -> RegistryClient:
+def _opened(where: RegistryLocation) -> RegistryClient:
     return open_registry(dict(where.settings), storage_options=where.storage)
 
 
-class SentSchemas:
+class PreloadedSchemas:
     """A `SchemaSource` with preloaded schemas that looks up other schemas in a registry.
 
     Args:
@@ -167,13 +167,15 @@ class SentSchemas:
         used: for each schema the schemas that it references.
     """
 
-    def __init__(self, where: Where, known: Mapping[int, Schema], used: Mapping[Schema, Mapping[str, Schema]]) -> None:
+    def __init__(
+        self, where: RegistryLocation, known: Mapping[int, Schema], used: Mapping[Schema, Mapping[str, Schema]]
+    ) -> None:
         self._where = where
         self._known = dict(known)
         self._used = dict(used)
 
     @classmethod
-    def of(cls, where: Where, subject: str, more: Sequence[Schema] = ()) -> SentSchemas:
+    def of(cls, where: RegistryLocation, subject: str, more: Sequence[Schema] = ()) -> PreloadedSchemas:
         """Load all schemas of a subject, and the references of these and of `more`.
 
         Raises:

@@ -20,17 +20,17 @@ from kafkalike.schemas.confluent_types import (
 )
 from kafkalike.schemas.schema_source import (
     CACHED_SCHEMAS,
-    Asking,
     LruCache,
     SourceClient,
     Transport,
+    TransportClient,
     at,
     query_flag,
     query_of,
 )
 
 
-class SettingsClient(Asking):
+class SettingsClient(TransportClient):
     """Compatibility, configuration and modes of `RegistryClient`."""
 
     def test_compatibility(

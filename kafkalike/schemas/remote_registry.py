@@ -94,7 +94,7 @@ class RemoteRegistry(RegistryClient):
 
     def __init__(self, access: Access | str) -> None:
         known = access_to(access) if isinstance(access, str) else access
-        self._http = HttpDoor(known)
+        self._http = HttpTransport(known)
         super().__init__(self._http, {"url": ",".join(known.urls)})
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class RemoteRegistry(RegistryClient):
         self._http.close()
 
 
-class HttpDoor:
+class HttpTransport:
     """Sends requests to a registry with retries and a total timeout. Thread-safe."""
 
     def __init__(self, access: Access) -> None:

@@ -51,7 +51,7 @@ class Transport(Protocol):
         ...
 
 
-class Asking:
+class TransportClient:
     """Base of the registry clients.
 
     Args:
@@ -87,7 +87,7 @@ CACHED_SCHEMAS: Final = 1_000
 """Maximum schemas in each cache of a client. Schemas never change, so entries do not expire."""
 
 
-class SourceClient(Asking):
+class SourceClient(TransportClient):
     """Schema lookups of `RegistryClient`, with caches."""
 
     def __init__(self, transport: Transport) -> None:

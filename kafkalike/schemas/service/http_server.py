@@ -142,7 +142,7 @@ def protocol_with_head_timeout(seconds: float) -> type[asyncio.Protocol]:
         seconds: counted from the connection's start, or from the first byte after an answered request.
     """
 
-    class Impatient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    class HeadTimeoutProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         _timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - asyncio's
@@ -170,4 +170,4 @@ def protocol_with_head_timeout(seconds: float) -> type[asyncio.Protocol]:
                 self._timer.cancel()
             self._timer = None
 
-    return Impatient
+    return HeadTimeoutProtocol

@@ -79,7 +79,7 @@ class RegistryApp:
             refusal = _refusal(401, 401, "Unauthorized")
             refusal.headers["WWW-Authenticate"] = "Bearer" if not self._credentials.users else 'Basic realm="schemas"'
             return refusal
-        self._check_neighbour(request)
+        self._check_origin(request)
         content_type = _accepted(request.headers.get("accept", ""))
         path, query = _path(request.scope), _query(request.scope)
         body = await self._body(request)
@@ -99,7 +99,7 @@ class RegistryApp:
                 _log.exception("a request failed")
                 raise SchemaRegistryError(500, 50001, f"Error in the backend data store: {error}") from error
 
-    def _check_neighbour(self, request: Request) -> None:
+    def _check_origin(self, request: Request) -> None:
         """Reject requests of web pages, because a browser can reach services that only listen on this machine.
 
         Raises:

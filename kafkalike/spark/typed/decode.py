@@ -23,7 +23,7 @@ from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.arrow.batch_decoder import DEPTH, BatchDecoder, reader_of
 from kafkalike.schemas.confluent_types import body_of, read_value
-from kafkalike.schemas.factory import OWN, SentSchemas, Where
+from kafkalike.schemas.factory import OWN, PreloadedSchemas, RegistryLocation
 from kafkalike.spark.call_options import ReaderSchemaOptions, RegistryAddress, SchemaChoice
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ FORMATS: Final[Mapping[str, SchemaType]] = {"avro": "AVRO", "protobuf": "PROTOBU
 NO_SUBJECT: Final = 40401
 
 
-def registry_place(cluster: Cluster, registry: RegistryAddress | None) -> Where:
+def registry_place(cluster: Cluster, registry: RegistryAddress | None) -> RegistryLocation:
     """Return the registry of a cluster, or another one.
 
     Args:
@@ -248,7 +248,7 @@ def registry_place(cluster: Cluster, registry: RegistryAddress | None) -> Where:
     is_own = settings.get("url") in {OWN, own}
     if is_own:
         settings["url"] = own
-    where = Where(tuple(sorted(settings.items())), cluster.store.tasks.sent_options() if is_own else None)
+    where = RegistryLocation(tuple(sorted(settings.items())), cluster.store.tasks.sent_options() if is_own else None)
     where.open()
     return where
 
@@ -282,10 +282,12 @@ class ReaderSchema:
     """Schema of the reader, to which values are converted."""
     id: int | None
     """Its id, if it is the subject's latest schema."""
-    source: SentSchemas
+    source: PreloadedSchemas
 
 
-def reading_of(where: Where, subject: str, kind: str | None = None, schema: Schema | None = None) -> ReaderSchema:
+def reading_of(
+    where: RegistryLocation, subject: str, kind: str | None = None, schema: Schema | None = None
+) -> ReaderSchema:
     """Return the schemas to read the records of a subject.
 
     Args:
@@ -306,14 +308,14 @@ def reading_of(where: Where, subject: str, kind: str | None = None, schema: Sche
         schema, number = found.schema, found.id
     if kind is not None and schema.type != FORMATS[kind]:
         raise IllegalArgumentError(f"the schemas of {subject} are of type {schema.type}, not {FORMATS[kind]}")
-    return ReaderSchema(schema, number, SentSchemas.of(where, subject, [schema]))
+    return ReaderSchema(schema, number, PreloadedSchemas.of(where, subject, [schema]))
 
 
 def open_with_registry(
     bootstrap_servers: Address | None,
     storage_options: StorageOptionsLike | None,
     registry: RegistryAddress | None,
-) -> tuple[Cluster, Where]:
+) -> tuple[Cluster, RegistryLocation]:
     """Open a cluster and a registry."""
     cluster = connect(bootstrap_servers, storage_options, access="spark")
     return cluster, registry_place(cluster, registry)

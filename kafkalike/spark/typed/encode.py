@@ -21,7 +21,7 @@ from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.arrow.batch_decoder import DEPTH
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
 from kafkalike.schemas.arrow.derived_schema import derive_schema
-from kafkalike.schemas.factory import SentSchemas, Where
+from kafkalike.schemas.factory import PreloadedSchemas, RegistryLocation
 from kafkalike.spark.call_options import RecordSchemas, SchemaChoice
 from kafkalike.spark.typed.decode import (
     FORMATS,
@@ -45,7 +45,7 @@ class Writing:
 
     schema: Schema
     id: int
-    source: SentSchemas
+    source: PreloadedSchemas
     message: str | None = None
 
     def encoder(self, kind: pa.DataType) -> BatchEncoder:
@@ -143,7 +143,7 @@ def to_topic(
     return encode_column(F.col(column) if isinstance(column, str) else column, writing)
 
 
-def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: RecordSchemas) -> DataFrame:
+def record_columns(frame: DataFrame, topic: str | None, where: RegistryLocation, schemas: RecordSchemas) -> DataFrame:
     """Turn a DataFrame of columns into the columns of records.
 
     Args:
@@ -176,12 +176,12 @@ def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: R
     return made
 
 
-def _part(frame: DataFrame, topic: str, part: Part, where: Where, schemas: RecordSchemas) -> DataFrame:
+def _part(frame: DataFrame, topic: str, part: Part, where: RegistryLocation, schemas: RecordSchemas) -> DataFrame:
     writing = writing_of(arrow_type(frame.schema[part].dataType), topic, part, where, schemas)
     return frame.withColumn(part, encode_column(F.col(part), writing))
 
 
-def writing_of(kind: pa.DataType, topic: str, part: Part, where: Where, schemas: RecordSchemas) -> Writing:
+def writing_of(kind: pa.DataType, topic: str, part: Part, where: RegistryLocation, schemas: RecordSchemas) -> Writing:
     """Resolve the schema for the values or keys of a DataFrame, and register it if necessary.
 
     Args:
@@ -208,7 +208,7 @@ def writing_of(kind: pa.DataType, topic: str, part: Part, where: Where, schemas:
 
 
 def _of_columns(
-    kind: pa.DataType, name: str, schema_type: SchemaType, where: Where, subject: str, *, register: bool
+    kind: pa.DataType, name: str, schema_type: SchemaType, where: RegistryLocation, subject: str, *, register: bool
 ) -> Schema | None:
     """Derive a schema from columns; None for the newest schema of the subject."""
     if schema_type == "PROTOBUF":
@@ -229,7 +229,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
 
 
 def _settled(
-    where: Where,
+    where: RegistryLocation,
     subject: str,
     schema: Schema | None,
     *,
@@ -246,7 +246,7 @@ def _settled(
         schema, number = latest.schema, latest.id
     else:
         number = 0
-    sent = SentSchemas(where, {}, {schema: dict(source.referenced(schema))})
+    sent = PreloadedSchemas(where, {}, {schema: dict(source.referenced(schema))})
     if kind is not None:
         Writing(schema, number, sent, message).encoder(kind)
     if number == 0:

@@ -24,7 +24,7 @@ from pyspark.sql.types import DataType, StringType
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.batch_decoder import DEPTH
-from kafkalike.schemas.factory import Where
+from kafkalike.schemas.factory import RegistryLocation
 from kafkalike.spark.sql_text import make_marked, quoted
 from kafkalike.spark.typed.decode import FOUND, WRONG, Decode, Part, over_arrays, reading_of, subject_of, to_storable
 
@@ -40,7 +40,7 @@ class Typed:
     """Options to turn the records of a topic into columns."""
 
     topic: str
-    where: Where
+    where: RegistryLocation
     value_format: str
     key_format: str = "string"
     """A name in `PLAIN_KEYS`, or a format with schemas."""

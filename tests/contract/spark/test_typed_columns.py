@@ -12,7 +12,7 @@ import pytest
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas import Registry
 from kafkalike.schemas import Schema as Shape
-from kafkalike.schemas.factory import SentSchemas, Where
+from kafkalike.schemas.factory import PreloadedSchemas, RegistryLocation
 from kafkalike.spark.typed.decode import FOUND, WRONG, Decode, ReaderSchema
 from kafkalike.spark.typed.typed_views import OneColumn, ValueColumns
 from tests.tools.avro_cases import avro
@@ -23,7 +23,7 @@ SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}
 def columns(root: str) -> ValueColumns:
     number = Registry(root).register_schema("t-value", Shape(json.dumps(SCHEMA)))
     schema = Schema("AVRO", json.dumps(SCHEMA))
-    source = SentSchemas.of(Where((("url", f"kafkalike:{root}"),)), "t-value", [schema])
+    source = PreloadedSchemas.of(RegistryLocation((("url", f"kafkalike:{root}"),)), "t-value", [schema])
     return ValueColumns(Decode(ReaderSchema(schema, number, source)))
 
 

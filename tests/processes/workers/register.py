@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kafkalike.errors import SchemaRegistryError, SerializationError, UnknownOutcomeError
 from kafkalike.schemas import Registry, Schema
-from kafkalike.schemas.factory import Where
+from kafkalike.schemas.factory import RegistryLocation
 from kafkalike.spark.call_options import RecordSchemas
 from kafkalike.spark.typed.encode import writing_of
 from tests.processes.workers.common import cluster, orders, wait_for_go
@@ -26,7 +26,7 @@ def main() -> None:
         try:
             if "columns" in asked:
                 kind = pa.struct([(name, pa.int64()) for name in asked["columns"]])
-                where = Where((("url", asked["root"]),))
+                where = RegistryLocation((("url", asked["root"]),))
                 made = writing_of(kind, subject.removesuffix("-value"), "value", where, RecordSchemas(value="protobuf"))
                 found[subject] = made.id
             else:
