@@ -1,4 +1,4 @@
-"""Assignors: partition counts and members in, each member's partitions out; under Kafka's names."""
+"""Assignors: assign the partitions of topics to the members of a group, under Kafka's names."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from kafkalike.model.structs import TopicPartition
 
 
 class PartitionAssignor(ABC):
-    """Shares the partitions of a group's topics out among its members.
+    """Assigns the partitions of a group's topics to its members.
 
-    Made without arguments. Any member may call it at any rebalance, also from its heartbeat thread, and all members of
-    a group must have it under the same name. It must depend on its arguments alone.
+    Created without arguments. Any member may call it at any rebalance, also from its heartbeat thread, and all members
+    of a group must have it under the same name. The result must depend on the arguments alone.
     """
 
     name: ClassVar[str]
-    """Name in the protocol, one for all members."""
+    """Name in the protocol, equal for all members."""
     protocol: ClassVar[Literal["eager", "cooperative"]] = "eager"
-    """`eager`: when anything moves, all members give up all partitions first. `cooperative`: only what moves is given
-    up, by the member that loses it, before the other one gets it."""
+    """`eager`: if anything moves, all members give up all partitions first. `cooperative`: members give up only the
+    partitions that move, before others get them."""
 
     @abstractmethod
     def assign(
         self, partitions: Mapping[str, int], members: Mapping[str, Subscriber]
     ) -> Mapping[str, Iterable[TopicPartition]]:
-        """Share out.
+        """Assign the partitions.
 
         Args:
             partitions: number of partitions by topic, sorted by name; subscribed topics that exist.
             members: all members by id, sorted; at least one.
 
         Returns:
-            By member id what it is to own. No partition twice, and none to a member that does not subscribe to its
-            topic: that is refused as `IllegalStateError`. A partition that is given to nobody is read by nobody.
+            Partitions by member id. A partition that occurs twice, or belongs to a topic that the member does not
+            subscribe to, raises `IllegalStateError`. A partition without a member is not read.
         """
 
 
 def in_kafkas_order(members: Mapping[str, Subscriber]) -> list[str]:
-    """Member ids in the order of Kafka's assignors: static members by their names, then dynamic ones by id.
+    """Return member ids in the order of Kafka's assignors: static members by name, then dynamic ones by id.
 
     Source: AbstractPartitionAssignor.MemberInfo.
     """
@@ -50,10 +50,10 @@ def in_kafkas_order(members: Mapping[str, Subscriber]) -> list[str]:
 
 
 class RangePartitionAssignor(PartitionAssignor):
-    """Topic by topic, runs of neighbours; the first members get one more when it does not come out even.
+    """Topic by topic, ranges of consecutive partitions; with a remainder, the first members get one more.
 
-    Topics with the same number of partitions and the same members are shared out alike, so that partition n of one and
-    of the other are read by the same member. Source: Kafka's RangeAssignor, without racks.
+    Topics with the same number of partitions and the same members are assigned alike, so one member reads partition n
+    of each. Source: Kafka's RangeAssignor, without racks.
     """
 
     name = "range"
@@ -101,11 +101,11 @@ class RoundRobinPartitionAssignor(PartitionAssignor):
 
 
 class StickyPartitionAssignor(PartitionAssignor):
-    """As even as can be, and among even ways the one that moves least.
+    """As even as possible, and among even assignments the one with the fewest moves.
 
-    Even: no partition could go from its member to one that has two fewer and subscribes to its topic. With equal
+    Even: no partition could move to a member that subscribes to its topic and has at least two fewer. With equal
     subscriptions the numbers differ by one at most, and a partition moves only if its owner left or has too many.
-    Eager, as in Kafka: everybody gives up everything and gets most of it back.
+    Eager, as in Kafka: all members give up all partitions and get most of them back.
     """
 
     name = "sticky"
@@ -125,7 +125,7 @@ class StickyPartitionAssignor(PartitionAssignor):
 
 
 class CooperativeStickyAssignor(StickyPartitionAssignor):
-    """The same for the cooperative protocol: what stays is never given up."""
+    """`StickyPartitionAssignor` for the cooperative protocol: members keep partitions that do not move."""
 
     name = "cooperative-sticky"
     protocol = "cooperative"
@@ -134,7 +134,7 @@ class CooperativeStickyAssignor(StickyPartitionAssignor):
 def _kept(
     partitions: Mapping[str, int], members: Mapping[str, Subscriber], order: list[str]
 ) -> dict[str, list[TopicPartition]]:
-    """What members own and may still have; if two claim the same, the first one's."""
+    """Return the partitions that members own and may keep; if two members claim one, the first gets it."""
     given: dict[str, list[TopicPartition]] = {i: [] for i in order}
     seen: set[TopicPartition] = set()
     for member_id in order:
@@ -147,7 +147,7 @@ def _kept(
 
 
 def _cut_to_quota(given: Mapping[str, list[TopicPartition]], order: list[str], total: int) -> None:
-    """Equal subscriptions: take from each what is above its share; who has most may keep one more."""
+    """With equal subscriptions, remove each member's partitions above its share; the largest may keep one more."""
     each, more = divmod(total, len(order))
     for member_id in sorted(order, key=lambda i: -len(given[i])):
         quota = each
@@ -159,7 +159,7 @@ def _cut_to_quota(given: Mapping[str, list[TopicPartition]], order: list[str], t
 def _hand_out_rest(
     partitions: Mapping[str, int], given: Mapping[str, list[TopicPartition]], takers: Mapping[str, list[str]]
 ) -> None:
-    """Give what nobody has to those who have least, the pickiest topics first."""
+    """Assign free partitions to the members with the fewest, topics with the fewest subscribers first."""
     held = {tp for owned in given.values() for tp in owned}
     for topic in sorted((t for t in partitions if takers[t]), key=lambda t: (len(takers[t]), t)):
         for p in range(partitions[topic]):
@@ -169,9 +169,9 @@ def _hand_out_rest(
 
 
 def _even_out(given: Mapping[str, list[TopicPartition]], takers: Mapping[str, list[str]]) -> None:
-    """Move single partitions to members that have two fewer, until none is left to move.
+    """Move single partitions to members that have at least two fewer, until none can move.
 
-    Ends, as every move makes the sum of the squares of the numbers smaller.
+    Terminates, because every move reduces the sum of the squares of the numbers.
     """
     moved = True
     while moved:
@@ -186,7 +186,7 @@ def _even_out(given: Mapping[str, list[TopicPartition]], takers: Mapping[str, li
 
 
 DEFAULT_STRATEGY: Final[tuple[str, ...]] = ("range", "roundrobin")
-"""kafka-python's default."""
+"""Default assignors of kafka-python."""
 
 BY_NAME: Final[dict[str, type[PartitionAssignor]]] = {
     kind.name: kind
@@ -200,13 +200,13 @@ BY_NAME: Final[dict[str, type[PartitionAssignor]]] = {
 
 
 def schemes_of(strategy: Any) -> dict[str, Scheme]:  # noqa: ANN401 - what a user gave
-    """The assignors of a member, the one that it likes best first.
+    """Return the assignors of a member, the preferred one first.
 
     Args:
-        strategy: a list of names, of `PartitionAssignor` classes, or of instances; or one of them.
+        strategy: a name, a `PartitionAssignor` class or an instance; or a list of them.
 
     Raises:
-        KafkaConfigurationError: an unknown name, something else, two of one name, or none.
+        KafkaConfigurationError: the list is empty, has an unknown name or another type, or two assignors share a name.
     """
     given = list(strategy) if isinstance(strategy, list | tuple) else [strategy]
     schemes: dict[str, Scheme] = {}

@@ -1,4 +1,4 @@
-"""Group expiry: members without a heartbeat, and offsets that nobody needs any more, out of the offsets table."""
+"""Group expiry: remove members without a heartbeat, and expired offsets, from the table of groups."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 NS_PER_MS: Final = 1_000_000
 
 SILENT: Final = "no heartbeat"
-"""Why members were taken out; stands in the row's `metadata`."""
+"""Reason for removing a member, in the row's `metadata`."""
 
 NOBODY: Final = ""
-"""No group has this id, so a probe lease under it meets no member's."""
+"""Group id of probe leases; no group has this id, so a probe never meets a member's lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +32,20 @@ class ExpiredOffsets:
     """The members and offsets that `expire_offsets` removed."""
 
     members: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By group: members that were dead."""
+    """Dead members, by group."""
     expired: Mapping[str, Sequence[TopicPartition]] = field(default_factory=dict)
-    """By group: offsets past `offsets.retention.minutes`."""
+    """Offsets older than `offsets.retention.minutes`, by group."""
     orphaned: Mapping[str, Sequence[TopicPartition]] = field(default_factory=dict)
-    """By group: offsets of topics that were deleted."""
+    """Offsets of deleted topics, by group."""
 
 
 def silent_members(cluster: Cluster, groups: Mapping[str, Group], now_ns: int) -> dict[str, frozenset[str]]:
-    """Members whose last heartbeat is older than their session timeout, by group; groups without any are left out.
+    """Return the members whose last heartbeat is older than their session timeout, by group, without empty groups.
 
-    For showing who is there: two clocks may be compared here. `dead_members` is for taking somebody out.
+    For display only, because two clocks may be compared here. Use `dead_members` before a removal.
 
     Args:
-        cluster: whose leases are asked.
+        cluster: the cluster of the leases.
         groups: groups to look at, by id.
         now_ns: the time, ns since the epoch.
 
@@ -66,13 +66,14 @@ def silent_members(cluster: Cluster, groups: Mapping[str, Group], now_ns: int) -
 
 
 def dead_members(cluster: Cluster, groups: Mapping[str, Group], clock: Clock) -> dict[str, frozenset[str]]:
-    """Members that may be taken out, by group.
+    """Return the members that may be removed, by group.
 
-    Their last heartbeat is older than their session by the clock of the storage that stamps it, and none came for
-    two heartbeats more, which this waits: a clock that was set forward, or a machine that slept, takes nobody out.
+    Their last heartbeat is older than their session by the clock of the storage that stamps it, and none came during
+    two more heartbeat intervals, which this call waits. So a clock that was set forward, or a machine that slept,
+    removes no member.
 
     Args:
-        cluster: whose leases are asked.
+        cluster: the cluster of the leases.
         groups: groups to look at, by id.
         clock: waits.
 
@@ -107,7 +108,7 @@ def _storage_time_ns(leases: Leases) -> int:
 
 
 def without(group: Group, dead: Collection[str], now_ms: int) -> Roster:
-    """The roster of a group once members are taken out; those that stay make new targets when they look."""
+    """Return the roster of a group without some members; the remaining ones compute new targets at their next look."""
     nothing = GroupFacts(schemes={}, topics={}, metadata_seq=group.roster.metadata_seq, now_ms=now_ms)
     return leave(group.roster, dead, nothing)
 
@@ -115,18 +116,18 @@ def without(group: Group, dead: Collection[str], now_ms: int) -> Roster:
 def removal(
     state: GroupsState, group_id: str, dead: Collection[str], now_ms: int, *, after: int = 0, why: str = SILENT
 ) -> tuple[list[GroupRow], Roster]:
-    """The row that takes members out of a group, and the roster that is left.
+    """Return the row that removes members from a group, and the remaining roster.
 
     Args:
-        state: the groups now.
+        state: the current groups.
         group_id: the group.
-        dead: members to take out; those that are none are passed over.
+        dead: ids to remove; other ids are ignored.
         now_ms: the row's time.
-        after: rows that go before in the same transaction.
-        why: for people.
+        after: number of rows before this one in the same transaction.
+        why: reason, shown to operators.
 
     Returns:
-        No row when there is nobody to take out.
+        An empty list instead of the row if the group has none of these members.
     """
     group = state.group(group_id)
     if not group.members.keys() & dead:
@@ -136,17 +137,17 @@ def removal(
 
 
 def expire_offsets(cluster: Cluster, clock: Clock, seen: GroupsState | None = None) -> ExpiredOffsets:
-    """Take out dead members, offsets past `offsets.retention.minutes` and offsets of deleted topics, all at once.
+    """Remove dead members, offsets older than `offsets.retention.minutes` and offsets of deleted topics, in one commit.
 
-    A group that is left without members and offsets is gone. Running it twice at the same time is harmless.
+    A group without members and offsets disappears. Concurrent calls are harmless.
 
     Args:
-        cluster: whose groups; its server settings say how long offsets are kept.
-        clock: where the time comes from; waits for two heartbeats when somebody seems to be dead.
-        seen: the groups as the caller has just seen them; None looks at them.
+        cluster: the groups' cluster; its server settings give the retention of offsets.
+        clock: source of the time; waits for two heartbeats if a member seems to be dead.
+        seen: groups that the caller has just read; None reads them.
 
     Raises:
-        KafkaTimeoutError: others changed the table faster; nothing was written.
+        KafkaTimeoutError: concurrent changes of the table prevented the commit; nothing was written.
         UnknownOutcomeError: it may have been written; calling again is harmless.
     """
     retention_ms = int(cluster.server.get("offsets.retention.minutes")) * MINUTE_MS
@@ -156,16 +157,16 @@ def expire_offsets(cluster: Cluster, clock: Clock, seen: GroupsState | None = No
     cluster.metadata.look_once()
     known = {name: str(info.topic_id) for name, info in cluster.metadata.state.topics.items()}
     if not dead and not _plan(groups, {}, known, clock.now_ms(), retention_ms)[1]:
-        # Nothing is due by what was seen, so the table is not locked and not asked again.
+        # Nothing is due in the state that was read, so neither lock nor read the table again.
         return done
 
     def plan(state: GroupsState) -> Sequence[GroupRow]:
         nonlocal done
-        # One that has given a heartbeat meanwhile goes on reading.
+        # A member that has sent a heartbeat meanwhile stays.
         groups = {group_id: state.group(group_id) for group_id in dead}
         silent = silent_members(cluster, groups, _storage_time_ns(cluster.leases)) if dead else {}
         out = {group_id: members & silent.get(group_id, frozenset()) for group_id, members in dead.items()}
-        # After the state: a topic that somebody has committed for was there before.
+        # Read after the state, because a topic exists before offsets are committed for it.
         topic_ids = {name: str(info.topic_id) for name, info in cluster.topics().items()}
         done, rows = _plan(state, out, topic_ids, clock.now_ms(), retention_ms)
         return rows

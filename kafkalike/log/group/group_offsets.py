@@ -1,4 +1,4 @@
-"""Group offsets: offsets of a group by partition, committed and looked up, and the topics that they belong to."""
+"""Group offsets: commit and look up the offsets of a group by partition, with the ids of their topics."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class GroupOffsets:
 
     groups: GroupsLog
     clock: Clock
-    """The clock of the rows' times."""
+    """Source of the rows' times."""
     max_metadata_bytes: int = DEFAULT_METADATA_BYTES
     """Longest metadata string in bytes of UTF-8."""
 
     @classmethod
     def of(cls, cluster: Cluster, clock: Clock) -> GroupOffsets:
-        """The groups of a cluster, with its server's `offset.metadata.max.bytes`."""
+        """Return the offsets of a cluster's groups, with its server's `offset.metadata.max.bytes`."""
         return cls(cluster.groups, clock, int(cluster.server.get("offset.metadata.max.bytes")))
 
     def commit(
@@ -49,39 +49,38 @@ class GroupOffsets:
     ) -> int:
         """Write committed offsets: all of them in one table commit, or none.
 
-        Whether the member is still one is looked at where the rows will stand, by whoever writes them, so a member that
-        was stopped and wakes up late cannot overwrite its successor's offsets. A client outside the membership
-        (generation -1) may commit only while the group has no members. The rules are
-        `kafkalike.model.groups.group_protocol.check_commit`.
+        The writer of the rows checks the membership against the version that it writes. So a member that was stopped
+        and wakes up late cannot overwrite its successor's offsets. A client outside the membership (generation -1) may
+        commit only while the group has no members. The rules are `kafkalike.model.groups.group_protocol.check_commit`.
 
         In an object store other processes may write the rows: see decision 029.
 
-        Committing the same offsets again changes nothing but their time. Offsets beyond the log end are taken, as
-        Kafka takes them.
+        Committing the same offsets again changes only their time. Offsets beyond the log end are accepted, as in Kafka.
 
         Args:
-            membership: in whose name.
+            membership: the member that commits.
             offsets: by partition, the next offset to read; an empty mapping writes nothing.
             topic_ids: by topic, the id of the topic that the offsets belong to.
-            timeout_ms: how long concurrent writers may hold the commit up; None without end.
+            timeout_ms: how long concurrent writers may delay the commit; None waits without limit.
 
         Returns:
-            The group's generation that the offsets were committed in; -1 from outside the membership.
+            The group's generation in which the offsets were committed; -1 from outside the membership.
 
         Raises:
-            CommitFailedError: the generation is over, or it is no member any more (then an `UnknownMemberIdError`,
+            CommitFailedError: the generation has ended, or the member was removed (then an `UnknownMemberIdError`,
                 too); nothing was written.
-            FencedInstanceIdError: another process took its static name over; nothing was written.
+            FencedInstanceIdError: another process took over its static name; nothing was written.
             RebalanceInProgressError: the member has given up its partitions and waits for new ones; nothing was
                 written.
             OffsetMetadataTooLargeError: nothing was written.
-            IllegalArgumentError: an offset that is no int from 0 to 2**63-1, a leader epoch that is no int32, or
-                metadata that is no valid text.
-            TypeError: anything but `TopicPartition` and `OffsetAndMetadata`, or metadata that is no str.
-            KafkaTimeoutError: concurrent writers were faster until time ran out; nothing was written.
+            IllegalArgumentError: an offset is not an int from 0 to 2**63-1, a leader epoch is not an int32, or metadata
+                is not valid text.
+            TypeError: the mapping has other types than `TopicPartition` and `OffsetAndMetadata`, or metadata is not a
+                str.
+            KafkaTimeoutError: concurrent writers prevented the commit until the timeout; nothing was written.
             UnknownOutcomeError: the write may have happened; committing again is harmless.
         """
-        # Those who look at groups and never commit are many.
+        # Imported late, because many clients read groups and never commit.
         from kafkalike.model.offset_commit import OffsetCommit, Position
 
         checked = {tp: check_position(tp, at, self.max_metadata_bytes) for tp, at in offsets.items()}
@@ -103,34 +102,33 @@ class GroupOffsets:
         return self.generation_of(membership, next(iter(checked)))
 
     def generation_of(self, membership: Membership, tp: TopicPartition) -> int:
-        """The generation that a member's last commit of a partition was in; the member's own where that is not known.
+        """Return the generation of a member's last commit of a partition; the member's generation if that is unknown.
 
         Args:
-            membership: whose commit.
-            tp: one of its partitions.
+            membership: the member that committed.
+            tp: a partition of that commit.
         """
         known = self.groups.state.group(membership.group_id).offsets.get(tp)
-        # Another member may have committed since, in a generation that this one knows nothing of.
+        # Another member may have committed since, in a generation unknown to this one.
         own = known is not None and known.member_id == membership.member_id
         return known.generation if known is not None and own else membership.generation
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition], topic_ids: Mapping[str, str]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Committed offsets of a group, fresh; only the partitions that have one.
+        """Look up the committed offsets of a group; partitions without one are left out.
 
-        An offset that was committed for another topic of the same name, one deleted since, does not count.
+        An offset that was committed for a deleted topic of the same name does not count.
 
         Args:
             group_id: the group; it need not exist.
-            partitions: whose offsets.
+            partitions: the partitions to look up.
             topic_ids: current id by topic; a topic that is missing here has no offsets.
 
         Raises:
-            KafkaStorageError: nobody can say what they are, as the root that leads the groups gives no answer; ask
-                again.
+            KafkaStorageError: the root that leads the table of groups does not answer; retry.
         """
-        # An older offset would have records read again, in a transaction too.
+        # With an older offset, records would be read again, even in a transaction.
         offsets = self.groups.refresh(surely=True).group(group_id).offsets
         found = {}
         for tp in partitions:
@@ -141,7 +139,7 @@ class GroupOffsets:
 
 
 def check_position(tp: object, position: object, max_metadata_bytes: int = DEFAULT_METADATA_BYTES) -> OffsetAndMetadata:
-    """A position that may be committed; see `GroupOffsets.commit` for the errors. NumPy's integers become Python's."""
+    """Return a valid position to commit, with NumPy's integers converted; errors as in `GroupOffsets.commit`."""
     if not isinstance(tp, TopicPartition) or not isinstance(position, OffsetAndMetadata):
         raise TypeError(f"offsets must map TopicPartition to OffsetAndMetadata, not {tp!r} to {position!r}")
     offset = check_offset(position.offset)
@@ -153,7 +151,7 @@ def check_position(tp: object, position: object, max_metadata_bytes: int = DEFAU
     try:
         size = len(metadata.encode())
     except UnicodeEncodeError as cause:
-        raise IllegalArgumentError(f"{tp.topic}-{tp.partition}: metadata is no valid text: {cause}") from cause
+        raise IllegalArgumentError(f"{tp.topic}-{tp.partition}: metadata is not valid text: {cause}") from cause
     if size > max_metadata_bytes:
         raise OffsetMetadataTooLargeError(
             f"{tp.topic}-{tp.partition}: metadata has {size} bytes; offset.metadata.max.bytes={max_metadata_bytes}"
@@ -165,10 +163,10 @@ def check_position(tp: object, position: object, max_metadata_bytes: int = DEFAU
 
 
 def check_offset(offset: object) -> int:
-    """An offset from 0 to 2**63-1 as a Python int; NumPy's integers are taken.
+    """Return an offset from 0 to 2**63-1 as a Python int; NumPy's integers are accepted.
 
     Raises:
-        IllegalArgumentError: it is no integer, a bool, or outside the bounds.
+        IllegalArgumentError: the offset is not an integer, is a bool, or is outside the bounds.
     """
     if isinstance(offset, bool) or not hasattr(offset, "__index__"):
         raise IllegalArgumentError(f"offset must be an int, not {offset!r}")
@@ -181,11 +179,11 @@ def check_offset(offset: object) -> int:
 class MetadataOfReader(ConsumerGroupMetadata):
     """The result of `KafkaConsumer.group_metadata()`: equal to a plain one, with the ids of the topics that are read.
 
-    Offsets that a transaction is given with it belong to these topics, and to no other ones of the same names.
+    Offsets sent to a transaction with it belong to these topics, not to others of the same names.
     """
 
     topic_ids: tuple[tuple[str, str], ...] = ()
-    """Ids by name, of the topics whose partitions the consumer holds."""
+    """Ids of the topics whose partitions the consumer holds, with their names."""
 
     @classmethod
     def knowing(cls, plain: ConsumerGroupMetadata, topic_ids: tuple[tuple[str, str], ...]) -> MetadataOfReader:
@@ -195,24 +193,24 @@ class MetadataOfReader(ConsumerGroupMetadata):
         return made
 
     def __repr__(self) -> str:
-        """As a plain one."""
+        """Return the text of a plain tuple."""
         return repr(ConsumerGroupMetadata(*self))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """A copy in another process is a plain one."""
+        """Pickle as a plain tuple, because the ids apply to this process only."""
         return ConsumerGroupMetadata, tuple(self)
 
 
 def given_ids(metadata: MetadataLog, topics: Collection[str], given_by: object) -> dict[str, str]:
-    """Return the id of each topic that offsets are given for: as its reader knows it, else as it is now.
+    """Return the id of each topic that offsets are given for: the reader's id of it, else the current one.
 
     Args:
         metadata: the cluster's topics.
         topics: their names.
-        given_by: the group, as the program named it.
+        given_by: the program's group argument.
 
     Returns:
-        Ids by name; "", which no topic has, for a topic that does not exist.
+        Ids by name; "" for a topic that does not exist, which is never a topic's id.
 
     Raises:
         KafkaStorageError: the metadata cannot be read.
@@ -222,7 +220,7 @@ def given_ids(metadata: MetadataLog, topics: Collection[str], given_by: object) 
     if unread:
         known = metadata.refresh(waiting=True).topics
         if any(name not in known for name in unread):
-            # A look of a moment ago will do where one costs money, but somebody may have created the topic just now.
+            # The shared look may be a moment old, and the topic may have been created since.
             known = metadata.refresh().topics
         read |= {name: str(known[name].topic_id) if name in known else "" for name in unread}
     return {name: read[name] for name in topics}

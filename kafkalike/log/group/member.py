@@ -1,4 +1,4 @@
-"""GroupMember: one member of a consumer group, its heartbeat thread, and the group that one batch job holds alone.
+"""GroupMember: a member of a consumer group, its heartbeat thread, and a group that one batch job holds exclusively.
 
 The protocol's rules are in `kafkalike.model.groups.group_protocol`. This module applies them to the table of groups,
 the leases and the clock.
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SHORTEST_BEAT: Final = 0.01
-"""Seconds that a heartbeat waits at least for the next one."""
+"""Shortest wait, seconds, between two heartbeats."""
 
 
 class GroupMember:
-    """One member of one group. `beat` may be called by another thread; everything else belongs to the owner's.
+    """A member of one group. `beat` may be called by another thread; all other methods belong to the owner's thread.
 
     Args:
         store: the group's roster.
-        leases: where heartbeats go.
+        leases: storage of heartbeats.
         topics: looks at the cluster's topics.
-        settings: what the member is like.
+        settings: the member's settings.
         clock: time.
         new_id: makes the end of a member id.
     """
@@ -73,27 +73,27 @@ class GroupMember:
     ) -> None:
         self.settings = settings
         self.membership: Membership | None = None
-        """None while it is no member, as far as it knows."""
+        """None unless, as far as this client knows, it is a member."""
         self._store = store
         self._leases = leases
         self._clock = clock
         self._new_id = new_id
         self._id = ""
-        # Not a method: that would keep a member alive that its consumer has forgotten.
+        # Not a bound method, which would keep the member alive after its consumer was garbage-collected.
         self._known = partial(_known, topics, settings, clock)
         self._expiry = SessionExpiry(store, leases, self._known, settings, clock)
         self._polled = clock.monotonic()
         self._due = self._polled
         self._silent = ""
-        """Id of the member of which it was said that it does not poll."""
+        """Id of the member whose missing polls were logged."""
         self.lease_end = -math.inf
-        """Until when nobody else may take it for dead: a session from before its last heartbeat that came in time;
-        seconds of the monotonic clock. Past it, `look` finds out."""
+        """Time until which no other member may treat this one as dead, seconds of the monotonic clock: one session
+        after the last heartbeat that was in time. After it, `look` checks the membership."""
         self._beating = threading.Lock()
 
     @classmethod
     def of(cls, cluster: Cluster, settings: MemberSettings, clock: Clock) -> GroupMember:
-        """A member of a cluster's group, which it has not joined yet."""
+        """Return a member of a cluster's group that has not joined yet."""
 
         def topics() -> KnownTopics:
             state = cluster.metadata.refresh()
@@ -105,11 +105,11 @@ class GroupMember:
 
     @property
     def member_id(self) -> str:
-        """Its id in the group; empty while it has none."""
+        """Id in the group; empty before it joins."""
         return self._id
 
     def polled(self, now: float) -> None:
-        """Note that the application works at a time, s of the monotonic clock: `max_poll_interval_ms` begins anew."""
+        """Restart `max_poll_interval_ms` at a time, s of the monotonic clock."""
         self._polled = now
 
     @property
@@ -118,13 +118,13 @@ class GroupMember:
         return self.membership is not None and self._clock.monotonic() >= self.lease_end
 
     def join(self, subscription: tuple[str, ...], timeout_ms: float | None = 60_000) -> Roster:
-        """Become a member, under an id of its own; the group is rebalanced.
+        """Join the group under an id of its own; the group rebalances.
 
-        After an unknown outcome the same id is tried again, which changes nothing if it is a member already.
+        After an unknown outcome, a retry uses the same id and changes nothing if the member has joined.
 
         Raises:
             InconsistentGroupProtocolError: the group's members have no assignor in common with it.
-            NonEmptyGroupError: it wants the group for itself, and others are in it.
+            NonEmptyGroupError: it wants the group exclusively, and the group has other members.
             KafkaError: as `RosterStore.change`.
         """
         settings = self.settings
@@ -143,7 +143,7 @@ class GroupMember:
             rebalance_timeout_ms=settings.max_poll_interval_ms,
             joined_ms=known.now_ms,
         )
-        # Before the row, so that nobody finds a member without a heartbeat.
+        # Before the row, so that no other member finds this one without a heartbeat.
         begun = self._clock.monotonic()
         self._leases.renew(settings.group_id, self._id)
         self._due = self._clock.monotonic() + settings.heartbeat_interval_ms / 1000
@@ -154,14 +154,13 @@ class GroupMember:
         return roster
 
     def try_join(self, subscription: tuple[str, ...]) -> Roster | None:
-        """Join, or find out whether those who stand in the way are alive.
+        """Join, or find out whether the members that prevent it are alive.
 
         Returns:
-            None when they may be dead: try again, no later than in a heartbeat interval. They are members no more once
-            their sessions are over.
+            None if they may be dead: retry within a heartbeat interval. They are removed when their sessions expire.
 
         Raises:
-            InconsistentGroupProtocolError, NonEmptyGroupError: as `join`, and one of the members gave a heartbeat.
+            InconsistentGroupProtocolError, NonEmptyGroupError: as `join`, and such a member has sent a heartbeat.
             KafkaError: as `join`.
         """
         try:
@@ -175,14 +174,14 @@ class GroupMember:
             return None
 
     def look(self, roster: Roster | None = None) -> Roster | None:
-        """The roster now; None when this is no member any more: its session is over, or it did not poll in time.
+        """Return the roster; None if this member was removed because its session expired or it did not poll in time.
 
         Args:
-            roster: as the caller has just seen it; None looks.
+            roster: the roster that the caller has just read; None reads it.
 
         Raises:
-            FencedInstanceIdError: another process has taken its static name over; also the next time, until `forget`.
-            KafkaError: as `RosterStore.change`; only for one that was silent for its session.
+            FencedInstanceIdError: another process has taken over its static name; raised at each call until `forget`.
+            KafkaError: as `RosterStore.change`; only after a session without heartbeat.
         """
         if self.membership is None:
             return None
@@ -196,16 +195,16 @@ class GroupMember:
         if owner is not None:
             raise FencedInstanceIdError(
                 f"group {self.settings.group_id!r}: {owner.member_id!r} has taken over as "
-                f"{self.settings.group_instance_id!r}; {self._id!r} is no member any more"
+                f"{self.settings.group_instance_id!r}; {self._id!r} was removed from the group"
             )
         self.forget()
         return None
 
     def _revive(self) -> Roster:
-        """Give a late heartbeat, and make sure that it came before anybody acted upon its silence.
+        """Send a late heartbeat, and make sure that it precedes any removal of this member.
 
-        By a row: one that is being written to take this member out was planned on the roster before it, so it fails,
-        and its planner looks at the heartbeat again.
+        This writes a row. A concurrent removal was planned on the roster before that row, so it fails, and its writer
+        reads the heartbeats again.
         """
         begun = self._clock.monotonic()
         self._leases.renew(self.settings.group_id, self._id)
@@ -220,15 +219,15 @@ class GroupMember:
         return roster
 
     def follow(self, roster: Roster, subscription: tuple[str, ...], topics: KnownTopics | None = None) -> Roster | None:
-        """Write what this member wants now, and have the targets made anew when topics changed.
+        """Record this member's subscription, and have the targets recomputed if topics changed.
 
         Args:
-            roster: the group's, as it was just seen.
-            subscription: the topics that it wants.
-            topics: as the caller has just seen them; None looks. What is written comes of a look of its own.
+            roster: the group's roster that the caller has just read.
+            subscription: the topics to subscribe to.
+            topics: topics that the caller has just seen; None looks. A row is always written from a new look.
 
         Returns:
-            The roster after it; None when this is no member any more.
+            The new roster; None if this member was removed.
         """
         me = roster.members[self._id]
         if me.subscription != subscription:
@@ -251,21 +250,21 @@ class GroupMember:
         return self._mine(lambda now: group_protocol.renew(now, known), "topics changed")
 
     def release(self, given_up: Iterable[TopicPartition]) -> Roster | None:
-        """Record that the member has given up partitions. Caller: after the listener was called.
+        """Record that the member has given up partitions. Called after the rebalance listener.
 
         Args:
-            given_up: what it owed at its last look; it may owe more by now.
+            given_up: partitions to be given up as of its last look; there may be more in the meantime.
 
         Returns:
-            The roster after it; None when this is no member any more.
+            The new roster; None if this member was removed.
         """
         known, given = self._known(), tuple(given_up)
         return self._mine(lambda now: group_protocol.release(now, self._id, given, known), "gave up partitions")
 
     def leave(self, timeout_ms: float | None = 60_000, why: str = "left") -> None:
-        """Leave the group, if this is a member. Its partitions go to others at once.
+        """Leave the group. Its partitions are reassigned at once.
 
-        It keeps its id until it is out, so that a call that was interrupted can be made again.
+        The member keeps its id until it is removed, so that an interrupted call can be repeated.
         """
         self.membership = None
         if self._id:
@@ -273,18 +272,23 @@ class GroupMember:
             self._id = ""
 
     def saw(self, generation: int) -> None:
-        """Take note of the generation that a commit was made in; -1 is none."""
+        """Record the generation of a commit; -1 is none."""
         if self.membership is not None and generation > self.membership.generation:
             self.membership = replace(self.membership, generation=generation)
 
     def forget(self) -> None:
-        """Be no member for its own part. A static member's place in the group is kept until its session is over."""
+        """Drop the membership on this side only.
+
+        A static member keeps its place in the group until its session expires.
+        """
         self._id, self.membership = "", None
 
     # --- heartbeats -----------------------------------------------------------------------
 
     def beat(self) -> float:
-        """Give a heartbeat if it is time, and look after the others. Caller: the heartbeat, or poll without one.
+        """Send a heartbeat if it is due, and expire other members.
+
+        Called by the heartbeat thread, or by poll without one.
 
         Returns:
             Seconds until the next one is due.
@@ -309,7 +313,7 @@ class GroupMember:
             self._leave_for_silence(member_id)
             return
         self._leases.renew(settings.group_id, member_id)
-        # A heartbeat that comes too late may have been missed already; `look` makes that sure.
+        # A late heartbeat does not extend the lease, because others may have acted on its absence; `look` finds out.
         if self._clock.monotonic() < self.lease_end:
             self.lease_end = now + settings.session_timeout_ms / 1000
         roster = self._store.read()
@@ -323,7 +327,7 @@ class GroupMember:
             self._due = min(self._due, max(soonest, now + SHORTEST_BEAT))
 
     def _leave_for_silence(self, member_id: str) -> None:
-        """Leave the group once, however many heartbeats come before the application polls again."""
+        """Leave the group once, for any number of heartbeats before the application polls again."""
         settings = self.settings
         if self._silent != member_id:
             _log.warning(
@@ -335,7 +339,7 @@ class GroupMember:
             self._silent = member_id
         self.lease_end = -math.inf
         if member_id in self._store.read().members:
-            # Only the table is changed here: the owner's thread finds out at its next look.
+            # Only the table changes here; the owner's thread learns of it at its next look.
             self._expiry.take_out([member_id], member_id, "did not poll in time")
         self.lease_end = -math.inf  # once more: the owner's thread may have looked meanwhile
 
@@ -346,7 +350,7 @@ class GroupMember:
         return roster if self._id in roster.members else None
 
     def _adopt(self, roster: Roster) -> Roster:
-        """Commit under this generation from now on."""
+        """Use the roster's generation for later commits."""
         known = self.membership
         if self._id in roster.members and (known is None or known.generation != roster.generation):
             self.membership = Membership(
@@ -360,7 +364,7 @@ class GroupMember:
 
 
 def _known(topics: Callable[[], KnownTopics], settings: MemberSettings, clock: Clock) -> GroupFacts:
-    """Return the facts that a member decides on."""
+    """Return the facts for a member's decisions."""
     return _known_of(topics(), settings, clock)
 
 
@@ -376,20 +380,20 @@ def _known_of(now: KnownTopics, settings: MemberSettings, clock: Clock) -> Group
 class HeartbeatThread:
     """The heartbeat thread of one member.
 
-    It holds its member weakly: a consumer that is forgotten without `close` dies with its session, and its partitions
-    go to others. With a clock of a test's own there is no thread, as that clock does not run by itself; then `poll`
-    gives the heartbeats.
+    The thread holds its member weakly: if a consumer is garbage-collected without `close`, its session expires and its
+    partitions are reassigned. A test's clock does not run by itself, so then no thread is started, and `poll` sends the
+    heartbeats.
 
     Args:
-        member: whose; None for a client without a group, which has no heartbeat.
-        clock: the member's.
+        member: the member; None for a client without a group, which sends no heartbeats.
+        clock: the member's clock.
     """
 
     def __init__(self, member: GroupMember | None, clock: Clock) -> None:
         self._member = None if member is None else weakref.ref(member)
         self._real = isinstance(clock, SystemClock)
         self._begun: tuple[threading.Thread, threading.Event] | None = None
-        """The thread, which an interrupt may have kept from running, and what ends it."""
+        """The thread, whose start may have been interrupted, and the event that stops it."""
 
     @property
     def running(self) -> bool:
@@ -400,11 +404,11 @@ class HeartbeatThread:
         return thread.ident is not None and not stop.is_set()
 
     def start(self) -> None:
-        """Begin; does nothing when it runs."""
+        """Start the thread unless it runs."""
         if self._member is None or not self._real or self.running:
             return
         if self._begun is not None:
-            # Its start was interrupted: should it run nevertheless, it ends.
+            # Its start was interrupted. If the thread runs all the same, this stops it.
             self._begun[1].set()
         stop = threading.Event()
         thread = threading.Thread(target=_run, args=(self._member, stop), name="kafkalike-heartbeat", daemon=True)
@@ -412,7 +416,7 @@ class HeartbeatThread:
         thread.start()
 
     def stop(self) -> None:
-        """End, and wait for a heartbeat that is under way."""
+        """Stop the thread, and wait for a heartbeat in progress."""
         if self._begun is not None:
             thread, stop = self._begun
             stop.set()
@@ -427,12 +431,12 @@ def _run(reference: weakref.ref[GroupMember], stop: threading.Event) -> None:
         member = reference()
         if member is None:
             return
-        # An assignor of the user's may fail: others may do better, and this member must stay alive.
+        # A user's assignor may fail. This member must stay alive, because another member may compute the assignment.
         with ReportErrors(_log, "group %s: the heartbeat failed", member.settings.group_id) as reported:
             wait = member.beat()
         if reported.error is not None:
             wait = member.settings.heartbeat_interval_ms / 1000
-        # Neither may live on in this thread: an error's traceback holds the member.
+        # Drop both references during the wait, because an error's traceback holds the member.
         del member, reported
 
 
@@ -440,23 +444,23 @@ SESSION_MS: Final = 10_000
 HEARTBEAT_MS: Final = 2000
 RETRY_SECONDS: Final = 0.1
 A_YEAR_MS: Final = 365 * 24 * 3600 * 1000
-"""A job does not poll."""
+"""Poll interval of a batch job, which does not poll."""
 
 
 @contextmanager
 def held_alone(
     cluster: Cluster, group_id: str, topics: Sequence[str], client_id: str, clock: Clock
 ) -> Iterator[Membership]:
-    """Be the one member of a group for the length of a block.
+    """Hold a group exclusively for the length of a block.
 
-    The group must have no live members. Those that died are waited for until their session is over. Whoever wants
-    to join meanwhile gets `InconsistentGroupProtocolError`, or `NonEmptyGroupError` if it wants the group alone.
+    The group must have no live members; dead ones are waited for until their sessions expire. A consumer that tries to
+    join meanwhile gets `InconsistentGroupProtocolError`, or `NonEmptyGroupError` if it wants the group exclusively.
 
     Args:
-        cluster: where the group is.
+        cluster: the group's cluster.
         group_id: the group; it need not exist.
-        topics: what it reads, for people who look at the group.
-        client_id: begins the member's id.
+        topics: the topics that are read, shown in descriptions of the group.
+        client_id: beginning of the member's id.
         clock: time.
 
     Raises:

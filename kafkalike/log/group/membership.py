@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """In whose name offsets are committed."""
+    """The member that commits offsets."""
 
     group_id: str
     generation: int = -1
     """Generation of the group; -1 for a client outside the group's membership (manual assignment, admin)."""
     member_id: str = ""
-    """Empty outside the membership."""
+    """Empty outside the group's membership."""
     client_id: str = ""
-    """Name of the client, for people."""
+    """Name of the client, shown to operators."""
     group_instance_id: str | None = None
     """Static name of the member; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """Settings of one member."""
+    """Settings of one group member."""
 
     group_id: str
     schemes: Mapping[str, Scheme]
-    """Its assignors by name, the one that it likes best first."""
+    """Its assignors by name, the preferred one first."""
     client_id: str = ""
     group_instance_id: str | None = None
     session_timeout_ms: float = 45_000
@@ -61,7 +61,7 @@ class KnownTopics:
 
 
 class PartitionCounts(Mapping[str, tuple[str, int]]):
-    """Topic ids and partition counts, looked up when they are asked for: a cluster may have very many topics."""
+    """Topic ids and partition counts, looked up on access because a cluster may have very many topics."""
 
     __slots__ = ("_infos",)
 
@@ -80,27 +80,27 @@ class PartitionCounts(Mapping[str, tuple[str, int]]):
 
 
 RosterChange = Callable[[Roster], Roster]
-"""The roster now; the next one, or the same object when nothing is to be changed. May be called several times."""
+"""Returns the next roster for a roster, or the same object for no change. May be called several times."""
 
 
 class RosterStore(Protocol):
     """The store of one group's roster."""
 
     def read(self) -> Roster:
-        """Return the newest roster."""
+        """Return the newest roster of the group."""
         ...
 
     def change(self, change: RosterChange, by: str, why: str, timeout_ms: float | None = 60_000) -> Roster:
-        """Write what `change` makes of the roster, unless it changed meanwhile; then `change` is asked again.
+        """Write the result of `change`; if the roster changed meanwhile, call `change` again.
 
         Args:
-            change: makes the next roster. What it raises leaves everything as it was.
-            by: id of the member whose doing it is.
-            why: for people.
-            timeout_ms: how long concurrent writers may hold it up; None without end.
+            change: makes the next roster. If it raises an error, nothing changes.
+            by: id of the member that makes the change.
+            why: reason, shown to operators.
+            timeout_ms: how long concurrent writers may delay it; None waits without limit.
 
         Returns:
-            The roster after it.
+            The new roster.
 
         Raises:
             KafkaTimeoutError, KafkaStorageError: nothing was written.
@@ -117,11 +117,11 @@ class GroupStore:
     group_id: str
 
     def read(self) -> Roster:
-        """The roster now; costs a file look-up when nothing changed. A member comes again with each poll."""
+        """Return the newest roster; costs a file look-up if nothing changed. A member calls it at each poll."""
         return self.groups.refresh(waiting=True).group(self.group_id).roster
 
     def change(self, change: RosterChange, by: str, why: str, timeout_ms: float | None = 60_000) -> Roster:
-        """Write what `change` makes of the roster; see `RosterStore`."""
+        """Write the result of `change`; see `RosterStore.change`."""
         after = Roster()
 
         def plan(state: GroupsState) -> Sequence[GroupRow]:
@@ -142,9 +142,9 @@ class SessionExpiry:
 
     Args:
         store: the group's roster.
-        leases: where heartbeats are.
-        known: what the member knows now.
-        settings: what it is like.
+        leases: storage of heartbeats.
+        known: returns the facts for the member's decisions.
+        settings: the member's settings.
         clock: time.
     """
 
@@ -169,14 +169,14 @@ class SessionExpiry:
         return self._sessions.lively
 
     def expire(self, by: str, others: Iterable[Member]) -> float | None:
-        """Remove members whose session is over.
+        """Remove members whose session has expired.
 
         Args:
             by: id of the member that watches.
-            others: whom it watches.
+            others: members to watch.
 
         Returns:
-            When the next session could be over, seconds of the monotonic clock; None when nobody is left.
+            When the next session could expire, seconds of the monotonic clock; None if no members are left.
 
         Raises:
             KafkaError: as `RosterStore.change`.
@@ -187,7 +187,7 @@ class SessionExpiry:
         read_by = self._clock.monotonic()
         over = self._sessions.observe(begun, watched, stamps, stamps.get(by), read_by=read_by)
         if over:
-            _log.warning("group %s: sessions are over: %s", self._group_id, ", ".join(over))
+            _log.warning("group %s: sessions have expired: %s", self._group_id, ", ".join(over))
             self.take_out(over, by, f"sessions over: {', '.join(over)}", stamps=stamps)
         return self._sessions.next_check(m for m in watched if m.member_id not in over)
 
@@ -203,10 +203,10 @@ class SessionExpiry:
 
         Args:
             gone: their ids.
-            by: whose doing it is.
-            why: for people.
-            timeout_ms: how long concurrent writers may hold it up.
-            stamps: their last heartbeats; one that has given another one when it is written stays.
+            by: id of the member that removes them.
+            why: reason, shown to operators.
+            timeout_ms: how long concurrent writers may delay it.
+            stamps: their last heartbeats; a member with a newer heartbeat at the time of the write stays.
 
         Raises:
             KafkaError: as `RosterStore.change`.

@@ -1,4 +1,4 @@
-"""Transaction effects: carry the effects of the transaction protocol out on tables and staged files."""
+"""Effect runner: run the transaction protocol's effects on tables and staged files."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SIDE_BY_SIDE: Final = 16
-"""Topics that get a decision at a time, where that takes requests."""
+"""Topics that a decision is applied to in parallel on remote storage."""
 
 
 @dataclass
 class HeldTransaction:
-    """What a producer knows of its open transaction, and nobody else."""
+    """The parts of an open transaction that its producer holds in memory."""
 
     logs: dict[str, TopicLog] = field(default_factory=dict)
-    """By topic id, logs that are open."""
+    """Open logs, by topic id."""
     batches: dict[str, Loose] = field(default_factory=dict)
-    """By the name of a staged file, what it holds."""
+    """Content of staged files, by file name."""
     payloads: Mapping[str, DecidedRecords] = field(default_factory=dict)
-    """By topic, what it brings there, where the caller has something better than the staged files."""
+    """Records by topic, if the caller has a faster form than the staged files."""
     names: list[str] | None = None
-    """All files that may be staged; None where that is not known."""
+    """All files that may be staged; None if unknown."""
     attempt: TransactionAttempt | None = None
-    """The transaction."""
+    """The producer's open transaction."""
 
 
 class _Ids(Mapping[str, str]):
-    """Ids of topics, looked up when they are asked for: a cluster may have very many topics."""
+    """Ids of topics, looked up on access because a cluster may have very many topics."""
 
     def __init__(self, topics: Mapping[str, TopicInfo]) -> None:
         self._topics = topics
@@ -80,31 +80,31 @@ class EffectRunner:
     Args:
         home: topics, groups and staged files.
         deadline: until when to try.
-        held: what the caller has in hand.
+        held: the caller's parts in memory.
     """
 
     def __init__(self, home: TransactionContext, deadline: Deadline, held: HeldTransaction | None = None) -> None:
         self._cluster = home.cluster
         self._staging = home.staging
         self.versions: dict[int, int] = {}
-        """Versions of the groups' table that were seen, by the number of their last row."""
+        """Versions of the groups' table that were read, by the number of their last row."""
         self._deadline = deadline
         self._held = held or HeldTransaction()
 
     def check_partitions(self, offsets: GroupOffsets) -> None:
-        """See `kafkalike.model.transactions.group_claims.check_partitions`."""
+        """Check that the partitions of offsets exist; see `model.transactions.group_claims.check_partitions`."""
         metadata = self._cluster.metadata
         try:
             check_partitions(offsets, metadata.state.topics)
         except UnknownTopicOrPartitionError:
-            # Somebody may have added it just now.
+            # The partition may just have been added.
             check_partitions(offsets, metadata.refresh().topics)
 
     def run(self, todo: Generator[effects.TransactionEffect, Any, T]) -> T:
         """Run a protocol to its end.
 
         Raises:
-            KafkaError: what the protocol raises.
+            KafkaError: raised by the protocol.
         """
         return run(todo, self._done, KafkaError)
 
@@ -164,11 +164,11 @@ class EffectRunner:
     def _remaining_ms(self) -> float | None:
         left = self._deadline.remaining()
         if left <= 0:
-            raise KafkaTimeoutError(f"{self._cluster.root}: time ran out before a transaction was through")
+            raise KafkaTimeoutError(f"{self._cluster.root}: time ran out before a transaction was finished; call again")
         return None if left == float("inf") else left * 1000
 
     def _asked(self, topic: TopicLife, ask: Callable[[TopicDecisions], T]) -> T | None:
-        """Ask a topic something; None when it is gone."""
+        """Query a topic; None if it was deleted."""
         try:
             log = self._held.logs.get(topic.topic_id)
             if log is None:
@@ -197,7 +197,7 @@ class EffectRunner:
         except StagedFileError:
             if log.look() < committed.seq:
                 raise
-            # Somebody else was faster, and has cleaned up.
+            # Another process has applied the decision and removed the files.
             return log.where(committed.seq)
         faults.point("transaction.after_apply")
         return done
@@ -215,7 +215,7 @@ class EffectRunner:
         try:
             return list(executor.map(self._tried, protocols))
         finally:
-            # Interrupted, what is under way goes on: anybody may do it.
+            # After an interrupt running protocols continue, which is safe because any process may run them.
             executor.shutdown(wait=False, cancel_futures=True)
 
     def _tried(self, todo: effects.TransactionProtocol) -> object:
@@ -226,21 +226,21 @@ class EffectRunner:
 
 
 class TopicLogs(ControlTables, Protocol):
-    """The part of a cluster, which stands above this room, that transactions use."""
+    """The part of a cluster that transactions use; the cluster is in a layer above."""
 
     @property
     def root(self) -> str:
-        """What it is called."""
+        """The cluster's name in messages."""
         ...
 
     @property
     def server(self) -> ServerProperties:
-        """Server defaults."""
+        """Cluster-wide server defaults."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """Time."""
+        """Source of the time."""
         ...
 
     def log(self, name: str) -> TopicLog:
@@ -250,9 +250,9 @@ class TopicLogs(ControlTables, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionContext:
-    """Where transactions take place."""
+    """The tables and files that transactions use."""
 
     cluster: TopicLogs
-    """Topics and groups."""
+    """The topics and groups."""
     staging: Staging
-    """Staged files."""
+    """Storage of the staged files."""

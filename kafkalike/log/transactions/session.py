@@ -49,16 +49,16 @@ Drive = Callable[[Deadline, HeldTransaction], EffectRunner]
 
 
 class TransactionSession:
-    """One producer id and epoch of a transactional id: what `init_transactions` has given.
+    """One producer id and epoch of a transactional id, as returned by `init_transactions`.
 
-    Transactions are numbered by the caller from 1 on, each number above the one before. One thread calls; `stage` may
-    be called by several. After a fork only one of the processes may go on: the other one's calls fail.
+    The caller numbers transactions from 1 on, each number above the previous one. One thread makes the calls, but
+    several may call `stage`. After a fork only the original process may continue; calls in the copy fail.
 
     Args:
-        transactional_id: whose.
-        standing: what `init_transactions` has made of it.
+        transactional_id: the id.
+        standing: its state after `init_transactions`.
         staging: the staged files.
-        drive: makes a driver.
+        drive: creates an effect runner.
         clock: time.
     """
 
@@ -76,7 +76,7 @@ class TransactionSession:
         self._lock = threading.Lock()
         self._current: SessionTransaction | None = None
         self._settled = 0
-        """Number of the last decision, which is in all topics."""
+        """Number of the newest decision that is in all of its topics."""
 
     # --- staging -----------------------------------------------------------------------------------
 
@@ -90,26 +90,26 @@ class TransactionSession:
         deadline: Deadline | None = None,
         once: str = "",
     ) -> None:
-        """Store records of a transaction beside the topics, where nobody reads them. They survive this process then.
+        """Store records of a transaction in staged files, which readers do not see and which survive this process.
 
-        The topic's rules are checked now, and not again when the transaction is committed. Records of one topic keep
-        the order of the calls. Nothing is looked up about the epoch: a producer that is fenced finds out at `commit`.
+        The topic's rules are checked here, and not again when the transaction is committed. Records of one topic keep
+        the order of the calls. The epoch is not checked: a fenced producer learns of it at `commit`.
 
         Args:
             number: the transaction; the first call with a number begins it.
             log: the topic, as of its last `refresh`.
             batch: at least one record, with its partition.
             codec: see `TopicLog.append`.
-            deadline: until when to try; None without end.
-            once: names the records within transaction and topic: a second call with the name does nothing, so that
-                one which was cut off may be made again. Calls with the same name take turns.
+            deadline: until when to try; None without limit.
+            once: name of the records within transaction and topic. A second call with the name does nothing, so an
+                interrupted call may be repeated. The caller serializes calls with the same name.
 
         Raises:
-            IllegalStateError: the transaction is over, or an earlier one is not.
+            IllegalStateError: the transaction has ended, or an earlier one has not.
             MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: as `TopicLog.append`; nothing was
-                written, and the transaction may go on without the batch.
-            KafkaStorageError, KafkaTimeoutError: the storage refused, or gave no answer. The batch is no part of the
-                transaction: it may be staged again, or the transaction go on without it.
+                written, and the transaction may continue without the batch.
+            KafkaStorageError, KafkaTimeoutError: the storage refused, or did not answer. The batch is not part of the
+                transaction: stage it again, or continue without it.
             ProducerFencedError: this is a copy of the producer, made by a fork.
         """
         self._check_process()
@@ -126,12 +126,12 @@ class TransactionSession:
         faults.point("transaction.staged")
 
     def stage_files(self, number: int, log: TopicLog, files: FilesToStage, deadline: Deadline) -> None:
-        """Make files that are stored somewhere else part of a transaction; like `stage`, for jobs of many tasks.
+        """Add files that are stored elsewhere to a transaction; the counterpart of `stage` for jobs of many tasks.
 
         Args:
             number: see `stage`.
-            log: the topic whose records they have. All files of a topic have one layout.
-            files: what is staged, checked by the topic's rules.
+            log: the topic of the records. All files of a topic have one layout.
+            files: the files, checked by the topic's rules.
             deadline: until when to try.
 
         Raises:
@@ -154,7 +154,7 @@ class TransactionSession:
         faults.point("transaction.staged")
 
     def _has(self, number: int, log: TopicLog, once: str) -> bool:
-        """Whether the open transaction has records of this name in a topic."""
+        """True if the open transaction has records of this name in a topic."""
         with self._lock:
             current = self._current
             if current is None or current.attempt.number != number:
@@ -162,12 +162,12 @@ class TransactionSession:
             return current.has(TopicLife(log.info.name, log.info.topic_id), once)
 
     def _placed(self, number: int, log: TopicLog, layout: str) -> tuple[SessionTransaction, int]:
-        """The transaction, and a number for its next file. Caller: holds the lock."""
+        """Return the transaction, and a number for its next file. The caller holds the lock."""
         current = self._begun(number)
         topic = TopicLife(log.info.name, log.info.topic_id)
         if current.outcome is not TransactionOutcome.OPEN or current.maybe:
             raise IllegalStateError(
-                f"transaction {number} of {self.transactional_id!r} takes no more records: it was ended"
+                f"transaction {number} of {self.transactional_id!r} accepts no more records, because it was ended"
             )
         if not current.takes(layout, topic):
             raise IllegalStateError(
@@ -178,17 +178,17 @@ class TransactionSession:
         return current, place
 
     def _begun(self, number: int) -> SessionTransaction:
-        """The transaction of a number, begun if it is the next one. Caller: holds the lock."""
+        """Return the transaction of a number; begin it if it is the next one. The caller holds the lock."""
         current = self._current
         if current is not None and current.attempt.number == number:
             return current
         if current is not None and current.outcome in {TransactionOutcome.OPEN, TransactionOutcome.DECIDED}:
             before = current.attempt.number
             raise IllegalStateError(
-                f"transaction {before} of {self.transactional_id!r} is not over; {number} cannot begin"
+                f"transaction {before} of {self.transactional_id!r} has not ended; commit or abort it before {number}"
             )
         if number < 1 or (current is not None and number < current.attempt.number):
-            raise IllegalStateError(f"transaction {number} of {self.transactional_id!r} is over")
+            raise IllegalStateError(f"transaction {number} of {self.transactional_id!r} has ended")
         attempt = TransactionAttempt(self.producer_id, self.epoch, number)
         begun = SessionTransaction(attempt, self._clock.monotonic(), HeldTransaction(attempt=attempt))
         self._current = begun
@@ -205,35 +205,38 @@ class TransactionSession:
         name: WriteName | None = None,
         payloads: Mapping[str, DecidedRecords] | None = None,
     ) -> Mapping[str, Appended]:
-        """Decide that the transaction is committed, with the offsets, and bring it into all of its topics.
+        """Commit the transaction with the offsets, and apply it to all of its topics.
 
-        The decision is one row set in the groups' table: from then on the transaction *is* committed, and the offsets
-        are visible; records follow at once, by this call or by anybody who comes. May be called again with the same
-        arguments after `KafkaTimeoutError`, `UnknownOutcomeError` and errors of the storage: what is done is found.
+        The commit is one change of the groups' table. From then on the transaction is committed, and the offsets are
+        visible. This call, or any other process, then applies the records. After `KafkaTimeoutError`,
+        `UnknownOutcomeError` or an error of the storage, call again with the same arguments; steps that were done are
+        recognized.
 
         Args:
             number: the transaction; it may have no records, or no offsets.
-            offsets: positions that were checked, by claim and partition.
+            offsets: checked positions, by claim and partition.
             deadline: until when to try.
-            name: what the application calls the transaction; it stays with the id's rows, and topics note it.
-            payloads: by topic, the staged records in a form that the caller brings in faster than from the files.
+            name: the application's name for the transaction; stays with the id's rows, and topics record it.
+            payloads: by topic, the staged records in a form that can be applied faster than the files.
 
         Returns:
-            By topic, the offsets of the records. A topic that was deleted meanwhile is missing; ranges are empty where
-            the topic's log has forgotten them. Empty when there was nothing to commit.
+            By topic, the offsets of the records. A topic that was deleted meanwhile is missing; ranges are empty if the
+            topic's log no longer has them. Empty if there was nothing to commit.
 
         Raises:
-            ProducerFencedError: a later `init_transactions` of the id has come; nothing was committed. After an
-                earlier call without an answer it may have been: the message says where that is not known any more.
+            ProducerFencedError: a later `init_transactions` of the id has fenced this one; nothing was committed. After
+                an earlier call without an answer it may have been committed; then the message says that this is
+                unknown.
             InvalidProducerEpochError: maintenance or an administrator has aborted it; nothing was committed.
-            CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: the group has moved on; nothing was
+            CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: the group has rebalanced; nothing was
                 committed, abort.
             TransactionAbortableError: it was open for longer than its timeout; nothing was committed, abort.
-            UnknownTopicOrPartitionError: a topic of the records or offsets is gone; nothing was committed, abort.
+            UnknownTopicOrPartitionError: a topic of the records or offsets was deleted; nothing was committed, abort.
             InvalidTxnStateError: it was aborted.
-            KafkaTimeoutError, KafkaStorageError: not done in time; `decided` says whether it is committed all the same.
-            LogCorruptError: it is committed, and one of its topics cannot get it, or an earlier one; says which file.
-                Or nothing was committed, as the groups' table was rewound.
+            KafkaTimeoutError, KafkaStorageError: not finished in time; `decided` tells whether it is committed
+                nevertheless.
+            LogCorruptError: it is committed, and it or an earlier transaction cannot be applied to a topic; names the
+                file. Or nothing was committed, because the groups' table was rewound.
             UnknownOutcomeError: it may be committed; call again.
         """
         self._check_process()
@@ -272,7 +275,7 @@ class TransactionSession:
         return current.places
 
     def decided(self, number: int) -> bool:
-        """Whether a transaction is known to be committed, though maybe not in all topics yet. Asks nobody."""
+        """True if a transaction is known to be committed, possibly not yet in all topics. Contacts no storage."""
         current = self._current
         return (
             current is not None
@@ -281,12 +284,12 @@ class TransactionSession:
         )
 
     def abort(self, number: int, deadline: Deadline) -> None:
-        """End the transaction without effect. May be called again after an error.
+        """Abort the transaction. May be called again after an error.
 
         Raises:
-            InvalidTxnStateError: it is committed, as a call of `commit` without an answer has done it: commit again.
-            ProducerFencedError, InvalidProducerEpochError: see `commit`; it is aborted all the same.
-            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
+            InvalidTxnStateError: an earlier call of `commit` without an answer has committed it: commit again.
+            ProducerFencedError, InvalidProducerEpochError: see `commit`; it is aborted nevertheless.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or possibly not; call again.
         """
         self._check_process()
         with self._lock:
@@ -298,7 +301,7 @@ class TransactionSession:
                 f"transaction {number} of {self.transactional_id!r} is committed: commit it again"
             )
         if current.next_file or current.maybe:
-            # Nothing may be added from here on: its files go.
+            # Records may not be added from here on, because the files are removed.
             was_maybe, current.maybe = current.maybe, True
             driver = self._drive(deadline, self._held(current))
             try:
@@ -312,10 +315,11 @@ class TransactionSession:
         current.held = HeldTransaction()
 
     def forget(self, deadline: Deadline) -> None:
-        """Forget the transactional id, which nobody uses again. Caller: has no transaction open.
+        """Forget the transactional id, which will not be used again. The caller has no open transaction.
 
         Raises:
-            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; maintenance does it later.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or possibly not; maintenance does it
+                later.
         """
         self._check_process()
         self._drive(deadline, HeldTransaction()).run(protocol.forgetting(self.transactional_id, self._settled))
@@ -335,16 +339,17 @@ class TransactionSession:
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise ProducerFencedError(
-                f"{self.transactional_id!r}: this is a copy of its producer, made by a fork; init_transactions anew"
+                f"{self.transactional_id!r}: this is a copy of its producer, made by a fork; create a new producer "
+                "in this process"
             )
 
 
 HELD_BYTES: Final = 16 * 1024 * 1024
-"""Staged bytes of a transaction that its producer also holds in memory, so that it need not read them again."""
+"""Staged bytes of a transaction that its producer also keeps in memory, to avoid reading them again."""
 
 
 class TransactionOutcome(Enum):
-    """Where a transaction is."""
+    """State of a transaction."""
 
     OPEN = "open"
     DECIDED = "decided"
@@ -355,13 +360,13 @@ class TransactionOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A file of a transaction."""
+    """A staged file with its counts."""
 
     file: StagedFile
     counts: Counter[int]
-    """Records by partition."""
+    """Number of records by partition."""
     once: str = ""
-    """See `TransactionSession.stage`."""
+    """Name of the records; see `TransactionSession.stage`."""
 
 
 @dataclass
@@ -370,24 +375,24 @@ class SessionTransaction:
 
     attempt: TransactionAttempt
     began: float
-    """By the monotonic clock, s."""
+    """Time of the monotonic clock, s."""
     held: HeldTransaction
     files: dict[TopicLife, dict[int, Staged]] = field(default_factory=dict)
-    """By topic and number, what is staged."""
+    """Staged files, by topic and number."""
     layouts: dict[TopicLife, str] = field(default_factory=dict)
-    """How the files of a topic hold its records."""
+    """Layout of each topic's files."""
     others: list[str] = field(default_factory=list)
-    """Files that may be staged, which the decision does not name."""
+    """Files that may be staged, and that the decision does not name."""
     next_file: int = 0
     held_bytes: int = 0
     maybe: bool = False
-    """Whether a decision was tried."""
+    """True after the first attempt to decide it."""
     outcome: TransactionOutcome = TransactionOutcome.OPEN
     decision: tuple[Groups, CommittedTransaction] | None = None
     places: Mapping[str, Appended] = field(default_factory=dict)
 
     def parts(self) -> tuple[TransactionPart, ...]:
-        """What it brings into each topic."""
+        """Return the transaction's entry for each topic."""
         found = []
         for topic, files in self.files.items():
             counts: Counter[int] = Counter()
@@ -399,25 +404,25 @@ class SessionTransaction:
         return tuple(found)
 
     def takes(self, layout: str, topic: TopicLife) -> bool:
-        """Whether the topic's files may hold records like this: those of one topic all do it in one way."""
+        """True if files of this layout may be added for the topic, whose files all have one layout."""
         return self.layouts.setdefault(topic, layout) == layout
 
     def has(self, topic: TopicLife, once: str) -> bool:
-        """Whether records of a name are staged for a topic; see `TransactionSession.stage`."""
+        """True if records of a name are staged for a topic; see `TransactionSession.stage`."""
         return any(one.once == once for one in self.files.get(topic, {}).values())
 
     def note(self, topic: TopicLife, place: int, staged: Staged, batch: Loose | None = None) -> None:
-        """Take over a file that is staged.
+        """Add a staged file.
 
         Args:
-            topic: whose records it has.
+            topic: the topic of its records.
             place: its number.
-            staged: the file; its name comes with it, so that an interrupt leaves both or none.
-            batch: what it holds, to be kept as long as there is room for it.
+            staged: the file, with the name of its records, so that an interrupt leaves both or none.
+            batch: its content, kept in memory if there is room.
         """
         known = self.files.get(topic)
         if known is None:
-            # In one step: a topic without a file would be a part that cannot be brought in.
+            # In one step, because a topic without a file could not be applied.
             self.files[topic] = {place: staged}
         else:
             known[place] = staged
@@ -427,6 +432,6 @@ class SessionTransaction:
             self.held.batches[staged.file.name] = batch
 
     def holding(self) -> HeldTransaction:
-        """What its producer has in hand, with the names of all files that may be staged."""
+        """Return the parts in memory, with the names of all files that may be staged."""
         self.held.names = [one.file.name for files in self.files.values() for one in files.values()] + self.others
         return self.held

@@ -1,7 +1,7 @@
-"""Transaction files: records of open transactions, staged in files beside the topics, a folder for each transaction.
+"""Transaction files: records of open transactions in staged files, with a folder for each transaction.
 
-`__transactions/<producer id>-<epoch>-<number>/<n>.<topic id>`. Nobody reads them before a row of the groups' table says
-that the transaction is committed, and names the files with their sizes and checksums.
+`__transactions/<producer id>-<epoch>-<number>/<n>.<topic id>`. Readers ignore them until a row of the groups' table
+commits the transaction and names the files with their sizes and checksums.
 """
 
 from __future__ import annotations
@@ -41,34 +41,34 @@ if TYPE_CHECKING:
 
 
 TRIES: Final = 3
-"""How often a file is put before the storage is said to refuse it."""
+"""How often a file is put before the storage counts as refusing it."""
 
 HEAD_BYTES: Final = 1024 * 1024
-"""How much of a staged file is read to see what it is about."""
+"""Bytes read of a staged file to count its records."""
 
 _FOLDER: Final = re.compile(r"(\d+)-(\d+)-(\d+)")
 _FILE: Final = re.compile(r"(\d+)\.(.+)")
 
 
 def folder_of(attempt: TransactionAttempt) -> str:
-    """Folder of a transaction, in that of all."""
+    """Return the folder of a transaction, below `__transactions`."""
     return f"{attempt.producer_id}-{attempt.epoch}-{attempt.number}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesToStage:
-    """Files with records of one topic, as a job has left them."""
+    """Files with records of one topic, written by a job."""
 
     layout: str
-    """How to read them; see `TransactionPart.layout`."""
+    """Layout of the files; see `TransactionPart.layout`."""
     content: bytes
-    """Says which files there are. It is stored beside them, and is what the decision names."""
+    """The manifest of the files. It is stored beside them, and the decision names it."""
     names: Sequence[str]
-    """Names that the files get."""
+    """New names of the files."""
     counts: Mapping[int, int]
-    """Records by partition."""
+    """Number of records by partition."""
     move: Callable[[Storage], object]
-    """Puts the files into the folder of the transaction; raises `OSError`."""
+    """Moves the files into the folder of the transaction; raises `OSError`."""
 
 
 class Staging:
@@ -83,7 +83,7 @@ class Staging:
 
     @property
     def far(self) -> bool:
-        """Whether requests are to be made side by side."""
+        """True if requests should be made in parallel."""
         return self._files.scheduler.is_remote
 
     def put(
@@ -96,20 +96,20 @@ class Staging:
         codec: str,
         deadline: Deadline | None,
     ) -> StagedFile:
-        """Storage records.
+        """Store records in a staged file.
 
-        Each try has a name of its own: of one whose answer was lost it does not matter whether its file is there.
+        Each try has a name of its own, so a file of a try whose answer was lost does no harm.
 
         Args:
             attempt: the transaction.
-            number: of its files; `TRIES` numbers are this one's own.
-            topic_id: the topic that the records are for.
+            number: first of the `TRIES` file numbers reserved for this call.
+            topic_id: the topic of the records.
             batch: the records.
-            codec: the producer's.
+            codec: the producer's codec.
             deadline: until when to try.
 
         Raises:
-            KafkaStorageError: the storage refused, or gave no answer.
+            KafkaStorageError: the storage refused, or did not answer.
             ProducerFencedError: another process stages the same transaction.
         """
         return self.put_content(attempt, number, topic_id, pack(batch, codec, None), deadline)
@@ -127,25 +127,25 @@ class Staging:
                     if tried != number or not number:
                         self._files.make_folder(folder)
                     path = f"{folder}/{name}"
-                    # One that says "exists" may have met itself: storages retry.
+                    # "exists" may be the effect of this put, because storage clients retry.
                     if self._files.put_if_absent(path, content) or self._files.read(path) == content:
                         return StagedFile(name, len(content), zlib.crc32(content))
                 except OSError as cause:
                     failed = cause
                 else:
                     raise ProducerFencedError(
-                        f"{self._files.uri}/{folder}/{name} is there: a copy of this producer, made by a fork"
+                        f"{self._files.uri}/{folder}/{name} exists: a copy of this producer, made by a fork, wrote it"
                     )
         raise KafkaStorageError(
             f"{self._files.uri}: the storage refused the records of a transaction: {failed}"
         ) from failed
 
     def place(self, attempt: TransactionAttempt) -> Storage:
-        """The folder of a transaction, for files that others put there; it may not exist."""
+        """Return the folder of a transaction, which may not exist, for files that other code puts there."""
         return self._files.at(folder_of(attempt))
 
     def make_place(self, attempt: TransactionAttempt) -> Storage:
-        """The same, made if need be.
+        """Return the folder of a transaction, created if needed.
 
         Raises:
             OSError: the storage refused.
@@ -157,7 +157,7 @@ class Staging:
         """Read a staged batch of a decision.
 
         Raises:
-            StagedFileError: it is gone or damaged.
+            StagedFileError: the file is missing or damaged.
             KafkaStorageError: the storage does not answer.
         """
         content = self.read(committed, part, file)
@@ -167,7 +167,7 @@ class Staging:
             raise self._wrong(committed, part, file, f"cannot be read: {cause}") from cause
 
     def read(self, committed: CommittedTransaction, part: TransactionPart, file: StagedFile) -> bytes:
-        """Content of a staged file of a decision, as it was decided.
+        """Return the content of a staged file of a decision, with its checksum verified.
 
         Raises: see `load`.
         """
@@ -175,9 +175,9 @@ class Staging:
             with storage_errors(self._files.uri):
                 content = self._files.read(f"{folder_of(committed.attempt)}/{file.name}")
         except FileNotFoundError:
-            raise self._wrong(committed, part, file, "is gone") from None
+            raise self._wrong(committed, part, file, "is missing") from None
         if (len(content), zlib.crc32(content)) != (file.size, file.checksum):
-            raise self._wrong(committed, part, file, "is not what was decided")
+            raise self._wrong(committed, part, file, "differs from the size or checksum in the decision")
         return content
 
     def _wrong(
@@ -187,7 +187,7 @@ class Staging:
         return StagedFileError.of(where, why, part.topic.name, committed.seq)
 
     def folders(self) -> list[StagedFolder]:
-        """All transactions that have staged files.
+        """Return all transactions that have staged files.
 
         Raises:
             KafkaStorageError: the storage does not answer.
@@ -207,14 +207,14 @@ class Staging:
         return [StagedFolder(attempt, now - since, tuple(sorted(topics))) for attempt, (since, topics) in found.items()]
 
     def heads(self, attempt: TransactionAttempt, topic_ids: Collection[str]) -> list[tuple[str, str, bytes]]:
-        """How the files of an open transaction begin: name, topic id and the first bytes of each, in any order.
+        """Return name, topic id and first bytes of each file of an open transaction, in any order.
 
         Args:
             attempt: the transaction.
-            topic_ids: for which topics; other files are not looked at.
+            topic_ids: the topics; files of other topics are not read.
 
         Returns:
-            Without files that are gone meanwhile.
+            Files that disappear meanwhile are left out.
 
         Raises:
             KafkaStorageError: the storage does not answer.
@@ -237,13 +237,13 @@ class Staging:
         return [one for found in folder.scheduler.beside([partial(head, *one) for one in wanted]) for one in found]
 
     def remove(self, producer_id: int, epoch: int, number: int | None, names: Collection[str] | None = None) -> None:
-        """Remove the files of transactions. What fails is left to maintenance.
+        """Remove the files of transactions. Maintenance removes the rest after a failure.
 
         Args:
-            producer_id: whose.
-            epoch: which.
-            number: of the transaction; None for all of the epoch.
-            names: the transaction's files, where they are known; else they are looked for.
+            producer_id: the transactions' producer.
+            epoch: the producer's epoch.
+            number: the transaction; None for all of the epoch.
+            names: the transaction's files if known; else they are listed.
         """
         with contextlib.suppress(OSError):
             if number is not None and names is not None:
@@ -254,9 +254,9 @@ class Staging:
             self._remove([e.name for e in self._files.list(deep=True) if e.name.startswith(head)])
 
     def remove_empty(self) -> None:
-        """Remove folders without files: their producers were killed before the first one, or after the last one.
+        """Remove folders without files, left by producers killed before the first file or after the last one.
 
-        Who is about to put a file into one makes it again.
+        A producer that is about to put a file creates its folder again.
         """
         if self._files.coordination.reach == "machine":
             with contextlib.suppress(OSError):
@@ -270,38 +270,38 @@ class Staging:
     def _remove_folders(self, folders: Collection[str]) -> None:
         for files in copies_of(self._files):
             for folder in folders:
-                # Not empty where somebody stages still, though nobody can commit it: maintenance comes again.
+                # Not empty if a fenced producer still stages files; the next maintenance run removes it.
                 with contextlib.suppress(OSError):
                     os.rmdir(Path(files.uri, folder))  # noqa: PTH106 - a folder that may not be there
 
 
 def records_of(staging: Staging, committed: CommittedTransaction, part: TransactionPart, load: Load) -> DecidedRecords:
-    """The records that a decision brings into a topic.
+    """Return the records of a decision for a topic.
 
     Args:
         staging: the staged files.
         committed: the decision.
-        part: what it says of the topic.
+        part: its entry for the topic.
         load: reads a staged batch.
 
     Raises:
-        LogCorruptError: a staged file is gone or damaged, or this release does not know the layout.
+        LogCorruptError: a staged file is missing or damaged, or this release does not know the layout.
         KafkaStorageError: the storage does not answer.
     """
     if part.layout != RUNS:
         return DecidedPayload(part, load)
-    # It brings `pyarrow.compute`: 40 ms of each process that opens a cluster, which most never need.
+    # Imported late: it loads `pyarrow.compute`, 40 ms that most processes never need.
     from kafkalike.log.runs.run_payload import DecidedRuns
 
     return DecidedRuns(staging.place(committed.attempt), _manifests(staging, committed, part))
 
 
 def check_part(staging: Staging, committed: CommittedTransaction, part: TransactionPart) -> None:
-    """Look at all staged files of a topic.
+    """Check all staged files of a topic.
 
     Raises:
-        StagedFileError: one is gone, or not what was decided. Of what Spark's tasks have staged, only that it is there
-            and long enough is looked at.
+        StagedFileError: a file is missing, or differs from the decision. Files of Spark's tasks are checked only for
+            presence and length.
         KafkaStorageError: the storage does not answer.
     """
     if part.layout != RUNS:
@@ -318,27 +318,27 @@ def check_part(staging: Staging, committed: CommittedTransaction, part: Transact
                 with storage_errors(place.uri):
                     size = place.size(name)
             except FileNotFoundError:
-                raise StagedFileError.of(f"{place.uri}/{name}", "is gone", part.topic.name, committed.seq) from None
+                raise StagedFileError.of(f"{place.uri}/{name}", "is missing", part.topic.name, committed.seq) from None
             if size < least:
-                raise StagedFileError.of(f"{place.uri}/{name}", "is cut off", part.topic.name, committed.seq)
+                raise StagedFileError.of(f"{place.uri}/{name}", "is truncated", part.topic.name, committed.seq)
 
 
 def staged_counts(
     staging: Staging, attempt: TransactionAttempt, topic_ids: Collection[str]
 ) -> dict[str, dict[int, int]]:
-    """Records that are staged for an open transaction, by topic id and partition.
+    """Return the staged records of an open transaction, by topic id and partition.
 
-    Looks at the beginning of each file. The counts are the highest that may be committed: a file whose writer got no
-    answer may have been staged again.
+    Reads the beginning of each file. The counts are upper bounds, because a file whose writer got no answer may have
+    been staged twice.
 
     Args:
         staging: the staged files.
         attempt: the transaction.
-        topic_ids: for which topics.
+        topic_ids: the topics.
 
     Returns:
-        Topics of which a file does not say its partitions at its beginning are missing; so are those of a transaction
-        that has ended meanwhile.
+        Without topics that have a file whose beginning does not list its partitions, and without topics of a
+        transaction that has ended meanwhile.
 
     Raises:
         KafkaStorageError: the storage does not answer.
@@ -360,7 +360,7 @@ def _counts(head: bytes, where: str) -> Mapping[int, int] | None:
     try:
         return load_manifest(head, where).counts()
     except LogCorruptError:
-        # It is damaged, or too large to be read whole for this.
+        # The manifest is damaged, or longer than the bytes read.
         return None
 
 

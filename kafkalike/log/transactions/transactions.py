@@ -1,4 +1,4 @@
-"""Transactions: begin sessions, help readers, make cuts, fence, maintain and describe transactional ids."""
+"""Transactions: begin sessions, help readers, take cuts, fence, maintain, and describe transactional ids."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 OWNER_FIRST_MS: Final = 1_000
-"""How long, ms, a decision is left to its producer, by the clock of whoever looks. One whose time is further in the
-future says nothing: its producer's clock was wrong."""
+"""How long, ms, readers leave a decision to its producer, by their own clock. A decision further in the future does not
+count as recent, because its producer's clock was wrong."""
 
 AFTER_FAILURE_SECONDS: Final = 60.0
-"""Seconds after a failure until a reader tries again: what others have to mend is not tried all the time."""
+"""Seconds after a failure until a waiting reader retries, because an operator may have to repair the cause."""
 
 
 class Transactions:
     """Transactions of a cluster. Thread-safe.
 
-    A transaction is committed by one change of the groups' table; see `docs/decisions/030`. Its number there orders
-    all transactions, and topics get them in that order, each in one table version.
+    A transaction is committed by one change of the groups' table; see `docs/decisions/030`. Its number there orders all
+    transactions. Topics get them in that order, each in one table version.
 
     Args:
         home: topics, groups and staged files.
@@ -73,7 +73,7 @@ class Transactions:
         self._cluster = home.cluster
         self._staging = home.staging
         self._failed: dict[str, float] = {}
-        """When a reader could not bring decisions into a topic, by its id."""
+        """Time of the last failure to apply decisions to a topic, by the topic's id."""
 
     def _driver(self, deadline: Deadline, held: HeldTransaction | None = None) -> EffectRunner:
         return EffectRunner(self._home, deadline, held)
@@ -89,27 +89,28 @@ class Transactions:
         *,
         longest_ms: int | None = None,
     ) -> TransactionSession:
-        """What `init_transactions` does: finish what the id has decided, abort what is open, fence older producers.
+        """Do the work of `init_transactions`: finish decided transactions, abort open ones, fence older producers.
 
         Args:
             transactional_id: not empty.
-            timeout_ms: after so long maintenance may abort an open transaction, and the producer may not commit it.
-            client_id: for people.
+            timeout_ms: age after which maintenance may abort an open transaction, and the producer may not commit it.
+            client_id: name of the client, shown to operators.
             deadline: until when to try.
-            longest_ms: the longest timeout that is allowed; None takes the server's `transaction.max.timeout.ms`.
+            longest_ms: the longest allowed timeout; None takes the server's `transaction.max.timeout.ms`.
 
         Raises:
-            InvalidTransactionTimeoutError: not from 1 to the longest that is allowed.
-            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
-            LogCorruptError: a decided transaction of the id cannot be brought into a topic; says which file.
+            InvalidTransactionTimeoutError: the timeout is not from 1 to the longest allowed one.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: the session was not begun, or may not have been;
+                call again.
+            LogCorruptError: a decided transaction of the id cannot be applied to a topic; names the file.
         """
         check_transactional_id(transactional_id)
         if not is_storable(client_id):
-            raise IllegalArgumentError(f"client_id {client_id!r} is no valid text")
+            raise IllegalArgumentError(f"client_id {client_id!r} is not valid text")
         most = int(self._cluster.server.get("transaction.max.timeout.ms")) if longest_ms is None else longest_ms
         if not 1 <= timeout_ms <= most:
             raise InvalidTransactionTimeoutError(
-                f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest that is allowed"
+                f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest allowed timeout"
             )
         standing: TransactionalIdState = self._driver(deadline).run(
             protocol.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
@@ -119,17 +120,17 @@ class Transactions:
     # --- readers -----------------------------------------------------------------------------------
 
     def help(self, logs: Collection[TopicLog], deadline: Deadline) -> bool:
-        """Bring decided transactions into topics that do not have them, because their producer was stopped.
+        """Apply decided transactions to topics that do not have them because their producer was stopped.
 
-        For readers, who call it before they read. Costs a look at the groups' table, and nothing more when there is
-        nothing to do. Transactions that were decided less than 1 s ago are left to their producer.
+        Readers call it before they read. Costs a look at the groups' table, and nothing more if all topics are
+        complete. Transactions decided less than 1 s ago are left to their producer.
 
         Args:
-            logs: the topics, as of their last `refresh`; what came in is seen at the next one.
+            logs: the topics, as of their last `refresh`; the next one shows the applied records.
             deadline: until when to try.
 
         Returns:
-            Whether something was brought into one of the topics.
+            True if records were applied to any of the topics.
 
         Raises:
             KafkaTimeoutError, KafkaStorageError, LogCorruptError: see `begin_session`.
@@ -137,11 +138,11 @@ class Transactions:
         return self._help(logs, self._cluster.groups.refresh(), deadline)
 
     def help_waiting(self, logs: Collection[TopicLog], known: GroupsState, limit_ms: float) -> bool:
-        """Do the same for a reader that comes again; what goes wrong is logged, and not tried again for a minute.
+        """Do `help` for a polling reader; errors are logged, and the topics are not retried for a minute.
 
         Args:
             logs: the topics.
-            known: the groups, as the reader has seen them a moment ago.
+            known: the groups that the reader has just read.
             limit_ms: how long to try.
         """
         now = self._cluster.clock.monotonic()
@@ -150,7 +151,7 @@ class Transactions:
             return self._help([log for log in logs if self._may_try(log, now)], known, deadline)
         except KafkaError as error:
             self._failed |= {log.info.topic_id: now for log in logs}
-            _log.warning("%s: decided transactions were not brought into topics: %s", self._cluster.root, error)
+            _log.warning("%s: decided transactions were not applied to topics: %s", self._cluster.root, error)
             return False
 
     def _may_try(self, log: TopicLog, now: float) -> bool:
@@ -175,16 +176,16 @@ class Transactions:
         return True
 
     def cut(self, topics: Collection[str], deadline: Deadline) -> Cut:
-        """Versions of several topics, and of the groups' table, that are one moment of all transactions.
+        """Return versions of several topics and of the groups' table that are one moment of all transactions.
 
-        Needs no quiet moment: producers go on meanwhile.
+        Producers can go on meanwhile.
 
         Args:
             topics: names.
             deadline: until when to try.
 
         Raises:
-            UnknownTopicOrPartitionError, InvalidTopicError: no such topic.
+            UnknownTopicOrPartitionError, InvalidTopicError: a topic does not exist, or its name is invalid.
             KafkaTimeoutError, KafkaStorageError, LogCorruptError: see `begin_session`.
         """
         state = self._cluster.metadata.refresh()
@@ -200,7 +201,7 @@ class Transactions:
     # --- people and maintenance --------------------------------------------------------------------
 
     def listed(self) -> Sequence[TransactionSummary]:
-        """All transactional ids that are not forgotten, fresh, in order of their names."""
+        """Read and return all transactional ids that have not expired, in order of their names."""
         known = describe(self._home)
         return [
             TransactionSummary(transactional_id=name, producer_id=found.producer_id, state=found.state)
@@ -208,11 +209,11 @@ class Transactions:
         ]
 
     def described(self, transactional_ids: Collection[str], *, staged: bool = False) -> Mapping[str, TransactionReport]:
-        """What is known of transactional ids, fresh; those that are not known are left out.
+        """Read and describe transactional ids; unknown ones are left out.
 
         Args:
             transactional_ids: the ids.
-            staged: whether to look into the staged files of open transactions, for the partitions that they wrote to.
+            staged: whether to read the staged files of open transactions, for the partitions that they wrote to.
 
         Raises:
             KafkaStorageError, LogCorruptError: staged files or tables cannot be read.
@@ -220,42 +221,42 @@ class Transactions:
         return describe(self._home, set(transactional_ids), staged=staged)
 
     def open_for(self) -> Sequence[TransactionReport]:
-        """Open transactions, those that began first first: what `find_hanging_transactions` chooses from."""
+        """Return the open transactions, oldest first, from which `find_hanging_transactions` selects."""
         found = describe(self._home).values()
         return sorted((d for d in found if d.state is TransactionState.ONGOING), key=lambda d: d.start_ms)
 
     def fence(self, transactional_id: str, deadline: Deadline, only: ProducerIdAndEpoch | None = None) -> int:
-        """Abort what is open, finish what is decided, and shut the producer out: what an administrator asks for.
+        """Abort an open transaction, finish a decided one, and fence the producer, on request of an administrator.
 
         Args:
-            transactional_id: whose.
+            transactional_id: the id.
             deadline: until when to try.
-            only: the producer that is meant; None means whoever has the id.
+            only: the producer to fence; None fences any.
 
         Returns:
-            The epoch from now on.
+            The new epoch.
 
         Raises:
-            TransactionalIdNotFoundError: no such id.
-            InvalidProducerEpochError: it is another producer's than `only` by now; nothing was done.
+            TransactionalIdNotFoundError: the id does not exist.
+            InvalidProducerEpochError: the id belongs to another producer than `only`; nothing was done.
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError, LogCorruptError: see `begin_session`.
         """
-        # A number above all others: whatever is open in this epoch.
+        # The highest number stands for any open transaction of this epoch.
         attempt = None if only is None else TransactionAttempt(only.producer_id, only.epoch, sys.maxsize)
         standing: TransactionalIdState | None = self._driver(deadline).run(
             protocol.fencing(transactional_id, Why.ADMIN, attempt)
         )
         if standing is None:
             raise InvalidProducerEpochError(
-                f"transactional id {transactional_id!r} has another producer by now: that transaction is over"
+                f"transactional id {transactional_id!r} belongs to another producer: that transaction has ended"
             )
         return standing.epoch
 
     def maintain(self, deadline: Deadline) -> Sequence[str]:
-        """Finish decided transactions, abort those past their timeout, forget unused ids, remove files nobody needs.
+        """Finish decided transactions, abort timed-out ones, forget unused ids, and remove unneeded files.
 
         Returns:
-            What could not be done and why, a sentence each.
+            A sentence for each failure, with its reason.
         """
         expiration_ms = int(self._cluster.server.get("transactional.id.expiration.ms"))
         todo = protocol.maintaining(expiration_ms, self._cluster.clock.now_ms())
@@ -264,39 +265,39 @@ class Transactions:
         return [f"{type(problem).__name__}: {problem}" for problem in problems]
 
     def damaged(self) -> Sequence[LostPart]:
-        """What committed transactions were to bring into topics, and cannot, as staged files are gone or damaged.
+        """Return the records of committed transactions that cannot be applied for want of intact staged files.
 
         Reads all staged files of decisions that are not in all of their topics. For `kafkalike verify`.
         """
         return lost_parts(self._home)
 
     def leave_out(self, lost: LostPart, deadline: Deadline) -> bool:
-        """Give the records of a part up, so that later transactions can come into its topic.
+        """Give up a transaction's records for one topic, so that later transactions can be applied to the topic.
 
-        The rest of the transaction comes into its other topics as before. For `kafkalike verify --repair`.
+        The transaction's other topics get their records. For `kafkalike verify --repair`.
 
         Returns:
-            Whether it was still to come.
+            True if the records had not been applied.
 
         Raises:
-            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or possibly not; call again.
         """
         return bool(self._driver(deadline).run(protocol.leaving_out(lost)))
 
 
 def _left_alone(due: PendingDecision, now_ms: int) -> bool:
-    """Whether a decision was made so long ago that its producer may be gone."""
+    """True if a decision is so old that its producer may have stopped."""
     return abs(now_ms - due.changed_ms) >= OWNER_FIRST_MS
 
 
 def describe(
     home: TransactionContext, wanted: Collection[str] | None = None, *, staged: bool = False
 ) -> dict[str, TransactionReport]:
-    """Descriptions by id; those that are not known are left out.
+    """Describe transactional ids; unknown ones are left out.
 
     Args:
         home: topics, groups and staged files.
-        wanted: which ids; None for all.
+        wanted: the ids; None for all.
         staged: see `Transactions.described`.
     """
     folders: defaultdict[int, list[StagedFolder]] = defaultdict(list)
@@ -314,7 +315,7 @@ def describe(
 
 
 class _Describer:
-    """Describes one id after the other, and looks at each topic once."""
+    """Describes transactional ids, and looks at each topic once."""
 
     def __init__(self, home: TransactionContext, *, staged: bool) -> None:
         self._home = home
@@ -323,7 +324,7 @@ class _Describer:
             info.topic_id: info.name for info in home.cluster.metadata.refresh().topics.values()
         }
         self._seen: dict[str, int | None] = {}
-        """By topic id, the last decision that it has."""
+        """Newest decision in each topic, by topic id."""
 
     def described(self, name: str, standing: TransactionalIdState, opened: Sequence[StagedFolder]) -> TransactionReport:
         about = TransactionReport(
@@ -357,13 +358,13 @@ class _Describer:
         )
 
     def _topics_of(self, folder: StagedFolder) -> dict[str, Mapping[int, int]]:
-        """Topics of an open transaction; those that still exist."""
+        """Return the existing topics of an open transaction."""
         names = {topic_id: self._names[topic_id] for topic_id in folder.topics if topic_id in self._names}
         counts = staged_counts(self._home.staging, folder.attempt, names) if self._staged and names else {}
         return {name: counts.get(topic_id, {}) for topic_id, name in names.items()}
 
     def _unapplied(self, standing: TransactionalIdState) -> list[str]:
-        """Topics that do not have what the id has decided."""
+        """Return the topics that lack the id's decided transaction."""
         found = []
         decision = standing.unsettled
         for part in () if decision is None else decision.parts:
@@ -387,7 +388,7 @@ def _state(standing: TransactionalIdState, unapplied: Sequence[str]) -> Transact
 
 
 def lost_parts(home: TransactionContext) -> Sequence[LostPart]:
-    """See `Transactions.damaged`.
+    """Return the records that `Transactions.damaged` reports.
 
     Args:
         home: topics, groups and staged files.
@@ -396,7 +397,7 @@ def lost_parts(home: TransactionContext) -> Sequence[LostPart]:
     driver = EffectRunner(home, Deadline(home.cluster.clock, None))
     found = []
     for dues in known.unsettled.values():
-        # One look at each topic, however many ids have written to it.
+        # One look at each topic serves all ids that have written to it.
         topic = next(iter(dues)).part.topic
         last: int | None = driver.run(looking(topic))
         for due in () if last is None else dues.between(last, known.seq):
@@ -420,6 +421,6 @@ def _why(home: TransactionContext, driver: EffectRunner, due: PendingDecision) -
         check_part(home.staging, due.committed, due.part)
     except StagedFileError as error:
         last: int | None = driver.run(looking(due.part.topic))
-        # Somebody may have brought it in, and cleaned up, just now.
+        # Another process may just have applied it and removed the file.
         return None if last is None or last >= due.seq else str(error)
     return None

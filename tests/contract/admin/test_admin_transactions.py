@@ -208,7 +208,7 @@ def test_what_is_aborted_is_nowhere_and_its_producer_is_told(
     assert (after.state, after.producer_epoch) == (TransactionState.COMPLETE_ABORT, seen.producer_epoch + 1)
     with pytest.raises(InvalidProducerEpochError):
         ids["open"].commit_transaction()
-    with pytest.raises(InvalidProducerEpochError, match="that transaction is over"):
+    with pytest.raises(InvalidProducerEpochError, match="that transaction has ended"):
         admin.abort_transaction(spec)
     assert values(log_cluster, "t") == [b"done"]
 
