@@ -1,4 +1,4 @@
-"""Call view: the tables of a cluster as one call of a client has seen them; each of them is looked at once."""
+"""Call view: the tables of a cluster as one call of a client has seen them, with one look at each table."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class ControlTables(Protocol):
-    """The tables that a call looks at: those of a cluster, which stands above this module."""
+    """The tables that a call looks at; the cluster itself is in a layer above."""
 
     @property
     def store(self) -> Storage:
-        """The cluster's files."""
+        """Storage of the cluster's root."""
         ...
 
     @property
     def metadata(self) -> ControlLog[ClusterState, MetadataRow]:
-        """The topics."""
+        """The table of topics."""
         ...
 
     @property
@@ -34,15 +34,15 @@ class ControlTables(Protocol):
 
 
 class CallView:
-    """The state of each table as one call has seen it. A poll makes one per look, and hands it down.
+    """The state of each table as one call has seen it. A poll creates one per look, and passes it on.
 
-    What is decided by it may be a call old. So a part of the call that is about to change a table, or to say that
-    something is gone, asks the table itself. Belongs to one thread, and ends with its call.
+    It may be as old as the call. So code that is about to change a table, or to report that something does not exist,
+    reads the table itself. A view belongs to one thread, and ends with its call.
 
     Args:
-        cluster: whose tables.
-        now: when the call began, seconds of the client's clock.
-        just: seconds before the call from which on what was read of the metadata will do; 0 has it looked at.
+        cluster: the tables' cluster.
+        now: start of the call, seconds of the client's clock.
+        just: seconds before the call; metadata read since then are used. 0 looks at them.
     """
 
     __slots__ = ("_cluster", "_metadata", "_metadata_waited", "logs_since", "now", "seen_groups", "since", "topics")
@@ -50,11 +50,11 @@ class CallView:
     def __init__(self, cluster: ControlTables, now: float, *, just: float = 0.0) -> None:
         self.now = now
         self.since = SYSTEM_CLOCK.monotonic() - just if just else math.inf
-        """Time of the machine's monotonic clock from which on answers of the storage about the metadata will do."""
+        """Time of the machine's monotonic clock: answers of the storage about the metadata since then are used."""
         self.logs_since = math.inf
-        """The same about topics' tables: when this call asked about several of them side by side."""
+        """The corresponding time for topics' tables: when this call requested several of them in parallel."""
         self.topics: set[str] = set()
-        """Topics whose table was looked at."""
+        """Topics whose table this call has looked at."""
         self._cluster = cluster
         self._metadata: ClusterState | None = None
         self._metadata_waited = False
@@ -62,24 +62,24 @@ class CallView:
         """The groups, if this call has looked at them."""
 
     def metadata(self, *, waiting: bool = False) -> ClusterState:
-        """The topics.
+        """Return the topics.
 
         Args:
-            waiting: the caller comes again, and takes what other looks of this process have seen; see
-                `TopicLog.refresh`. Without it an earlier look of this call that was made so does not do.
+            waiting: the caller polls, and may use other readers' looks of this process; see `TopicLog.refresh`. Without
+                it, such an earlier look of this call is not used.
 
         Raises:
             KafkaStorageError: the storage does not answer.
         """
         known = self._metadata
-        # Where a look costs nothing, each one asks the storage.
+        # On local storage every look asks the storage, because that is cheap.
         if known is None or (self._metadata_waited and not waiting and self._cluster.store.scheduler.is_remote):
             known = self._metadata = self._cluster.metadata.refresh(waiting=waiting, since=self.since)
             self._metadata_waited = waiting
         return known
 
     def groups(self) -> GroupsState:
-        """Return the groups; the caller polls again.
+        """Return the groups; the caller polls.
 
         Raises:
             KafkaStorageError: the storage does not answer.

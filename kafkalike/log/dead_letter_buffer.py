@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 MOST_LETTERS: Final = 10_000
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Letters that a consumer holds at most, and their bytes, about: then they must be committed before it reads on."""
+"""Approximate limits of the letters that a consumer holds: at a limit, they must be committed before it reads on."""
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class DeadLetterBuffer:
-    """Letters of one consumer. The consumer puts them in; a transaction's producer, maybe in another thread, asks too.
+    """Uncommitted letters of one consumer. Its thread adds letters; a transactional producer in any thread reads them.
 
     Args:
-        cluster: where source and dead-letter topics are.
-        group_id: whose offsets letters are committed with.
+        cluster: the cluster of source and dead-letter topics.
+        group_id: the group whose offsets are committed with the letters.
         clock: time.
-        lives: what the consumer holds, with the ids of the topics. Any thread may call it.
+        lives: returns the consumer's partitions with the ids of their topics. Any thread may call it.
     """
 
     def __init__(self, cluster: Cluster, group_id: str, clock: Clock, lives: Callable[[], Lives]) -> None:
@@ -56,41 +56,41 @@ class DeadLetterBuffer:
         self._clock = clock
         self._lives = lives
         self._held = Held()
-        """Replaced by the consumer's thread alone, so that no lock is needed, which an interrupt might leave shut."""
+        """Replaced only by the consumer's thread, without a lock, which an interrupt might leave locked."""
         self._noted: Mapping[TopicPartition, int] = {}
-        """Offsets that others have committed, to be settled by the consumer's thread."""
+        """Offsets that a producer has committed; the consumer's thread removes their letters."""
         self._logs: dict[str, TopicLog] = {}
-        """Dead-letter topics, as they were when the first letter for them came."""
+        """Dead-letter topics, as of the first letter for each."""
 
     @property
     def group_id(self) -> str:
-        """Whose offsets letters are committed with."""
+        """The group whose offsets are committed with the letters."""
         return self._group_id
 
     @property
     def held(self) -> Held:
-        """What waits for a commit."""
+        """Letters that wait for a commit."""
         return self._held
 
     @property
     def full(self) -> bool:
-        """Whether a commit is due before more can be read. Caller: the consumer."""
+        """True if a commit is due before more can be read. For the consumer's thread."""
         self._take_notes()
         return self._held.count >= MOST_LETTERS or self._held.size >= MOST_BYTES
 
     # --- in ------------------------------------------------------------------------------------
 
     def room(self, letter: Letter, count: int, size: int) -> bool:
-        """Whether a letter may be held, besides others of that number and size that are about to be."""
+        """True if a letter fits, in addition to others of that number and size that are about to be added."""
         count, size = self._held.count + count, self._held.size + size
         return not count or (count < MOST_LETTERS and size + letter.size <= MOST_BYTES)
 
     def check(self, letter: Letter) -> None:
-        """Refuse a letter that its topic would not take, while its record can still be read again.
+        """Refuse a letter that its topic would reject, while its record can still be read again.
 
         Raises:
             IllegalStateError: its topic is its record's own.
-            KafkaError: the dead-letter topic does not exist and must not be created, or its settings refuse the letter.
+            KafkaError: the dead-letter topic does not exist and must not be created, or its settings reject the letter.
         """
         if letter.topic == letter.origin.topic:
             raise IllegalStateError(f"{letter.topic} is the dead-letter topic itself")
@@ -101,7 +101,7 @@ class DeadLetterBuffer:
         check_batch(batch, found.info, found.config, self._clock.now_ms(), found.schemas)
 
     def read(self, tp: TopicPartition, span: range, letters: Sequence[Letter]) -> None:
-        """Some offsets were read, and these of them could not be; see `Held.read`. Caller: the consumer."""
+        """Record that offsets were read, and the letters among them; see `Held.read`. For the consumer's thread."""
         self._take_notes()
         if letters or tp in self._held.parts:
             lives = self._lives()
@@ -110,7 +110,7 @@ class DeadLetterBuffer:
     # --- out -----------------------------------------------------------------------------------
 
     def due(self, offsets: Mapping[TopicPartition, int]) -> Sequence[Letter]:
-        """The letters that a commit of these offsets has to write; looks at what the group has committed.
+        """Return the letters that a commit of these offsets must write; looks up the group's committed offsets.
 
         Any thread may call it.
 
@@ -127,39 +127,39 @@ class DeadLetterBuffer:
         return held.due(offsets, committed)
 
     def settle(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """These offsets are committed, with their letters. Caller: the consumer."""
+        """Drop the letters below committed offsets. For the consumer's thread."""
         self._held = self._held.settled(offsets)
 
     def note(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """The same, from any thread. A note that gets lost costs memory until the next commit finds out by itself."""
+        """Record committed offsets from any thread. A lost note costs memory until the next commit detects it."""
         self._noted = {**self._noted, **offsets}
 
     def _take_notes(self) -> None:
-        """Before letters of records that are read again come in: these are other ones."""
+        """Apply notes before letters of records that are read again are added, because those are new letters."""
         if self._noted:
             noted, self._noted = self._noted, {}
             self._held = self._held.settled(noted)
 
 
 class MetadataWithLetters(MetadataOfReader):
-    """What `KafkaConsumer.group_metadata()` gives where records may become dead letters.
+    """The result of `KafkaConsumer.group_metadata()` if records may become dead letters.
 
-    `send_offsets_to_transaction` finds the consumer's letters by it, also those that come later: the transaction that
-    commits the offsets writes them. A copy in another process has no letters.
+    `send_offsets_to_transaction` finds the consumer's letters in it, including later ones: the transaction that commits
+    the offsets writes them. A copy in another process has no letters.
     """
 
     box: DeadLetterBuffer
 
     @classmethod
     def of(cls, known: MetadataOfReader, box: DeadLetterBuffer) -> MetadataWithLetters:
-        """The same, with the letters."""
+        """Return the metadata with the letters."""
         made = cls(*known)
         made.topic_ids, made.box = known.topic_ids, box
         return made
 
 
 def plain(offsets: Offsets) -> dict[TopicPartition, int]:
-    """Offsets without notes."""
+    """Return offsets without their metadata."""
     return {tp: at.offset for tp, at in offsets.items()}
 
 
@@ -170,19 +170,21 @@ TIDY_MS: Final = 10_000
 TRIES: Final = 3
 
 OVER: Final = (InvalidProducerEpochError, ProducerFencedError, TransactionAbortableError)
-"""The transaction took so long that maintenance may have aborted it, or an administrator has: nothing was committed."""
+"""Errors of a transaction that maintenance (after its timeout) or an administrator has aborted: nothing was
+committed."""
 
 
 class DeadLetterTransactions:
     """Writes letters and offsets together, for a consumer that commits by itself. Belongs to its consumer's thread.
 
-    An error or an interrupt at any line lets go of the session. The next commit begins with a new epoch of the same
-    transactional id, which settles what was under way, and looks then which letters the group's offsets have passed.
+    After an error or an interrupt at any line the session is dropped. The next commit starts a new epoch of the same
+    transactional id, which finishes or aborts the previous transaction, and then looks up which letters the group's
+    offsets have passed.
 
     Args:
-        cluster: where topics and groups are.
+        cluster: the cluster of topics and groups.
         box: the consumer's letters.
-        client_id: the consumer's.
+        client_id: the consumer's client id.
         clock: time.
     """
 
@@ -205,13 +207,13 @@ class DeadLetterTransactions:
         """Commit offsets with the letters below them.
 
         Args:
-            membership: in whose name.
-            offsets: checked.
+            membership: the member that commits.
+            offsets: checked offsets.
             topic_ids: by topic, the id of the topic that the offsets belong to.
-            timeout_ms: until when to try; None without end.
+            timeout_ms: how long to try; None without limit.
 
         Returns:
-            False when there is no letter to write, and nothing was done.
+            False if no letters are due; then nothing was done.
 
         Raises:
             KafkaError: see `KafkaConsumer.commit`.
@@ -244,11 +246,11 @@ class DeadLetterTransactions:
         at: Mapping[TopicPartition, int],
         deadline: Deadline,
     ) -> bool:
-        # Taken out of sight until the commit has succeeded: what is cut off is settled by a new session.
+        # Unset until the commit has succeeded, so that after an interrupt a new session finishes the transaction.
         session, self._session = self._session, None
         if session is None:
             session = self._begun(deadline)
-        # Only now: an earlier commit without an answer is done or not by now.
+        # After the session, because that has finished or aborted an earlier commit without an answer.
         letters = self._box.due(at)
         if not letters:
             self._session = session
@@ -288,9 +290,9 @@ class DeadLetterTransactions:
                 session.commit(number, {claim: offsets}, deadline)
             except KafkaError as cause:
                 if session.decided(number):
-                    # Anybody brings the letters into their topics now, as soon as the storage lets them.
+                    # Any process applies the letters to their topics as soon as the storage answers.
                     _log.warning(
-                        "%s: offsets are committed, and the dead letters are on their way: %s", self._id, cause
+                        "%s: offsets are committed, and the dead letters will be applied later: %s", self._id, cause
                     )
                     return
                 if not isinstance(cause, UnknownOutcomeError) or deadline.expired():
@@ -300,7 +302,7 @@ class DeadLetterTransactions:
             self._clock.sleep(RETRY_BACKOFF_SECONDS)
 
     def close(self) -> None:
-        """Forget the transactional id; what cannot be done now, maintenance does later."""
+        """Forget the transactional id; after a failure maintenance does so later."""
         session, self._session = self._session, None
         if session is not None:
             with suppress(KafkaError):

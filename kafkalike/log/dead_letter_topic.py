@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 def ensure(cluster: Cluster, name: str, source: str) -> TopicLog:
-    """The log of a dead-letter topic, as of now.
+    """Open the log of a dead-letter topic; create the topic if it is missing.
 
-    One that is missing is created, with the server's number of partitions. It keeps letters for `retention.ms` after
-    they were written, whatever time their records have, and takes longer records than its source by what a letter
-    says of the error.
+    A new topic has the server's default number of partitions. It keeps letters for `retention.ms` after they were
+    written, regardless of their records' times. Its `max.message.bytes` exceeds the source's by the size of a letter's
+    error headers.
 
     Args:
-        cluster: where it is.
+        cluster: the topics' cluster.
         name: the dead-letter topic.
         source: the topic of the records.
 
     Raises:
-        UnknownTopicOrPartitionError: it is missing, and `auto.create.topics.enable=false`.
+        UnknownTopicOrPartitionError: the topic is missing, and `auto.create.topics.enable=false`.
         InvalidTopicError: its name is too long.
     """
     known = cluster.topics()
     if name not in known:
         if not cluster.server.auto_create_topics:
-            return cluster.log(cluster.ensure_topic(name).name)  # says that it does not exist
+            return cluster.log(cluster.ensure_topic(name).name)  # raises the error
         own = known[source].configs if source in known else {}
         with suppress(TopicAlreadyExistsError):
             cluster.create_topic(name, -1, topic_settings(cluster.server.effective(own)))
@@ -48,7 +48,10 @@ def ensure(cluster: Cluster, name: str, source: str) -> TopicLog:
 
 
 def batch_of(letters: Sequence[Letter], num_partitions: int) -> RecordBatch:
-    """Letters of one dead-letter topic as records: those of a partition stay in one partition, in their order."""
+    """Return letters of one dead-letter topic as records.
+
+    Letters of a partition stay in one partition, in their order.
+    """
     batch = RecordBatch()
     for letter in letters:
         batch.add(
@@ -58,24 +61,24 @@ def batch_of(letters: Sequence[Letter], num_partitions: int) -> RecordBatch:
 
 
 ONCE: Final = "dead letters"
-"""Under this name a transaction has the letters of a topic once, also when a call that was cut off is made again."""
+"""Name under which a transaction has the letters of a topic once, even if an interrupted call is repeated."""
 
 
 def stage(  # noqa: PLR0917 - what, where to, until when
     cluster: Cluster, session: TransactionSession, number: int, letters: Sequence[Letter], deadline: Deadline, once: str
 ) -> None:
-    """Make letters a part of a transaction. Made again, it adds nothing.
+    """Add letters to a transaction. Idempotent.
 
     Args:
-        cluster: where the dead-letter topics are.
-        session: the transaction's.
+        cluster: the cluster of the dead-letter topics.
+        session: the transaction's session.
         number: the transaction.
-        letters: what `DeadLetterBuffer.due` gave.
+        letters: the result of `DeadLetterBuffer.due`.
         deadline: until when to try.
-        once: whose letters they are, within the transaction.
+        once: name of the letters within the transaction.
 
     Raises:
-        KafkaError: a dead-letter topic is missing and must not be created, or refuses a letter; and see
+        KafkaError: a dead-letter topic is missing and must not be created, or rejects a letter; and see
             `TransactionSession.stage`.
     """
     by_topic: dict[str, list[Letter]] = {}
@@ -96,34 +99,34 @@ class StoredLetter:
     """A record of a dead-letter topic."""
 
     topic: str
-    """The dead-letter topic."""
+    """Name of the dead-letter topic."""
     partition: int
     offset: int
     timestamp_ms: int
-    """Of the record that could not be read."""
+    """Time of the unreadable record, ms."""
     key: bytes | None
     value: bytes | None
     headers: Headers
-    """Those of the record that could not be read."""
+    """Headers of the unreadable record."""
     context: Context | None
-    """Where it comes from, and why it is a letter; None for a record that does not say it."""
+    """Origin and error of the letter; None if the record has no such headers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which letters are meant; what is None does not matter."""
+    """Conditions for letters; None accepts all."""
 
     error_class: str | None = None
-    """Class of the error, with its module or without."""
+    """Class of the error, with or without its module."""
     source: str | None = None
-    """Topic that they come from."""
+    """Topic of the unreadable record."""
     partition: int | None = None
     """Partition of the dead-letter topic."""
     offsets: range | None = None
     """Offsets in the dead-letter topic."""
 
     def takes(self, letter: StoredLetter) -> bool:
-        """Whether a letter is meant."""
+        """True if a letter meets the conditions."""
         about = letter.context
         return (
             (self.error_class is None or (about is not None and same_class(self.error_class, about.exception)))
@@ -136,10 +139,10 @@ class Filter:
         )
 
     def partitions_of(self, info: TopicInfo) -> Sequence[int]:
-        """Partitions of a dead-letter topic that may have such letters.
+        """Return the partitions of a dead-letter topic that may have such letters.
 
         Raises:
-            UnknownTopicOrPartitionError: it does not have the one that is meant.
+            UnknownTopicOrPartitionError: the topic does not have the partition.
         """
         if self.partition is None:
             return list(info.partitions)
@@ -149,13 +152,13 @@ class Filter:
 
 
 def letters_of(log: TopicLog, partition: int, start: int, stop: int | None = None) -> Iterator[StoredLetter]:
-    """Letters of a partition from an offset on, as of the log's last refresh.
+    """Yield the letters of a partition from an offset on, as of the log's last refresh.
 
     Args:
         log: the dead-letter topic.
-        partition: one of its partitions.
+        partition: a partition of the topic.
         start: the first offset.
-        stop: the offset to stop at; None reads up to the log end.
+        stop: exclusive end offset; None reads up to the log end.
     """
     end = log.log_end(partition) if stop is None else stop
     reader = log.reader(partition, start)

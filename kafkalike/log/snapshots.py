@@ -1,4 +1,4 @@
-"""Snapshot: several topics and groups as of one moment of all transactions ↔ JSON."""
+"""Snapshot: several topics and groups as of one moment of all transactions, and its form as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkalike.model.row_value import UNREADABLE
 from kafkalike.model.structs import CommittedOffset, OffsetAndMetadata, TopicPartition
 
 FORMAT: Final = 1
-"""Of the JSON. A later one is refused."""
+"""Version of the JSON format. Later ones are rejected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class TopicSnapshot:
     """A topic as of a snapshot."""
 
     topic_id: str
-    """Which life of the name."""
+    """Id of the topic, which differs between topics of one name."""
     version: int
     """Table version, for `VERSION AS OF`."""
     ends: Mapping[int, int]
@@ -29,29 +29,29 @@ class TopicSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Several topics, and groups, as of one moment: of every transaction they show all or nothing.
+    """Several topics and groups as of one moment: of each transaction they show all or nothing.
 
-    A value: it can be kept as JSON and used by other processes, for as long as the topics' tables keep the versions.
+    A value that can be stored as JSON and used by other processes while the topics' tables keep the versions.
     """
 
     root: str
-    """Where the topics are."""
+    """Root of the topics' cluster."""
     taken_ms: int
-    """The moment, ms: when it was taken, or the time that was asked for."""
+    """The moment, ms: when it was taken, or the requested time."""
     seq: int
-    """Number of the last row of the groups' table that counts."""
+    """Number of the last included row of the groups' table."""
     topics: Mapping[str, TopicSnapshot]
-    """By name."""
+    """Topics of the snapshot by name."""
     groups_version: int | None = None
     """Table version of `__consumer_offsets`; None in a snapshot as of a time."""
     offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]] = field(default_factory=dict)
-    """Committed offsets of the groups that were asked for."""
+    """Committed offsets of the requested groups."""
 
     def topic(self, name: str) -> TopicSnapshot:
-        """A topic of the snapshot.
+        """Return a topic of the snapshot.
 
         Raises:
-            IllegalArgumentError: it has no such topic.
+            IllegalArgumentError: the snapshot does not have the topic.
         """
         found = self.topics.get(name)
         if found is None:
@@ -60,25 +60,25 @@ class Snapshot:
         return found
 
     def version_of(self, name: str, topic_id: str) -> int:
-        """The version of a topic's table, if the topic is the one of the snapshot.
+        """Return the version of a topic's table, if the topic is the snapshot's.
 
         Args:
             name: the topic.
-            topic_id: its id now.
+            topic_id: its current id.
 
         Raises:
-            IllegalArgumentError: the snapshot has no such topic, or another one of that name.
+            IllegalArgumentError: the snapshot does not have the topic, or has another topic of that name.
         """
         found = self.topic(name)
         if found.topic_id != topic_id:
             raise IllegalArgumentError(
-                f"the snapshot has topic {name!r} with id {found.topic_id}; that was deleted since, and the one of "
+                f"the snapshot has topic {name!r} with id {found.topic_id}, which was deleted; the current topic of "
                 f"that name has id {topic_id}"
             )
         return found.version
 
     def to_json(self) -> str:
-        """The same as text; `from_json` is the way back."""
+        """Return the snapshot as JSON text, for `from_json`."""
         return json.dumps(
             {
                 "v": FORMAT,
@@ -99,10 +99,10 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
-        """What `to_json` has made.
+        """Read the result of `to_json`.
 
         Raises:
-            IllegalArgumentError: it has not, or that of a later version of kafkalike.
+            IllegalArgumentError: the text is not a snapshot, or a later version of kafkalike wrote it.
         """
         try:
             found = json.loads(text)

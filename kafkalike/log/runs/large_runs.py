@@ -46,26 +46,26 @@ from kafkalike.storage.parquet_footer import Field, Struct, items, read_struct, 
 from kafkalike.storage.port import Storage
 
 LARGE_BYTES: Final = 8 * 1024 * 1024
-"""From how many bytes of a partition that a task holds at a time on, they begin a file of their own."""
+"""Bytes of a partition, held by a task at a time, that start a file of their own."""
 
 SEGMENT_BYTES: Final = 256 * 1024 * 1024
-"""About how many bytes of records go into one file; a larger run of one partition becomes several."""
+"""Approximate bytes of records in one file; a larger run of one partition becomes several files."""
 
 OPEN_FILES: Final = 64
-"""Most files that a task has open at a time; the oldest is finished for a new one."""
+"""Most files that a task has open; for another one the oldest is finished."""
 
 
 _COPIED_BYTES: Final = 8 * 1024 * 1024
 
 
 class LargeRuns:
-    """The files that a task writes, one for each topic and partition at a time.
+    """The open files of a task, one for each topic and partition.
 
     Args:
         files: the job's folder.
-        task: number of the Spark partition that the records come from.
-        codec_of: pyarrow's name of the compression for the segments of a topic; None: tasks cannot finish them.
-        done: takes the files that are finished, by topic.
+        task: number of the Spark partition of the records.
+        codec_of: returns pyarrow's name of the compression for a topic's segments; None if tasks cannot finish them.
+        done: gets the finished files, by topic.
     """
 
     def __init__(
@@ -82,17 +82,17 @@ class LargeRuns:
         self._open: dict[tuple[str, int], _File] = {}
 
     def takes(self, topic: str, partition: int, size: int) -> bool:
-        """Whether records belong into such a file: much comes at a time, or there is one already.
+        """True if records belong into such a file, because they are many or their partition has a file already.
 
         Args:
-            topic: theirs.
-            partition: theirs.
+            topic: their topic.
+            partition: their partition.
             size: their bytes in memory.
         """
         return (topic, partition) in self._open or (size >= LARGE_BYTES and self._codec_of(topic) is not None)
 
     def write(self, topic: str, partition: int, body: pa.Table) -> None:
-        """Write records that `takes` has said yes to."""
+        """Write records that `takes` has accepted."""
         file = self._open.get((topic, partition))
         if file is None:
             if len(self._open) == OPEN_FILES:
@@ -103,12 +103,12 @@ class LargeRuns:
             self._finish((topic, partition))
 
     def finish(self) -> None:
-        """Finish all files."""
+        """Finish all open files."""
         while self._open:
             self._finish(next(iter(self._open)))
 
     def give_up(self) -> None:
-        """Remove what was written."""
+        """Remove all written files."""
         for file in self._open.values():
             file.give_up()
         for runs in self._done.values():
@@ -124,7 +124,7 @@ class LargeRuns:
 
 
 class _File:
-    """A file that is being written."""
+    """A file in progress."""
 
     def __init__(self, files: Storage, task: int, codec: str) -> None:
         self.bytes = self._rows = 0
@@ -137,7 +137,7 @@ class _File:
 
     def write(self, body: pa.Table) -> None:
         rows = body.num_rows
-        # A producer's time is that of the moment when it has the record, not that of the commit.
+        # A producer stamps a record when it gets it, not at the commit.
         table = segment_rows(body, placeholders(rows, self._rows), SYSTEM_CLOCK.now_ms(), log_append_time=False)
         group = group_rows(rows, body.nbytes)
         if self._writer is None:
@@ -164,7 +164,7 @@ class _File:
         )
 
     def give_up(self) -> None:
-        # Else it would write the footer when it is collected, into a file that is closed.
+        # Otherwise the garbage-collected writer would write its footer into a closed file.
         if self._writer is not None:
             self._writer.is_open = False
         with contextlib.suppress(OSError):
@@ -173,27 +173,27 @@ class _File:
 
 
 def give_to_topic(staged: Storage, run: LargeRun, files: Storage, name: str, start: int, *, keep: bool = False) -> bool:
-    """Number the records of a file and make it a data file of a topic, without copying it where that is possible.
+    """Number the records of a file and make it a data file of a topic, without copying it if possible.
 
-    A file is numbered once: what a topic may have already is never changed.
+    A file is numbered once, so that a file that a topic may have is never changed.
 
     Args:
         staged: the job's folder, on this machine.
         run: the records.
         files: the topic's table, on this machine.
-        name: of the data file.
+        name: name of the data file.
         start: offset of the first record.
-        keep: whether others may need the staged file still: then a copy of its bytes is numbered.
+        keep: whether other processes may still need the staged file; then a copy is numbered.
 
     Returns:
-        Whether it was done. If not, the file must be written anew.
+        True if it was done; otherwise the caller writes a new file.
 
     Raises:
         OSError: the storage refused, or the file is damaged.
     """
     offsets = range(start, start + run.rows)
     if files.tasks.has_replicas:
-        # There is no one file that could be numbered in place, or linked.
+        # Each replica needs a file of its own, so one file cannot be numbered in place or linked.
         return False
     try:
         if keep:
@@ -201,7 +201,7 @@ def give_to_topic(staged: Storage, run: LargeRun, files: Storage, name: str, sta
         if not renumber(f"{staged.uri}/{run.file}", offsets, run.footer_crc):
             return False
     except PermissionError:
-        # The task ran as another user, whose files can be read and not written.
+        # The task ran as another user, whose files this process can only read.
         return False
     except ValueError as cause:
         raise _damaged(staged, run, cause) from cause
@@ -210,7 +210,7 @@ def give_to_topic(staged: Storage, run: LargeRun, files: Storage, name: str, sta
 
 
 def _number_copy(staged: Storage, run: LargeRun, files: Storage, name: str, offsets: range) -> bool:
-    """The same with a copy: whoever is killed half-way leaves a file that no table names."""
+    """Number a copy, so that a killed process leaves a file that no table names."""
     with staged.open_input(run.file) as source, files.open_output(name) as sink:
         while chunk := source.read_buffer(_COPIED_BYTES):
             sink.write(chunk)
@@ -224,10 +224,10 @@ def _number_copy(staged: Storage, run: LargeRun, files: Storage, name: str, offs
 
 
 def read_large(staged: Storage, run: LargeRun) -> pa.Table:
-    """The records of a file, with all its checksums looked at.
+    """Read the records of a file and verify its checksums.
 
     Raises:
-        OSError: it cannot be read, or is damaged.
+        OSError: the file cannot be read, or is damaged.
     """
     try:
         with open_parquet(staged, run.file) as file:
@@ -237,12 +237,12 @@ def read_large(staged: Storage, run: LargeRun) -> pa.Table:
             raise
         raise _damaged(staged, run, cause) from cause
     if found.num_rows != run.rows or not found.schema.equals(CHUNK_SCHEMA):
-        raise _damaged(staged, run, "it has other records than its task has written")
+        raise _damaged(staged, run, "its records differ from the records that its task wrote")
     return found
 
 
 class DamagedRunError(OSError):
-    """A staged file does not hold what its task has written."""
+    """A staged file does not hold the records that its task wrote."""
 
 
 def _damaged(staged: Storage, run: LargeRun, why: object) -> DamagedRunError:
@@ -250,17 +250,17 @@ def _damaged(staged: Storage, run: LargeRun, why: object) -> DamagedRunError:
 
 
 def segment_rows(body: pa.Table, offsets: pa.Array, now_ms: int, *, log_append_time: bool) -> pa.Table:
-    """Put the columns of a segment together.
+    """Combine the columns of a segment.
 
     Args:
-        body: columns `value`, and optionally `timestamp`, `key` and `headers`, with `has_headers` where null headers
-            stand as empty ones.
-        offsets: those of the records.
-        now_ms: time of records that have none, ms.
-        log_append_time: it is the time of all records.
+        body: columns `value`, and optionally `timestamp`, `key` and `headers`, with `has_headers` if null headers are
+            stored as empty ones.
+        offsets: the records' offsets.
+        now_ms: time of records without one, ms.
+        log_append_time: whether all records get that time.
 
     Returns:
-        Columns as `CHUNK_SCHEMA` says.
+        The columns of `CHUNK_SCHEMA`.
     """
     rows = body.num_rows
     columns = {
@@ -279,13 +279,13 @@ def segment_rows(body: pa.Table, offsets: pa.Array, now_ms: int, *, log_append_t
 
 
 def time_range(rows: pa.Table) -> tuple[int, int]:
-    """The first and the last time of a segment's records, ms."""
+    """Return the first and the last time of a segment's records, ms."""
     times = rows.column("timestamp").cast(pa.int64()).to_numpy()
     return int(times.min()) // 1000, int(times.max()) // 1000
 
 
 def _times(body: pa.Table, now: int, *, log_append_time: bool) -> pa.Array:
-    """Times in whole ms; `now`, in µs, where the topic or the record asks for it."""
+    """Return times in whole ms; `now`, in µs, for records without one or with LogAppendTime."""
     if log_append_time or "timestamp" not in body.column_names:
         return numbers(np.full(body.num_rows, now, np.int64), pa.timestamp("us", "UTC"))
     times = body.column("timestamp").cast(pa.int64()).fill_null(now).to_numpy()
@@ -293,7 +293,7 @@ def _times(body: pa.Table, now: int, *, log_append_time: bool) -> pa.Array:
 
 
 def _headers(body: pa.Table, rows: int) -> pa.Array | pa.ChunkedArray:
-    """Headers, null where the flag says that they were."""
+    """Return the headers, null for records without the flag."""
     if "headers" not in body.column_names:
         return pa.nulls(rows, HEADERS_TYPE)
     lists = body.column("headers").cast(HEADERS_TYPE)
@@ -307,7 +307,7 @@ def _headers(body: pa.Table, rows: int) -> pa.Array | pa.ChunkedArray:
 
 
 FIRST: Final = 1 << 62
-"""The first placeholder."""
+"""The first placeholder offset."""
 
 # Fields of the footer, of a row group, of a column chunk and of its metadata.
 _ROW_GROUPS: Final = 4
@@ -319,11 +319,11 @@ _OFFSET: Final = pa.schema([pa.field("offset", pa.int64(), nullable=False)])
 
 
 def placeholders(rows: int, before: int) -> pa.Array:
-    """Offsets for records that have none yet.
+    """Return offsets for records that have none yet.
 
     Args:
-        rows: how many.
-        before: how many records are in the file already.
+        rows: number of records.
+        before: number of records already in the file.
     """
     return numbers(np.arange(FIRST + before, FIRST + before + rows, dtype=np.int64), pa.int64())
 
@@ -332,18 +332,18 @@ def renumber(path: str, offsets: range, footer_crc: int) -> bool:
     """Give the records of a file their offsets, in place.
 
     Args:
-        path: a file that nobody reads, as `parquet_writer` writes it, with `offset` first of several columns and
+        path: a file without readers, as `parquet_writer` writes it, with `offset` first of several columns and
             uncompressed.
-        offsets: those of its records.
-        footer_crc: `footer_checksum` when it was finished.
+        offsets: the records' offsets.
+        footer_crc: `footer_checksum` of the finished file.
 
     Returns:
-        Whether it was done. If not, the file is as it was: its footer is not the one that it was finished with, as an
-        earlier call or damage has changed it, or the offsets need more room.
+        True if it was done. Otherwise the file is unchanged: its footer differs from the finished file's because of an
+        earlier call or damage, or the offsets need more room.
 
     Raises:
-        OSError: it cannot be read or written.
-        ValueError: it is not such a file.
+        OSError: the file cannot be read or written.
+        ValueError: the file has another structure.
     """
     try:
         return _renumber(path, offsets, footer_crc)
@@ -365,7 +365,7 @@ def _renumber(path: str, offsets: range, footer_crc: int) -> bool:
             if len(page.content) > _room(group):
                 return False
         for group, page in zip(groups, pages, strict=True):
-            # Not pwrite: a disk that is full may take a part of it, and says so only to who looks.
+            # Not pwrite: on a full disk it may write only a part, which its caller would have to check.
             file.seek(_number(_first_column(group), _DATA_PAGE))
             file.write(page.content)
             _put_first_column(group, page.about)
@@ -376,7 +376,7 @@ def _renumber(path: str, offsets: range, footer_crc: int) -> bool:
 
 
 def footer_checksum(path: str) -> int:
-    """CRC-32 of the footer of a finished file."""
+    """Return the CRC-32 of the footer of a finished file."""
     with open(path, "rb") as file:  # noqa: PTH123 - bytes at places
         return _footer(file.fileno()).checksum
 
@@ -384,10 +384,10 @@ def footer_checksum(path: str) -> int:
 @dataclass(frozen=True, slots=True)
 class _Footer:
     at: int
-    """Where in the file it begins."""
+    """The footer's place in the file."""
     fields: Struct
     checksum: int
-    """CRC-32 of its bytes."""
+    """CRC-32 of the footer's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +405,7 @@ def _footer(handle: int) -> _Footer:
 
 
 def _pages(start: int, rows: Sequence[int]) -> list[_Page]:
-    """The column as pyarrow writes it, row group by row group."""
+    """Return the column as pyarrow writes it, row group by row group."""
     sink = pa.BufferOutputStream()
     at = start
     with parquet_writer(_OFFSET, sink, "none") as writer:
@@ -425,22 +425,22 @@ def _page(content: bytes, about: Struct) -> _Page:
 
 
 def _first_column(group: Struct) -> Struct:
-    """Metadata of the offsets of a row group."""
+    """Return the metadata of the offsets of a row group."""
     about = cast("Struct", cast("Struct", items(group, _COLUMNS)[0])[_ABOUT].value)
     if items(about, _PATH) != [b"offset"] or _DICTIONARY_PAGE in about:
-        raise ValueError("the first column is not one of plain offsets")
+        raise ValueError("the first column does not hold plain offsets")
     return about
 
 
 def _room(group: Struct) -> int:
-    """Bytes between the first page of offsets and what follows them."""
+    """Return the bytes between the first page of offsets and the next column."""
     following = cast("Struct", cast("Struct", items(group, _COLUMNS)[1])[_ABOUT].value)
     begins = [_number(following, number) for number in (_DICTIONARY_PAGE, _DATA_PAGE) if number in following]
     return min(begins) - _number(_first_column(group), _DATA_PAGE)
 
 
 def _put_first_column(group: Struct, about: Struct) -> None:
-    """Put other metadata in the place of those of the offsets, whose pages begin where they did."""
+    """Replace the metadata of the offsets; their pages keep their place."""
     old = _first_column(group)
     new = {**about, _DATA_PAGE: old[_DATA_PAGE]}
     cast("Struct", items(group, _COLUMNS)[0])[_ABOUT].value = new

@@ -1,9 +1,9 @@
-"""Run files: rows of a Spark job, staged in the order of their Kafka partitions, and the segments made from them.
+"""Run files: stage rows of a Spark job in the order of their Kafka partitions, and make segments from them.
 
-This runs in Spark's Python workers, which import nothing but this module and what it needs. A record's offset is known
-only when its partition's log end is, and that only under the topic's lock; so a job first stages its records, sorted by
-topic and partition but without offsets (`RunFile`), and the numbered segments are made from that (`write_segment`).
-Where a task has much of one partition, it writes the segment itself, which then only gets its offsets (`large_runs`).
+This runs in Spark's Python workers, which import nothing but this module and its imports. A record's offset is known
+only with its partition's log end, and that only under the topic's lock. So a job first stages its records without
+offsets, sorted by topic and partition (`RunFile`), and numbered segments are made from them later (`write_segment`). A
+task with many records of one partition writes the segment itself, which later gets only its offsets (`large_runs`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ HELD_BYTES: Final = 64 * 1024 * 1024
 """Bytes of records that a task sorts at a time."""
 
 FETCHING: Final = 16
-"""Runs of a segment that are fetched side by side from a store where each request is a wait."""
+"""Runs of a segment that are fetched in parallel from remote storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
-    """Where the records of one segment go."""
+    """Place of the records of one segment."""
 
     name: str
     """Name of the segment's file in the topic's table."""
@@ -45,13 +45,14 @@ class Numbering:
     """Offset of its first record."""
     codec: str
     append_time_ms: int
-    """Time of the append, ms: of every record in a topic with LogAppendTime, else of those that have none."""
+    """Time of the append, ms: of every record in a topic with LogAppendTime, otherwise of records without a
+    timestamp."""
     log_append_time: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSegment:
-    """A finished file."""
+    """A finished segment file."""
 
     name: str
     partition: int
@@ -64,18 +65,18 @@ class WrittenSegment:
 class RunFile:
     """Files of a task's records: Arrow streams, each with records of one topic and partition, in their order.
 
-    Streams rather than one Arrow file: whoever numbers them reads each by one request for a range of bytes. Records
-    that come in large numbers get files of their own (`LargeRuns`).
+    They are streams in one file, so that each can be read by one request for a range of bytes. Records that come in
+    large numbers get files of their own (`LargeRuns`).
 
     Args:
         files: the job's folder.
-        task: number of the Spark partition that they come from.
+        task: number of the Spark partition of the records.
         codec_of: see `LargeRuns`.
     """
 
     def __init__(self, files: Storage, task: int, codec_of: Callable[[str], str | None]) -> None:
         self.runs: defaultdict[str, list[StagedRun | LargeRun]] = defaultdict(list)
-        """What has been written, by topic; the records of a partition in their order."""
+        """Written runs, by topic; the records of a partition in their order."""
         self._large = LargeRuns(files, task, codec_of, self.runs)
         self._files = files
         self._task = task
@@ -85,7 +86,7 @@ class RunFile:
         self._sink: pa.NativeFile | None = None
 
     def finish(self) -> None:
-        """Write what is left; who fails here, or before, calls `give_up`.
+        """Write the remaining records. After an error here or earlier, the caller calls `give_up`.
 
         Raises:
             OSError, pa.ArrowException: the storage refused.
@@ -96,7 +97,7 @@ class RunFile:
             self._sink.close()
 
     def give_up(self) -> None:
-        """Remove what was written."""
+        """Remove all written files."""
         if self._sink is not None:
             with contextlib.suppress(OSError):
                 self._sink.close()
@@ -105,7 +106,7 @@ class RunFile:
         self._large.give_up()
 
     def add(self, topic: str, records: pa.Table) -> None:
-        """Take records that have their partitions (`Router`); written when `HELD_BYTES` have come together."""
+        """Add records that have partitions (`ColumnRouter`); they are written once `HELD_BYTES` have accumulated."""
         # A small batch is sorted while the processor's cache holds it.
         for partition, part in _by_partition(records):
             self._held.setdefault((topic, partition), []).append(part)
@@ -114,15 +115,15 @@ class RunFile:
             self._flush(last=False)
 
     def _flush(self, *, last: bool) -> None:
-        """Write what is held.
+        """Write the held records.
 
         Args:
-            last: nothing follows. What a task begins with that has no more than this stays together with that of other
-                tasks: else each of them would make small files.
+            last: nothing follows. Records of a task that has only these stay together with other tasks' records;
+                otherwise each task would make small files.
         """
         for (topic, partition), parts in self._held.items():
             table = pa.concat_tables(parts).combine_chunks()
-            # Of records that wait the partition is not known, so their file cannot become a segment.
+            # Waiting records have no partition yet, so their file cannot become a segment.
             if partition != WAITING and self._large.takes(topic, partition, 0 if last else table.nbytes):
                 self._large.write(topic, partition, table)
                 continue
@@ -132,7 +133,7 @@ class RunFile:
 
     def _write(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
         if self._sink is not None and self._sink.tell() >= SEGMENT_BYTES:
-            # Where a file goes is decided when it is begun, by the room that there is.
+            # The place of a file is chosen when it is opened, by the free space.
             self._sink.close()
             self._sink = None
         if self._sink is None:
@@ -155,7 +156,7 @@ class RunFile:
 
 
 def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """The records of each partition, in the order they came in."""
+    """Yield the records of each partition, in their order of arrival."""
     partitions = table.column("partition").to_numpy()
     body = table.drop_columns(["partition"])
     first = int(partitions[0])
@@ -182,10 +183,10 @@ def write_segment(
         files: the topic's table.
         records: in the order of their offsets; at least one.
         where: the file and its first offset.
-        keep: whether others may need the staged files still, as they are.
+        keep: whether other processes may still need the staged files unchanged.
 
     Returns:
-        What was written.
+        The written segment.
 
     Raises:
         OSError, pa.ArrowException: the storage refused.
@@ -214,7 +215,7 @@ def _written(where: Numbering, rows: int, size: int, times: tuple[int, int]) -> 
 
 
 def read_runs(staged: Storage, runs: Sequence[StagedRun]) -> Iterator[pa.RecordBatch]:
-    """The staged batches."""
+    """Yield the batches of staged runs."""
 
     def fetch(run: StagedRun) -> pa.Buffer:
         return staged.read_range(run.file, run.start, run.stop)
@@ -223,7 +224,7 @@ def read_runs(staged: Storage, runs: Sequence[StagedRun]) -> Iterator[pa.RecordB
         for run in runs:
             yield from ipc.open_stream(fetch(run))
         return
-    # Threads of its own: those of the store may all be waiting for calls that led here.
+    # Own threads, because the store's threads may all be waiting for calls that led here.
     with ThreadPoolExecutor(min(len(runs), FETCHING)) as pool:
         for content in pool.map(fetch, runs):
             yield from ipc.open_stream(content)

@@ -1,8 +1,8 @@
-"""Run manifest: staged runs of one topic, and the file that names them, which a decided transaction names in turn.
+"""Run manifest: the file that names the staged runs of one topic, and that a decided transaction names.
 
-A job may stage many thousand runs, and a decision is a row that everybody reads. So the decision names one manifest for
-each write and topic, and the manifest names the runs, whose files lie beside it. Whoever brings the transaction into
-its topics needs nothing else: no Spark session, and nothing of the job that has staged them.
+A job may stage many thousand runs, and every client reads the row of a decision. So the decision names one manifest for
+each write and topic, and the manifest names the runs, whose files lie beside it. A process that applies the transaction
+needs nothing else: no Spark session, and nothing of the job that staged them.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from kafkalike.storage.port import Storage
 
 @dataclass(frozen=True, slots=True)
 class StagedRun:
-    """Records of one partition that stand together in a staged file."""
+    """Consecutive records of one partition in a staged file."""
 
     task: int
-    """Spark partition they come from; a partition's records are numbered in this order."""
+    """Spark partition of the records; a partition's records are numbered in this order."""
     file: str
-    """The staged file, and where in it they stand: bytes from `start` to before `stop`, an Arrow stream."""
+    """The staged file. The run is an Arrow stream in the bytes from `start` to before `stop`."""
     start: int
     stop: int
     partition: int
     rows: int
     bytes: int
-    """What they take in memory."""
+    """Size of the records in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeRun:
-    """Records of one partition that a task has put into a file of their own."""
+    """Records of one partition in a file of their own."""
 
     task: int
-    """Spark partition they come from; a partition's records are numbered in this order."""
+    """Spark partition of the records; a partition's records are numbered in this order."""
     file: str
     """The staged file: Parquet, with the columns of a segment, and placeholders as offsets."""
     partition: int
     rows: int
     bytes: int
-    """What they take in memory."""
+    """Size of the records in memory."""
     min_time_ms: int
     max_time_ms: int
     footer_crc: int
@@ -53,21 +53,21 @@ class LargeRun:
 
 
 LAYOUT: Final = "runs"
-"""Layout of a part whose files are manifests."""
+"""Layout of a transaction's part whose files are manifests."""
 
 FORMAT: Final = 1
-"""Of a manifest. A later one is refused."""
+"""Version of the manifest's format. Later ones are rejected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunManifest:
-    """Staged runs of one topic."""
+    """The staged runs of one write to a topic."""
 
     runs: tuple[StagedRun | LargeRun, ...]
     codec: str
-    """The writer's, used when the topic says `producer`."""
+    """The writer's codec, used if the topic's `compression.type` is `producer`."""
     time_ms: int
-    """When they were staged: time of the records that have none, ms."""
+    """Staging time, ms, for records without a timestamp."""
 
     @property
     def files(self) -> list[str]:
@@ -75,7 +75,7 @@ class RunManifest:
         return sorted({run.file for run in self.runs})
 
     def counts(self) -> Mapping[int, int]:
-        """Records by partition."""
+        """Return the number of records by partition."""
         found: Counter[int] = Counter()
         for run in self.runs:
             found[run.partition] += run.rows
@@ -83,21 +83,21 @@ class RunManifest:
 
 
 def move_runs(staged: Storage, names: Iterable[str], place: Storage) -> None:
-    """Give staged files to a transaction.
+    """Copy staged files into a transaction's folder.
 
     Args:
-        staged: the job's folder, which may go afterwards.
-        names: files of it.
+        staged: the job's folder, which may be removed afterwards.
+        names: files in it.
         place: the transaction's folder.
 
     Raises:
-        OSError: the storage refused, or a staged file is gone. What was moved goes with the transaction's folder.
+        OSError: the storage refused, or a staged file is missing. Copies are removed with the transaction's folder.
     """
     place.scheduler.beside([partial(staged.copy, name, place, name) for name in names])
 
 
 def dump_manifest(manifest: RunManifest) -> bytes:
-    """The content of its file."""
+    """Return the content of a manifest's file."""
     files = manifest.files
     number = {name: nth for nth, name in enumerate(files)}
     small = [
@@ -122,14 +122,14 @@ def dump_manifest(manifest: RunManifest) -> bytes:
 
 
 def load_manifest(content: bytes, where: str) -> RunManifest:
-    """What a file says.
+    """Read a manifest.
 
     Args:
-        content: the file's, whose checksum was looked at.
-        where: for the message of an error.
+        content: the file's content, with its checksum verified.
+        where: the file's name, for errors.
 
     Raises:
-        LogCorruptError: it is none, or one of a later version of kafkalike.
+        LogCorruptError: the content is not a manifest, or a later version of kafkalike wrote it.
     """
     try:
         found = json.loads(content)
@@ -149,7 +149,7 @@ def _check_format(found: object) -> None:
 def _run(names: Sequence[str], fields: Sequence[Any]) -> StagedRun | LargeRun:
     task, file, start, stop, partition, rows, size, *large = fields
     if "/" in names[file]:
-        raise ValueError(f"{names[file]!r} is no file of the transaction's folder")
+        raise ValueError(f"{names[file]!r} is not a file in the transaction's folder")
     if not large:
         return StagedRun(task, names[file], start, stop, partition, rows, size)
     first, last, crc = large
@@ -166,7 +166,7 @@ def _run(names: Sequence[str], fields: Sequence[Any]) -> StagedRun | LargeRun:
 
 
 def in_order(manifests: Iterable[RunManifest]) -> list[StagedRun | LargeRun]:
-    """The runs of several writes to one topic, numbered so that those of an earlier write come first."""
+    """Return the runs of several writes to one topic, renumbered so that earlier writes come first."""
     found: list[StagedRun | LargeRun] = []
     first = 0
     for manifest in manifests:

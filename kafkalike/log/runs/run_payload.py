@@ -1,6 +1,6 @@
-"""Run payload: records that Spark's tasks have staged, as numbered segments of a topic.
+"""Run payload: staged records of Spark's tasks, as numbered segments of a topic.
 
-Used by every process that commits such records (`staged_commit`), so nothing here needs a Spark session.
+Any process that commits such records uses it, so it works without a Spark session.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from kafkalike.storage.port import Storage
 
 HELD_BYTES: Final = 256 * 1024 * 1024
-"""What segments that are sent side by side beyond one for each core may hold in memory."""
+"""Memory limit for segments that are sent in parallel beyond one for each core."""
 
 Job = tuple[list[StagedRun] | LargeRun, Numbering]
-"""A segment that is to be written."""
+"""A segment to write."""
 
 Writing = Callable[["Storage", "Storage", list[Job]], list[WrittenSegment]]
-"""Writes segments: from the job's folder, into the topic's table."""
+"""Writes segments from the job's folder into the topic's table."""
 
 
 def raise_told(topic: str, refusal: str | None, text: str) -> NoReturn:
-    """Raise what a task has reported instead of failing.
+    """Raise an error that a task has reported instead of failing.
 
     Args:
-        topic: where the records were to go.
-        refusal: the error's class, None when the storage refused.
-        text: what happened.
+        topic: the topic of the records.
+        refusal: the error's class; None if the storage refused.
+        text: the error's message.
     """
     if refusal is not None:
         raise getattr(errors, refusal)(f"{topic}: {text}")
@@ -55,13 +55,13 @@ def raise_told(topic: str, refusal: str | None, text: str) -> NoReturn:
 
 
 def in_threads(staged: Storage, files: Storage, jobs: Sequence[Job], *, keep: bool = False) -> list[WrittenSegment]:
-    """All segments, a core each; pyarrow works outside Python's lock.
+    """Write all segments, one per core; pyarrow releases Python's lock.
 
     Args:
-        staged: where the records are.
+        staged: folder of the staged records.
         files: the topic's table.
         jobs: the segments.
-        keep: whether others may need the staged files still, as they are.
+        keep: whether other processes may still need the staged files unchanged.
     """
 
     def write(job: Job) -> WrittenSegment:
@@ -74,7 +74,7 @@ def in_threads(staged: Storage, files: Storage, jobs: Sequence[Job], *, keep: bo
 
 
 def _threads(files: Storage, jobs: Sequence[Job]) -> int:
-    """A core each; more where segments are sent far away, as long as all that are at work fit into `HELD_BYTES`."""
+    """Return one thread per core; more for remote storage, as long as their segments fit into `HELD_BYTES`."""
     cores = os.cpu_count() or 1
     if not files.scheduler.is_remote:
         return cores
@@ -87,22 +87,22 @@ class StagedPayload:
     """Staged records as a payload of `TopicLog.append_payload`."""
 
     staged: Storage
-    """The job's folder."""
+    """Storage of the job's folder."""
     runs: Sequence[StagedRun | LargeRun]
     write_all: Writing = in_threads
-    """Writes the segments."""
+    """Function that writes the segments."""
     staged_ms: int | None = None
-    """Time of the records that have none, ms; None for that of the append."""
+    """Time of records without a timestamp, ms; None for the time of the append."""
 
     def counts(self) -> Mapping[int, int]:
-        """See `Payload`."""
+        """Return the number of records by partition."""
         found: Counter[int] = Counter()
         for run in self.runs:
             found[run.partition] += run.rows
         return found
 
     def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
-        """Done by the job, record by record."""
+        """Check nothing, because the job has checked each record."""
 
     def write(
         self,
@@ -113,7 +113,7 @@ class StagedPayload:
         now_ms: int,
         now_counts: bool,
     ) -> list[Add]:
-        """One Parquet file for each large run, and for each `SEGMENT_BYTES` of the others of a partition."""
+        """Write one Parquet file for each large run, and for each `SEGMENT_BYTES` of a partition's other runs."""
         faults.point("append.before_files")
         time_ms = now_ms if now_counts or self.staged_ms is None else self.staged_ms
         jobs = [
@@ -133,21 +133,21 @@ class StagedPayload:
         try:
             written = self.write_all(self.staged, files, jobs)
         except (OSError, pa.ArrowException) as cause:
-            # What tasks have written has names that only they know; vacuum finds it.
+            # Only the tasks know the names of their files; vacuum removes these.
             failed = [_add(where.name, where.partition, 0, now_ms, {}) for _, where in jobs]
             raise refused(files, failed, cause) from cause
         return [_add(w.name, w.partition, w.size, now_ms, _stats(w)) for w in written]
 
 
 class DecidedRuns(StagedPayload):
-    """What a decided transaction brings into one topic. See `DecidedRecords`.
+    """The staged records of a decided transaction for one topic; see `DecidedRecords`.
 
-    Any number of processes may bring it there at a time, and be killed: the staged files stay as they are.
+    Any number of processes may apply them at a time, and be killed, because the staged files do not change.
 
     Args:
         place: the transaction's folder.
         manifests: of the writes to the topic, in their order; at least one.
-        write_all: writes the segments, and changes no staged file; None: threads of this process.
+        write_all: writes the segments, and changes no staged file; None uses threads of this process.
     """
 
     def __init__(self, place: Storage, manifests: Sequence[RunManifest], write_all: Writing | None = None) -> None:
@@ -164,26 +164,26 @@ class DecidedRuns(StagedPayload):
         now_ms: int,
         now_counts: bool,
     ) -> list[Add]:
-        """See `StagedPayload`.
+        """Write the segments as `StagedPayload` does.
 
         Raises:
-            StagedFileError: a staged file is gone, or does not hold what its task has written.
+            StagedFileError: a staged file is missing, or does not hold the records that its task wrote.
         """
         try:
             return super().write(files, plan, codec=codec, now_ms=now_ms, now_counts=now_counts)
         except KafkaStorageError as cause:
             if isinstance(cause.__cause__, FileNotFoundError | DamagedRunError):
                 raise StagedFileError(
-                    f"{self.staged.uri}: a decided transaction cannot be brought in: {cause.__cause__}"
+                    f"{self.staged.uri}: a decided transaction cannot be applied: {cause.__cause__}"
                 ) from cause
             raise
 
 
 def write_anew(staged: Storage, files: Storage, job: Job) -> WrittenSegment:
-    """Write a segment in a Spark task, under a name that no other attempt at it has.
+    """Write a segment in a Spark task, under a name that no other attempt uses.
 
-    Spark may run a task twice at a time (speculation, an executor that it takes for lost): the one that is late, or is
-    stopped half-way, must not open the file that the other one has finished.
+    Spark may run a task twice at a time (speculation, an executor that it considers lost). The attempt that is late or
+    stopped must not open the file that the other one has finished.
     """
     records, where = job
     return write_segment(staged, files, records, replace(where, name=segment_name(where.partition, where.start)))
@@ -192,8 +192,8 @@ def write_anew(staged: Storage, files: Storage, job: Job) -> WrittenSegment:
 def _segments(
     runs: Sequence[StagedRun | LargeRun], plan: Mapping[int, range]
 ) -> Iterator[tuple[int, int, list[StagedRun] | LargeRun]]:
-    """Runs of each file: partition, first offset, runs."""
-    # A task's runs of a partition stand in their order.
+    """Yield partition, first offset and runs of each file."""
+    # The sort is stable, so a task's runs of a partition keep their order.
     ordered = sorted(runs, key=lambda run: (run.partition, run.task))
     for partition, own in groupby(ordered, key=lambda run: run.partition):
         start = plan[partition].start
@@ -203,7 +203,7 @@ def _segments(
 
 
 def _grouped(runs: Iterable[StagedRun | LargeRun]) -> Iterator[list[StagedRun] | LargeRun]:
-    """Small runs together, up to `SEGMENT_BYTES`; a large one is a file by itself."""
+    """Group small runs up to `SEGMENT_BYTES`; a large run is a file by itself."""
     held, size = list[StagedRun](), 0
     for run in runs:
         if held and (isinstance(run, LargeRun) or size + run.bytes > SEGMENT_BYTES):

@@ -68,7 +68,7 @@ class FilesToStage:
     counts: Mapping[int, int]
     """Number of records by partition."""
     move: Callable[[Storage], object]
-    """Moves the files into the folder of the transaction; raises `OSError`."""
+    """Puts the files into the folder of the transaction; raises `OSError`."""
 
 
 class Staging:
