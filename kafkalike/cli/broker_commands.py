@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, pass_environment
-from kafkalike.cli.options import (
-    cluster_options,
-    table_lines,
-    topic_filter,
-    version_option,
-)
+from kafkalike.cli.options import cluster_options, table_lines, topic_filter, version_option
 from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkalike.cli.environment import Environment, Interrupt, pass_environment, pass_options
-from kafkalike.cli.options import (
-    certificate,
-    cluster_options,
-    settings_of,
-    tls_options,
-    version_option,
-)
+from kafkalike.cli.options import certificate, cluster_options, settings_of, tls_options, version_option
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, checked, pass_environment
-from kafkalike.cli.options import (
-    settings_of,
-    table_lines,
-    topic_filter,
-    version_option,
-)
+from kafkalike.cli.options import settings_of, table_lines, topic_filter, version_option
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import utc_text
 

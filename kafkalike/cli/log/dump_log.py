@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.options import (
-    cluster_options,
-    refused,
-    topic_filter,
-    version_option,
-    without_effect,
-)
+from kafkalike.cli.options import cluster_options, refused, topic_filter, version_option, without_effect
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import utc_text
 from kafkalike.model.group_state import MEMBER, TRANSACTION, GroupRow, standing_of

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment, pass_options
-from kafkalike.cli.options import (
-    cluster_options,
-    key_options,
-    keys_of,
-    version_option,
-    whole_or_time,
-)
+from kafkalike.cli.options import cluster_options, key_options, keys_of, version_option, whole_or_time
 from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:

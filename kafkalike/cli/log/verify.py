@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
-from kafkalike.cli.options import (
-    cluster_options,
-    key_options,
-    keys_of,
-    topic_filter,
-    version_option,
-)
+from kafkalike.cli.options import cluster_options, key_options, keys_of, topic_filter, version_option
 from kafkalike.errors import KafkaError, LogCorruptError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import Deadline
 

@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from kafkalike.cli.environment import Environment, Interrupt, pass_options
-from kafkalike.cli.options import (
-    bootstrap_option,
-    command_config_option,
-    settings_of,
-    version_option,
-)
+from kafkalike.cli.options import bootstrap_option, command_config_option, settings_of, version_option
 from kafkalike.cli.tools.workload import print_line
 from kafkalike.consumer import ConsumerRebalanceListener
 from kafkalike.consumer.offset_commits import Polled, offsets_after

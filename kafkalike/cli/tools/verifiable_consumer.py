@@ -14,13 +14,7 @@ from typing import Any, Final
 import click
 
 from kafkalike.cli.environment import Environment, Interrupt, pass_options
-from kafkalike.cli.options import (
-    bootstrap_option,
-    client_property,
-    command_config_option,
-    settings_of,
-    version_option,
-)
+from kafkalike.cli.options import bootstrap_option, client_property, command_config_option, settings_of, version_option
 from kafkalike.cli.tools.workload import JsonEvents, as_text
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.errors import FencedInstanceIdError, KafkaError

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.options import (
-    cluster_options,
-    read_properties,
-    refused,
-    version_option,
-)
+from kafkalike.cli.options import cluster_options, read_properties, refused, version_option
 from kafkalike.errors import InvalidConfigurationError
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 
