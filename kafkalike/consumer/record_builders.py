@@ -13,7 +13,7 @@ from kafkalike.model.structs import NO_HEADERS, ConsumerRecord, TopicPartition
 from kafkalike.schemas.serialization import DeserializeFunction
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.chunk import Chunk, ChunkColumns
+    from kafkalike.log.topic.chunk import Chunk
 
 NO_EPOCH: Final = -1
 """Leader epoch of every record: "unknown" in kafka-python, because topic tables have no leaders."""
@@ -64,10 +64,10 @@ def to_records(
         headers = [NO_HEADERS] * count if plain else [[] for _ in range(count)]
     keys, values, failed = columns.keys, columns.values, None
     if key_deserializer is not None:
-        keys, failed = _deserialize("key", key_deserializer, topic, chunk, columns, headers, keys)
+        keys, failed = _deserialize("key", key_deserializer, topic, chunk.partition, columns.offsets, headers, keys)
     if value_deserializer is not None:
         values, value_failed = _deserialize(
-            "value", value_deserializer, topic, chunk, columns, headers[: len(keys)], values
+            "value", value_deserializer, topic, chunk.partition, columns.offsets, headers[: len(keys)], values
         )
         failed = value_failed or failed
     rows = zip(
@@ -96,26 +96,25 @@ def deserialized(
     Raises:
         RecordDeserializationError: a deserializer failed; its error is the cause.
     """
-    key, value, part = raw.key, raw.value, "key"
+    keys, values, failed = [raw.key], [raw.value], None
     # A deserializer may change them; `raw` becomes the dead letter if it fails.
     headers = list(raw.headers)
-    try:
-        if key_deserializer is not None:
-            key = key_deserializer(raw.topic, headers, key)
-        part = "value"
-        if value_deserializer is not None:
-            value = value_deserializer(raw.topic, headers, value)
-    except Exception as cause:
-        raise RecordDeserializationError(raw.topic, raw.partition, raw.offset, part, cause) from cause
-    return raw._replace(key=key, value=value, headers=headers)
+    where = raw.topic, raw.partition, (raw.offset,), (headers,)
+    if key_deserializer is not None:
+        keys, failed = _deserialize("key", key_deserializer, *where, keys)
+    if failed is None and value_deserializer is not None:
+        values, failed = _deserialize("value", value_deserializer, *where, values)
+    if failed is not None:
+        raise failed
+    return raw._replace(key=keys[0], value=values[0], headers=headers)
 
 
 def _deserialize(  # noqa: PLR0917 - the parts of one record's place and content
     part: str,
     function: DeserializeFunction,
     topic: str,
-    chunk: Chunk,
-    columns: ChunkColumns,
+    partition: int,
+    offsets: Sequence[int],
     headers: Sequence[Headers],
     data: Sequence[bytes | None],
 ) -> tuple[list[Any], RecordDeserializationError | None]:
@@ -125,7 +124,7 @@ def _deserialize(  # noqa: PLR0917 - the parts of one record's place and content
         for pairs, content in zip(headers, data, strict=False):
             done.append(function(topic, pairs, content))
     except Exception as cause:  # noqa: BLE001 - the user's code may raise anything
-        error = RecordDeserializationError(topic, chunk.partition, columns.offsets[len(done)], part, cause)
+        error = RecordDeserializationError(topic, partition, offsets[len(done)], part, cause)
         error.__cause__ = cause
         return done, error
     return done, None

@@ -27,11 +27,10 @@ from kafkalike.model.config.client_config import refuse_to_pickle
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.config.setting_types import ProducerSettings, documented
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.partitioner import DefaultPartitioner, Partitioner, as_partitioner
 from kafkalike.model.record_batch import Headers
 from kafkalike.producer.arrow_methods import ArrowMethods
 from kafkalike.producer.future import BatchResult, FutureRecordMetadata
-from kafkalike.producer.producer_batch import UNROUTED, PartitionRouter, Row, TopicQueue
+from kafkalike.producer.producer_batch import UNROUTED, PartitionRouter, Row, TopicQueue, check_partitioner
 from kafkalike.producer.record_accumulator import FORKED, RecordAccumulator
 from kafkalike.producer.sender import Sender
 from kafkalike.producer.transaction_methods import TransactionMethods
@@ -399,22 +398,6 @@ def _bytes(topic: str, headers: Headers, data: object) -> bytes | None:
     if data is None or type(data) is bytes:
         return data
     return _any_bytes(topic, headers, data)
-
-
-def check_partitioner(obj: object) -> Partitioner:
-    """Return the partitioner, or the default one for None.
-
-    Raises:
-        KafkaConfigurationError: not a partitioner.
-    """
-    if obj is None:
-        return DefaultPartitioner()
-    if isinstance(obj, str | bytes):  # they have a method `partition` too
-        raise KafkaConfigurationError(f"invalid value for setting 'partitioner': an object is needed, not {obj!r}")
-    try:
-        return as_partitioner(obj)
-    except IllegalArgumentError as cause:
-        raise KafkaConfigurationError(f"invalid value for setting 'partitioner': {cause}") from cause
 
 
 class Transaction:

@@ -13,9 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError
 from kafkalike.log.topic.record_rules import record_size
-from kafkalike.model.partitioner import ClusterView, DefaultPartitioner, Partitioner, partitions_for_keys
+from kafkalike.model.partitioner import (
+    ClusterView,
+    DefaultPartitioner,
+    Partitioner,
+    as_partitioner,
+    partitions_for_keys,
+)
 from kafkalike.model.record_batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.future import BatchResult
@@ -319,3 +325,19 @@ class PartitionRouter:
         assert self._rng is not None
         turns = iter(self._rng.choices(range(num_partitions), k=missing))
         return [next(turns) if chosen is None else chosen for chosen in hashed]
+
+
+def check_partitioner(obj: object) -> Partitioner:
+    """Return the partitioner, or the default one for None.
+
+    Raises:
+        KafkaConfigurationError: not a partitioner.
+    """
+    if obj is None:
+        return DefaultPartitioner()
+    if isinstance(obj, str | bytes):  # they have a method `partition` too
+        raise KafkaConfigurationError(f"invalid value for setting 'partitioner': an object is needed, not {obj!r}")
+    try:
+        return as_partitioner(obj)
+    except IllegalArgumentError as cause:
+        raise KafkaConfigurationError(f"invalid value for setting 'partitioner': {cause}") from cause

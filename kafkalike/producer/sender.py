@@ -82,6 +82,7 @@ class Sender:
         self._buffer = buffer
         self._router = router
         self._clock = clock
+        self._codec = config.codec
         self._delivery_seconds = config.delivery_timeout_ms / 1000
         self._transactions = transactions
         self._logs = OpenLogs(cluster, buffer, clock)
@@ -217,11 +218,13 @@ class Sender:
         done: Appended | None = None
         with foreign_errors(partial(self._unknown_outcome, log.info.name)):
             if self._transactions is None:
-                done = log.append(records, codec=self._config.codec, timeout_ms=timeout_ms)
+                done = log.append(records, codec=self._codec, timeout_ms=timeout_ms)
             else:
                 rows = records if isinstance(records, RecordBatch) else records.records()
-                self._transactions.stage(log, rows, self._config.codec, timeout_ms)
-        self.metrics.appended(log.info.name, len(records), batch.sent_size(), (self._clock.monotonic() - start) * 1000)
+                self._transactions.stage(log, rows, self._codec, timeout_ms)
+        self.metrics.appended(
+            log.info.name, len(records.partitions), batch.sent_size(), (self._clock.monotonic() - start) * 1000
+        )
         return done
 
     def _unwritten(self, topic: str, cause: Exception) -> KafkaError:

@@ -139,7 +139,7 @@ def segment_name(partition: int, start: int) -> str:
 
 
 def _tables(batch: RecordBatch, plan: Mapping[int, range], append_time_ms: int | None) -> list[tuple[int, pa.Table]]:
-    rows = len(batch)
+    rows = len(batch.partitions)
     times = np.full(rows, append_time_ms, np.int64) if append_time_ms is not None else np.array(batch.timestamps)
     headers = CHUNK_SCHEMA.field("headers").type
     whole = {

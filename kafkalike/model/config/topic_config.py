@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 from kafkalike.model.config.properties import (
@@ -304,6 +304,12 @@ class TopicConfig:
     """Replicas in sync that there must be for a record to be taken."""
     closed: bool = True
     """Whether the topic's table is closed to foreign writers."""
+    compacted: bool = field(init=False)
+    """True if compaction may remove records, so that offsets may have holes and keys are needed."""
+
+    def __post_init__(self) -> None:
+        """Derive `compacted`, which each append reads."""
+        object.__setattr__(self, "compacted", "compact" in self.cleanup_policy)
 
     @classmethod
     def from_properties(cls, effective: Mapping[str, str]) -> TopicConfig:
@@ -326,11 +332,6 @@ class TopicConfig:
             min_isr=cast("int", get("min.insync.replicas")),
             closed=get(FOREIGN_WRITES) == "reject",
         )
-
-    @property
-    def compacted(self) -> bool:
-        """Whether compaction may remove records, so that offsets may have holes and keys are needed."""
-        return "compact" in self.cleanup_policy
 
 
 def _schema_checks(get: Callable[[str], Value]) -> SchemaChecks:
