@@ -76,10 +76,10 @@ def test_stream_consume_writes_letters_beside_its_rows(job: Job, orders: Cluster
     ("name", "args", "why"),
     [
         ("consume", JSON, "needs --group"),
-        ("consume", [*JSON, "--group", "g", "--malformed", "null"], "different things"),
+        ("consume", [*JSON, "--group", "g", "--malformed", "null"], "exclude each other"),
         ("consume", ["--topic", "t", "--errors-deadletterqueue-topic-name", "x"], "needs --errors-tolerance all"),
         ("stream_consume", [*JSON[:2], "--checkpoint", "c", "--errors-tolerance", "all", "--value-format", "binary"],
-         "decodes nothing"),
+         "needs a --value-format that decodes values"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_go_together_are_named(
