@@ -1,1 +1,1 @@
-"""Clusters: topics as rows of a table, and where their tables are."""
+"""Clusters: topics as rows of the metadata table, and the folders of their tables."""

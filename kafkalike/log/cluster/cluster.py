@@ -25,8 +25,6 @@ from kafkalike.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaStorageError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.control_logs import ControlLogs, GroupsLog, MetadataLog, SchemasLog
 from kafkalike.log.cluster.root_tables import RootTables
@@ -35,11 +33,9 @@ from kafkalike.log.cluster.topic_changes import TopicChanges, TopicTables
 from kafkalike.log.cluster.topic_folders import check_not_enclosed, location_of
 from kafkalike.model.brokers import ONLY_BROKER
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.cluster_state import ClusterState, LogStartsMoved
-from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
+from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.groups.roster import Leases
-from kafkalike.model.mirror import Mirrored
-from kafkalike.model.names import TopicName, check_topic_name
+from kafkalike.model.names import TopicName
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.port import Storage
 
@@ -76,7 +72,7 @@ def request_metrics(requests: Mapping[str, int]) -> dict[str, dict[str, float]]:
     return {"object-store-metrics": {f"{kind}-total": count for kind, count in requests.items()}} if requests else {}
 
 
-class Cluster:
+class Cluster(TopicChanges):
     """A storage root with its topics, settings and consumer offsets. Thread-safe.
 
     Args:
@@ -308,20 +304,6 @@ class Cluster:
     def _uri_at(self, location: str) -> str:
         return spark_uri(f"{self.root}/{location}")
 
-    def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
-        """Create a read-only copy of another cluster's topic, with an empty table of the same id.
-
-        Args:
-            source: the topic to copy.
-            mirrored: the state of the copy.
-            first: content of the first version of the source's table; None if the source's log no longer has it.
-
-        Raises:
-            TopicAlreadyExistsError: the cluster has a topic of that name.
-            MirrorError: files of a deleted topic of the same id still exist.
-        """
-        return self._changes.create_mirror(source, mirrored, first)
-
     @property
     def mirror_root(self) -> Storage:
         """The root that holds mirrors and the files that their runs stage."""
@@ -342,17 +324,6 @@ class Cluster:
     @cached_property
     def _tables(self) -> TopicTables:
         return RootTables(self.root, self.store, self.clock, self.metadata, self.metadata_on_disk)
-
-    @cached_property
-    def _changes(self) -> TopicChanges:
-        return TopicChanges(
-            metadata=self.metadata,
-            server=self.defaults.in_force,
-            tables=self._tables,
-            store=self.store,
-            log=self.log,
-            clock=self.clock,
-        )
 
     def log(self, name: str, *, since: float = math.inf) -> TopicLog:
         """Open the log of an existing topic.
@@ -444,124 +415,6 @@ class Cluster:
         from kafkalike.log.cluster.single_broker import SingleBroker
 
         return SingleBroker(self.root, self.topics, self.topic, lambda: self.metadata.refresh().seq, self._add_root)
-
-    def topics(self) -> Mapping[str, TopicInfo]:
-        """Look at the metadata and return all topics by name."""
-        return dict(self.metadata.refresh().topics)
-
-    def topic(self, name: str, *, since: float = math.inf) -> TopicInfo:
-        """Look at the metadata and return one topic.
-
-        Raises:
-            InvalidTopicError, UnknownTopicOrPartitionError: the name is invalid, or the topic does not exist.
-        """
-        return self.metadata.refresh(since=since).require(check_topic_name(name))
-
-    def ensure_topic(self, name: str) -> TopicInfo:
-        """Return the topic; create it with defaults if it is missing and `auto.create.topics.enable` allows that.
-
-        Raises:
-            UnknownTopicOrPartitionError: the topic is missing and may not be created.
-        """
-        known = self.metadata.refresh().topics.get(check_topic_name(name))
-        if known is not None:
-            return known
-        if not self.server.auto_create_topics:
-            raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist, and auto.create.topics.enable=false")
-        try:
-            return self.create_topic(name, -1, {})
-        except TopicAlreadyExistsError:
-            return self.topic(name)
-
-    def create_topic(
-        self,
-        name: str,
-        num_partitions: int,
-        configs: Mapping[str, str],
-        *,
-        validate_only: bool = False,
-        replication_factor: int = -1,
-        assignments: Mapping[int, Sequence[int]] | None = None,
-        begins: LogStartsMoved | None = None,
-    ) -> TopicInfo:
-        """Create a topic with checked settings.
-
-        Args:
-            name: its name.
-            num_partitions: -1 takes the server's default, or the number of assignments.
-            configs: settings of the topic.
-            validate_only: check, and create nothing.
-            replication_factor: number of roots that hold the topic; -1 takes the server's default.
-            assignments: broker ids by partition, the preferred leader first. All partitions of a topic are in one
-                table, so they all have the same brokers.
-            begins: log starts of some partitions; they become visible together with the topic.
-
-        Raises:
-            TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError: the name,
-                partition count or a setting is rejected.
-            InvalidReplicationFactorError: too few roots exist or answer.
-            InvalidReplicationAssignmentError: a broker does not exist, partitions have different brokers, or no
-                assigned broker answers.
-        """
-        return self._changes.create_topic(
-            name,
-            num_partitions,
-            configs,
-            validate_only=validate_only,
-            replication_factor=replication_factor,
-            assignments=assignments,
-            begins=begins,
-        )
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and its data."""
-        self._changes.delete_topic(name)
-
-    def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> TopicInfo:
-        """Raise the topic's partition count to `total`."""
-        return self._changes.add_partitions(name, total, validate_only=validate_only)
-
-    def set_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> TopicInfo:
-        """Replace all settings of the topic by these, after a check."""
-        settings = TOPIC_PROPERTIES.check_all(configs)
-        return self.edit_configs(name, lambda _: settings, validate_only=validate_only)
-
-    def edit_configs(
-        self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
-    ) -> TopicInfo:
-        """Replace the settings of the topic by the checked result of `edit`.
-
-        If another client changes the topic first, `edit` is called again with the newer settings. So two clients that
-        change different settings at the same time lose neither change.
-        """
-        return self._changes.edit_configs(name, edit, validate_only=validate_only)
-
-    def move_log_start(
-        self,
-        name: str,
-        starts: Mapping[int, int],
-        reason: str,
-        run: str,
-        topic_id: str | None = None,
-        *,
-        log: TopicLog | None = None,
-    ) -> TopicInfo:
-        """Record a later log start for some partitions; never moves one back.
-
-        Args:
-            name: the topic.
-            starts: first offset to keep, by partition.
-            reason: the operation, such as `retention` or `delete_records`, which `OffsetOutOfRangeError` quotes.
-            run: id of the run that moves the log start.
-            topic_id: id of the topic that the offsets belong to; None takes the current topic of that name.
-            log: the topic's log if the caller has it open, because opening one may take 100 ms.
-
-        Raises:
-            TopicDeletedError: the name belongs to another topic; nothing was moved.
-            OffsetOutOfRangeError, UnknownTopicOrPartitionError: an offset is above the log end, or a partition does not
-                exist.
-        """
-        return self._changes.move_log_start(name, starts, reason, run, topic_id, log=log)
 
     def disk_usage(self, name: str) -> Mapping[int, int]:
         """Return the bytes of live data files, by partition."""

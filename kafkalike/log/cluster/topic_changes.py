@@ -1,8 +1,10 @@
-"""Topic changes: create, change and delete topics and their tables, by rows of the cluster's metadata."""
+"""Topic changes: look up, create, change and delete topics and their tables, by rows of the cluster's metadata."""
 
 from __future__ import annotations
 
+import math
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
@@ -116,34 +118,57 @@ class TopicTables(Protocol):
         ...
 
 
-class TopicChanges:
-    """Creates, changes and deletes the topics of a cluster; `Cluster` documents the methods. Thread-safe.
+class TopicChanges(ABC):
+    """The topics of a cluster: look up, create, change and delete them. `Cluster` supplies the tables. Thread-safe."""
 
-    Args:
-        metadata: the table of topics.
-        server: returns the cluster-wide defaults.
-        tables: creates and removes the tables of topics.
-        store: the cluster's files.
-        log: opens the log of a topic.
-        clock: time of the rows.
-    """
+    store: Storage
+    """The root's files."""
+    clock: Clock
+    """Source of the rows' times."""
+    metadata: MetadataLog
+    """The table of topics, `__cluster_metadata`."""
 
-    def __init__(
-        self,
-        *,
-        metadata: MetadataLog,
-        server: Callable[[], ServerProperties],
-        tables: TopicTables,
-        store: Storage,
-        log: Callable[[str], TopicLog],
-        clock: Clock,
-    ) -> None:
-        self._metadata = metadata
-        self._server = server
-        self._tables = tables
-        self._store = store
-        self._log = log
-        self._clock = clock
+    @property
+    @abstractmethod
+    def server(self) -> ServerProperties:
+        """Cluster-wide defaults."""
+
+    @property
+    @abstractmethod
+    def _tables(self) -> TopicTables:
+        """The tables of topics."""
+
+    @abstractmethod
+    def log(self, name: str, *, since: float = math.inf) -> TopicLog:
+        """Open the log of an existing topic."""
+
+    def topics(self) -> Mapping[str, TopicInfo]:
+        """Look at the metadata and return all topics by name."""
+        return dict(self.metadata.refresh().topics)
+
+    def topic(self, name: str, *, since: float = math.inf) -> TopicInfo:
+        """Look at the metadata and return one topic.
+
+        Raises:
+            InvalidTopicError, UnknownTopicOrPartitionError: the name is invalid, or the topic does not exist.
+        """
+        return self.metadata.refresh(since=since).require(check_topic_name(name))
+
+    def ensure_topic(self, name: str) -> TopicInfo:
+        """Return the topic; create it with defaults if it is missing and `auto.create.topics.enable` allows that.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic is missing and may not be created.
+        """
+        known = self.metadata.refresh().topics.get(check_topic_name(name))
+        if known is not None:
+            return known
+        if not self.server.auto_create_topics:
+            raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist, and auto.create.topics.enable=false")
+        try:
+            return self.create_topic(name, -1, {})
+        except TopicAlreadyExistsError:
+            return self.topic(name)
 
     def create_topic(
         self,
@@ -156,7 +181,25 @@ class TopicChanges:
         assignments: Mapping[int, Sequence[int]] | None = None,
         begins: LogStartsMoved | None = None,
     ) -> TopicInfo:
-        """Create a topic with checked settings."""
+        """Create a topic with checked settings.
+
+        Args:
+            name: its name.
+            num_partitions: -1 takes the server's default, or the number of assignments.
+            configs: settings of the topic.
+            validate_only: check, and create nothing.
+            replication_factor: number of roots that hold the topic; -1 takes the server's default.
+            assignments: broker ids by partition, the preferred leader first. All partitions of a topic are in one
+                table, so they all have the same brokers.
+            begins: log starts of some partitions; they become visible together with the topic.
+
+        Raises:
+            TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError: the name,
+                partition count or a setting is rejected.
+            InvalidReplicationFactorError: too few roots exist or answer.
+            InvalidReplicationAssignmentError: a broker does not exist, partitions have different brokers, or no
+                assigned broker answers.
+        """
         checked = check_topic_name(name)
         settings = TOPIC_PROPERTIES.check_all(configs)
         if num_partitions != -1:
@@ -165,12 +208,12 @@ class TopicChanges:
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             # Read again for this state, because another client may have changed the defaults.
-            server = self._server()
+            server = self.server
             total = server.num_partitions if num_partitions == -1 else num_partitions
             closed = server.is_closed(settings)
             if checked in state.topics:
                 raise TopicAlreadyExistsError(f"topic {name!r} already exists")
-            now = self._clock.now_ms()
+            now = self.clock.now_ms()
             used = state.was_used(checked)
             location = self._tables.location(checked, used_before=used)
             placed = self._tables.place(state, location, total, replication_factor, assignments)
@@ -215,7 +258,7 @@ class TopicChanges:
         made.clear()
         while True:
             try:
-                self._metadata.transact(plan)
+                self.metadata.transact(plan)
             except OutdatedError:
                 continue
             except TopicAlreadyExistsError:
@@ -231,21 +274,21 @@ class TopicChanges:
                 self._tables.discard(info)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its table."""
-        info = self._metadata.refresh().require(check_topic_name(name))
-        if self._server().get("delete.topic.enable") != "true":
+        """Delete a topic and its data."""
+        info = self.metadata.refresh().require(check_topic_name(name))
+        if self.server.get("delete.topic.enable") != "true":
             raise PolicyViolationError(f"topic {name!r} may not be deleted: delete.topic.enable=false")
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             current = state.require(name)
             if current.topic_id != info.topic_id:
                 raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted and created again meanwhile")
-            return [topic_row(state.seq + 1, self._clock.now_ms(), current, "deleted", deleted=True)]
+            return [topic_row(state.seq + 1, self.clock.now_ms(), current, "deleted", deleted=True)]
 
-        self._tables.drop(info, lambda: self._metadata.transact(plan))
+        self._tables.drop(info, lambda: self.metadata.transact(plan))
 
     def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> TopicInfo:
-        """Raise the topic's partition count."""
+        """Raise the topic's partition count to `total`."""
 
         def change(info: TopicInfo) -> TopicInfo:
             check_partition_count(total)
@@ -257,10 +300,19 @@ class TopicChanges:
 
         return self._change(name, f"partitions raised to {total}", change, validate_only=validate_only)
 
+    def set_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> TopicInfo:
+        """Replace all settings of the topic by these, after a check."""
+        settings = TOPIC_PROPERTIES.check_all(configs)
+        return self.edit_configs(name, lambda _: settings, validate_only=validate_only)
+
     def edit_configs(
         self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
     ) -> TopicInfo:
-        """Replace the topic's settings, and close or open its table to foreign writers."""
+        """Replace the settings of the topic by the checked result of `edit`.
+
+        If another client changes the topic first, `edit` is called again with the newer settings. So two clients that
+        change different settings at the same time lose neither change.
+        """
         before: list[TopicInfo] = []
 
         def change(info: TopicInfo) -> TopicInfo:
@@ -270,7 +322,7 @@ class TopicChanges:
         after = self._change(name, "configs changed", change, validate_only=validate_only)
         # Also if the setting is unchanged, because the call that changed it may have been interrupted.
         if not validate_only and any(FOREIGN_WRITES in info.configs for info in (*before, after)):
-            self._log(after.name).apply_foreign_writes(Deadline(self._clock, PROTOCOL_TIMEOUT_MS))
+            self.log(after.name).apply_foreign_writes(Deadline(self.clock, PROTOCOL_TIMEOUT_MS))
         return after
 
     def _change(
@@ -285,9 +337,9 @@ class TopicChanges:
             after[:] = [edited]
             if validate_only or edited == state.topics[checked]:
                 return []
-            return [topic_row(state.seq + 1, self._clock.now_ms(), edited, change)]
+            return [topic_row(state.seq + 1, self.clock.now_ms(), edited, change)]
 
-        self._metadata.transact(plan)
+        self.metadata.transact(plan)
         return after[0]
 
     def move_log_start(
@@ -300,8 +352,22 @@ class TopicChanges:
         *,
         log: TopicLog | None = None,
     ) -> TopicInfo:
-        """Record later log starts."""
-        opened = self._log(name) if log is None else log
+        """Record a later log start for some partitions; never moves one back.
+
+        Args:
+            name: the topic.
+            starts: first offset to keep, by partition.
+            reason: the operation, such as `retention` or `delete_records`, which `OffsetOutOfRangeError` quotes.
+            run: id of the run that moves the log start.
+            topic_id: id of the topic that the offsets belong to; None takes the current topic of that name.
+            log: the topic's log if the caller has it open, because opening one may take 100 ms.
+
+        Raises:
+            TopicDeletedError: the name belongs to another topic; nothing was moved.
+            OffsetOutOfRangeError, UnknownTopicOrPartitionError: an offset is above the log end, or a partition does not
+                exist.
+        """
+        opened = self.log(name) if log is None else log
         opened.refresh()
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
@@ -320,13 +386,23 @@ class TopicChanges:
                     risen[partition] = offset
             if not risen:
                 return []
-            return [log_start_row(state.seq + 1, self._clock.now_ms(), info, risen, reason=reason, run=run)]
+            return [log_start_row(state.seq + 1, self.clock.now_ms(), info, risen, reason=reason, run=run)]
 
-        self._metadata.transact(plan)
-        return self._metadata.state.require(name)
+        self.metadata.transact(plan)
+        return self.metadata.state.require(name)
 
     def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
-        """Create a read-only copy of another cluster's topic."""
+        """Create a read-only copy of another cluster's topic, with an empty table of the same id.
+
+        Args:
+            source: the topic to copy.
+            mirrored: the state of the copy.
+            first: content of the first version of the source's table; None if the source's log no longer has it.
+
+        Raises:
+            TopicAlreadyExistsError: the cluster has a topic of that name.
+            MirrorError: files of a deleted topic of the same id still exist.
+        """
         made: list[TopicInfo] = []
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
@@ -355,9 +431,9 @@ class TopicChanges:
     def _check_gone(self, source: TopicInfo, state: ClusterState) -> None:
         """Refuse a deleted id while its files exist, because the two tables could not be told apart."""
         last = state.gone.get(source.name)
-        if last is None or last.table_id != source.table_id or self._store.coordination.reach == "machine":
+        if last is None or last.table_id != source.table_id or self.store.coordination.reach == "machine":
             return
-        if LogFiles.listed(self._store.at(last.location)).commits:
+        if LogFiles.listed(self.store.at(last.location)).commits:
             raise MirrorError(
                 f"topic {source.name!r} was deleted here, and its files still exist: run `kafkalike maintain` "
                 "until it has removed them, then mirror the topic"

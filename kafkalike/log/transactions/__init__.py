@@ -1,1 +1,1 @@
-"""Transactions over tables: staged files, decisions, and what brings them into topics."""
+"""Transactions over tables: staged files, decisions, and their application to topics."""

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from kafkalike.connect import connect
 from kafkalike.errors import DataLossError, IllegalArgumentError
+from kafkalike.log.group.exclusive_lock import held_alone
 from kafkalike.log.group.group_offsets import GroupOffsets
-from kafkalike.log.group.member import held_alone
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings

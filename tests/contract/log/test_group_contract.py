@@ -18,8 +18,8 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.assignors import PartitionAssignor
+from kafkalike.log.group.exclusive_lock import held_alone
 from kafkalike.log.group.group_offsets import GroupOffsets
-from kafkalike.log.group.member import held_alone
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.groups.group_protocol import Subscriber
 from kafkalike.model.record_batch import RecordBatch
