@@ -88,6 +88,16 @@ def find_records(
         IllegalArgumentError: the key is missing, or a limit or time is not positive (a ValueError).
         CorruptRecordError: a data file is damaged; the message names it.
         KafkaStorageError: the storage is unreachable, or maintenance has removed a file during the search; call again.
+
+    Example:
+        >>> from kafkalike import KafkaProducer
+        >>> from kafkalike.testing import MemoryCluster
+        >>> cluster = MemoryCluster()
+        >>> with KafkaProducer(bootstrap_servers=cluster) as producer:
+        ...     for key in (b"alice", b"bob", b"alice"):
+        ...         _ = producer.send("orders", b"tea", key=key)
+        >>> [record.offset for record in find_records("orders", cluster, key=b"alice").records]
+        [2, 0]
     """
     given: object = key
     if not isinstance(given, bytes | str):

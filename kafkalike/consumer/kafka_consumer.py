@@ -202,6 +202,17 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
             KafkaStorageError: the storage cannot be read. An unresponsive object store is retried for
                 `default_api_timeout_ms` first; until then polls return nothing, and a warning with the reason is
                 logged.
+
+        Example:
+            >>> from kafkalike import KafkaProducer
+            >>> from kafkalike.testing import MemoryCluster
+            >>> cluster = MemoryCluster()
+            >>> with KafkaProducer(bootstrap_servers=cluster) as producer:
+            ...     _ = producer.send("orders", b"tea")
+            >>> with KafkaConsumer("orders", bootstrap_servers=cluster, auto_offset_reset="earliest") as consumer:
+            ...     polled = consumer.poll(timeout_ms=1000)
+            >>> [(record.offset, record.value) for records in polled.values() for record in records]
+            [(0, b'tea')]
         """
         most = self.config.max_poll_records if max_records is None else max_records
         return self._delivery.hand_out("poll", timeout_ms, most, self._build, by_partition, update_offsets)

@@ -130,6 +130,19 @@ def forget(
         KafkaTimeoutError: transactions were still open after `wait_ms`, and nothing was done; time ran out; or another
             maintenance run held the topic for a minute.
         KafkaStorageError, UnknownOutcomeError: the storage refused, or did not answer. Run it again.
+
+    Example:
+        >>> from kafkalike import KafkaProducer
+        >>> from kafkalike.testing import MemoryCluster
+        >>> cluster = MemoryCluster()
+        >>> with KafkaProducer(bootstrap_servers=cluster) as producer:
+        ...     for key in (b"alice", b"bob", b"alice"):
+        ...         _ = producer.send("orders", b"tea", key=key)
+        >>> planned = forget("orders", cluster, keys=b"alice")  # a dry run
+        >>> [(part.partition, part.records) for part in planned.parts]
+        [(0, 2)]
+        >>> forget("orders", cluster, keys=b"alice", dry_run=False).executed
+        True
     """
     wanted = _checked(keys)
     cluster = opened(bootstrap_servers, storage_options, writes=not dry_run)

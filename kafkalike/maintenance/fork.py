@@ -116,6 +116,18 @@ def fork(
             not copied.
         KafkaStorageError: files of that version are missing, or the storage refused; nothing was made.
         KafkaTimeoutError: a maintenance run held the topic for a minute.
+
+    Example:
+        >>> from kafkalike import KafkaProducer, snapshot
+        >>> from kafkalike.testing import MemoryCluster
+        >>> cluster = MemoryCluster()
+        >>> with KafkaProducer(bootstrap_servers=cluster) as producer:
+        ...     for key in (b"alice", b"bob", b"alice"):
+        ...         _ = producer.send("orders", b"tea", key=key)
+        >>> fork("orders", "orders-test", cluster).source
+        'orders'
+        >>> snapshot("orders-test", cluster).topics["orders-test"].ends
+        {0: 3}
     """
     wanted = [check_group_id(group) for group in ([groups] if isinstance(groups, str) else groups)]
     cluster = opened(bootstrap_servers, storage_options, writes=True)

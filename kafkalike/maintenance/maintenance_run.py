@@ -90,6 +90,16 @@ def maintain(
         UnsafeStorageError: `spark` is given, and the root is read-only here.
         IllegalArgumentError: an unknown kind of work, `timeout_ms` that is not above 0, or a session of Spark Connect.
         UnknownTopicOrPartitionError: a named topic does not exist; nothing was done.
+
+    Example:
+        >>> from kafkalike import KafkaProducer
+        >>> from kafkalike.testing import MemoryCluster
+        >>> cluster = MemoryCluster()
+        >>> with KafkaProducer(bootstrap_servers=cluster) as producer:
+        ...     _ = producer.send("orders", b"tea")
+        >>> report = maintain(cluster)
+        >>> [(topic.topic, topic.status) for topic in report.topics]
+        [('orders', 'nothing to do')]
     """
     wanted = _checked(works, timeout_ms)
     cluster = connect(bootstrap_servers, storage_options)

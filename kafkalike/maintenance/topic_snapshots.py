@@ -55,6 +55,16 @@ def snapshot(
         IllegalArgumentError: no topic; groups and a time; or a time before a topic's log.
         KafkaTimeoutError, KafkaStorageError: the storage did not answer.
         LogCorruptError: a decided transaction cannot be applied to a topic; names the file.
+
+    Example:
+        >>> from kafkalike import KafkaProducer
+        >>> from kafkalike.testing import MemoryCluster
+        >>> cluster = MemoryCluster()
+        >>> with KafkaProducer(bootstrap_servers=cluster) as producer:
+        ...     for key in (b"alice", b"bob", b"alice"):
+        ...         _ = producer.send("orders", b"tea", key=key)
+        >>> snapshot("orders", cluster).topics["orders"].ends
+        {0: 3}
     """
     names = [check_topic_name(name) for name in _several(topics)]
     wanted = [check_group_id(group) for group in _several(groups)]

@@ -143,6 +143,15 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
             IllegalStateError: closed, used after a fork, or outside a transaction with a `transactional_id`.
             TransactionAbortableError: an earlier record of the transaction failed; abort it.
             ProducerFencedError, InvalidProducerEpochError: see `commit_transaction`.
+
+        Example:
+            >>> from kafkalike.testing import MemoryCluster
+            >>> producer = KafkaProducer(bootstrap_servers=MemoryCluster())
+            >>> sent = producer.send("orders", b"tea", key=b"alice")
+            >>> metadata = sent.get(timeout=10)
+            >>> metadata.topic, metadata.offset
+            ('orders', 0)
+            >>> producer.close()
         """
         buffer = self._buffer
         if buffer.refusal is not None:

@@ -434,7 +434,7 @@ class MemoryCluster(Cluster):
 
     Example:
         >>> from kafkalike import KafkaProducer
-        >>> from kafkalike.admin.testing import MemoryCluster
+        >>> from kafkalike.testing import MemoryCluster
         >>> with KafkaProducer(bootstrap_servers=MemoryCluster()) as producer:
         ...     producer.send("orders", b"tea").get(timeout=10).offset
         0
