@@ -1,1 +1,1 @@
-"""The command about consumer groups, and its reports."""
+"""`kafkalike consumer-groups` with its reports and resets."""
