@@ -22,14 +22,8 @@ from kafkalike.errors import CorruptRecordError, KafkaError, KafkaStorageError
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, segment_name, segment_stats
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.log.topic.segment_rows import read_segment
+from kafkalike.maintenance import maintenance_commit
 from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks, where_possible
-from kafkalike.maintenance.maintenance_commit import (
-    NOT_COMMITTED,
-    MaintenanceCommit,
-    discard_all,
-    publish_or_discard,
-    still_live,
-)
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.segments import Segment
@@ -332,7 +326,7 @@ def merge(
     compression = log.config.compression_type
     jobs = (_Round(files.tasks.sendable(files), tuple(round_), compression, log.fenced) for round_ in _rounds(runs))
     for written in where_possible(tasks, files).run(_write, takewhile(lambda _: not budget.expired(), jobs), budget):
-        problems += [why for run, why in written.problems if still_live(log, run)]
+        problems += [why for run, why in written.problems if maintenance_commit.still_live(log, run)]
         if not (written.removes and _put_in_place(log, written, run_id)):
             continue
         yield Merged(
@@ -379,15 +373,15 @@ def _write(round_: _Round, budget: Deadline) -> Iterator[_MergedFiles]:
             if added is not None:
                 written.adds.append(added)
                 written.removes += run
-    except NOT_COMMITTED:
-        discard_all(round_.files, written.adds)
+    except maintenance_commit.NOT_COMMITTED:
+        maintenance_commit.discard_all(round_.files, written.adds)
         raise
     yield written
 
 
 def _put_in_place(log: TopicLog, written: _MergedFiles, run_id: str) -> bool:
     facts = {"segments": len(written.removes), "files": len(written.adds)}
-    change = MaintenanceCommit(
+    change = maintenance_commit.MaintenanceCommit(
         work="merge",
         removes=written.removes,
         adds=written.adds,
@@ -395,7 +389,7 @@ def _put_in_place(log: TopicLog, written: _MergedFiles, run_id: str) -> bool:
         facts=facts,
         data_change=False,
     )
-    return publish_or_discard(log, change, run_id) is not None
+    return maintenance_commit.publish_or_discard(log, change, run_id) is not None
 
 
 def _rounds(runs: Sequence[Run]) -> Iterator[list[Run]]:

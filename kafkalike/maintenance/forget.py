@@ -22,14 +22,8 @@ from kafkalike.maintenance.deletion import (
 from kafkalike.maintenance.handles import check_in_sync, opened, tasks_of
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS
 from kafkalike.maintenance.vacuum import ORPHAN_MS, WAITING_MS
+from kafkalike.maintenance.verify import key_traces
 from kafkalike.maintenance.verify.certificate_file import CertificateFile, open_certificate_file, versions_of_run
-from kafkalike.maintenance.verify.key_traces import (
-    KeySelection,
-    list_open_transactions,
-    still_held,
-    untracked_files_with,
-    wait_for_open,
-)
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.maintenance_config import MaintenanceConfig
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
@@ -154,7 +148,7 @@ def forget(
     if not dry_run:
         check_in_sync(cluster, names)
     if options.wait_ms and not dry_run:
-        wait_for_open(cluster, names, Deadline(clock, options.wait_ms), clock)
+        key_traces.wait_for_open(cluster, names, Deadline(clock, options.wait_ms), clock)
     paper = (
         open_certificate_file(cluster, options.certificate, keys=wanted, topic=topic, reason=reason, clock=clock)
         if not dry_run
@@ -162,7 +156,7 @@ def forget(
     )
     run = _Run(
         cluster=cluster,
-        choice=KeySelection(keys=wanted, source=topic, all_partitions=options.all_partitions),
+        choice=key_traces.KeySelection(keys=wanted, source=topic, all_partitions=options.all_partitions),
         tombstone=options.tombstone,
         paper=paper,
         id=uuid.uuid4().hex if paper is None else paper.certificate.run,
@@ -206,7 +200,7 @@ class _Run:
     """One run over all topics."""
 
     cluster: Cluster
-    choice: KeySelection
+    choice: key_traces.KeySelection
     tombstone: bool
     paper: CertificateFile | None
     """None in a dry run."""
@@ -244,11 +238,11 @@ class _Run:
         letters = [str(log.info.table_id) for log in logs if log.info.name != self.choice.source]
         of_letters = relatives_of(self.cluster, letters).names if letters else ()
         held = {
-            name: still_held(self.cluster, name, self.choice, self.budget, of_letters=name in of_letters)
+            name: key_traces.still_held(self.cluster, name, self.choice, self.budget, of_letters=name in of_letters)
             for name in relatives.names
         }
         return self._report(
-            relatives, held, tuple(sorted({one.id for one in list_open_transactions(self.cluster, names)}))
+            relatives, held, tuple(sorted({one.id for one in key_traces.list_open_transactions(self.cluster, names)}))
         )
 
     def _report(self, relatives: Relatives, held: Mapping[str, int | None], waiting: tuple[str, ...]) -> ForgetReport:
@@ -341,7 +335,7 @@ class _Run:
         usual = max(config.replaced_delay_ms, config.file_delete_delay_ms)
         delay = 0 if self.now else usual
         if delay < ORPHAN_MS:
-            before, unnamed = untracked_files_with(log, self.choice.keys, self.cluster.clock.now_ms())
+            before, unnamed = key_traces.untracked_files_with(log, self.choice.keys, self.cluster.clock.now_ms())
             if self.now:
                 taken = {file.path for made in about.versions for file in made.removed}
                 self.files_removed += len(remove_files(log, sorted(taken | before)))

@@ -20,18 +20,10 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from kafkalike import errors
 from kafkalike.delta.actions import Add, log_name, parse_commit
 from kafkalike.delta.table_change import maintenance_turn
 from kafkalike.delta.table_state import end_app, load_table
-from kafkalike.errors import (
-    IllegalArgumentError,
-    KafkaError,
-    KafkaStorageError,
-    LogCorruptError,
-    TopicDeletedError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
-)
 from kafkalike.log.cluster.topic_lineage import COPY_APP, ORIGIN_APP, cut_at, origin_ids, origins_of
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
@@ -138,7 +130,7 @@ def fork(
         at_ms = past_ms(as_of, clock)
         version = cut_at(cluster, [info], at_ms).topics[info.name].version
     elif as_of is not None and (type(as_of) is not int or as_of < 0):
-        raise IllegalArgumentError(f"as_of must be a version or a datetime, not {as_of!r}")
+        raise errors.IllegalArgumentError(f"as_of must be a version or a datetime, not {as_of!r}")
     else:
         version = as_of
     run = uuid.uuid4().hex
@@ -239,7 +231,7 @@ def copy_topic(
     """
     if new == topic:
         at = "now" if version is None else f"version {version}"
-        raise IllegalArgumentError(
+        raise errors.IllegalArgumentError(
             f"{topic!r} cannot be restored in place: offsets above {at} were given out, and giving them "
             "to other records would mislead every consumer that has seen them; name another topic"
         )
@@ -273,7 +265,7 @@ def _copied(
     adds = earlier.adds
     gone = [add.path for add in adds if not _is_there(files, add.path)]
     if gone:
-        raise KafkaStorageError(
+        raise errors.KafkaStorageError(
             f"{topic!r}: version {version} cannot be restored: {len(gone)} of its files are missing, such as {gone[0]}"
         )
     within = {p: Move(start) for p, end in earlier.ends.items() if (start := min(starts.get(p, 0), end))}
@@ -287,7 +279,7 @@ def _copied(
     facts = {"forked" if work == "fork" else "restored": f"{topic} version {version}", "files": len(adds)}
     log = cluster.log(new)
     if log.info.topic_id != made.topic_id:
-        raise TopicDeletedError(new, made.topic_id, log.info.topic_id)
+        raise errors.TopicDeletedError(new, made.topic_id, log.info.topic_id)
     origins = {f"{ORIGIN_APP}{topic_id}": version for topic_id in (info.table_id, *origin_ids(source))}
     txns = {**earlier.holes, **{end_app(p): end for p, end in earlier.ends.items()}, **origins}
     # A producer may send to the new topic at once, at the offsets of these files.
@@ -299,10 +291,12 @@ def _copied(
         try:
             for origin in (source, *(cluster.log(one.name) for one in origins_of(cluster, source))):
                 _note_copy(origin, made, f"{topic} version {version}", version, run)
-        except (KafkaError, OSError) as cause:
+        except (errors.KafkaError, OSError) as cause:
             # A run that forgets keys at the source would not learn of the copy.
             left = _unmade(cluster, made)
-            raise KafkaStorageError(f"{topic!r}: the copy cannot be recorded in its table, {left}: {cause}") from cause
+            raise errors.KafkaStorageError(
+                f"{topic!r}: the copy cannot be recorded in its table, {left}: {cause}"
+            ) from cause
         try:
             faults.point("copy.before_files")
             for at in range(0, len(adds), COPIED_BESIDE):
@@ -310,13 +304,13 @@ def _copied(
                 shared += sum(map(bool, files.scheduler.beside(part)))
         except OSError as cause:
             left = _unmade(cluster, made)
-            raise KafkaStorageError(
+            raise errors.KafkaStorageError(
                 f"{topic!r}: the files of version {version} cannot be copied, {left}: {cause}"
             ) from cause
         # Even without a file: the notes record where the log ends, its legitimate gaps, and its origin.
         if publish(log, change, run) is None:
             left = _unmade(cluster, made)
-            raise KafkaStorageError(
+            raise errors.KafkaStorageError(
                 f"{topic!r}: a maintenance run has replaced files of version {version}, or a producer has sent to "
                 f"{new!r} already, {left}; try again"
             )
@@ -348,7 +342,7 @@ def _note_copy(source: TopicLog, made: TopicInfo, what: str, version: int, run: 
         txns={f"{COPY_APP}{made.topic_id}": version},
         facts={"into": made.name, "from": what},
     )
-    with contextlib.suppress(LogCorruptError, UnsupportedVersionError):
+    with contextlib.suppress(errors.LogCorruptError, errors.UnsupportedVersionError):
         publish(source, change, run)
 
 
@@ -364,9 +358,9 @@ def _unmade(cluster: Cluster, made: TopicInfo) -> str:
             if any(log.log_end(p) > log.log_start(p) for p in made.partitions):
                 return f"and {made.name!r} is left with what was sent to it"
             cluster.delete_topic(made.name)
-    except UnknownTopicOrPartitionError:
+    except errors.UnknownTopicOrPartitionError:
         return "and the new topic was deleted"
-    except KafkaError as error:
+    except errors.KafkaError as error:
         return f"and {made.name!r} is left empty ({error})"
     return "nothing was made"
 
@@ -389,8 +383,10 @@ def _table_at(files: Storage, info: TopicInfo, version: int) -> _Earlier:
     try:
         earlier = load_table(files, segment_of, version)
         commit = parse_commit(version, files.read(log_name(version)), files.uri)
-    except (LogCorruptError, OSError) as cause:
-        raise IllegalArgumentError(f"{files.uri} has no version {version} any more, or not yet: {cause}") from cause
+    except (errors.LogCorruptError, OSError) as cause:
+        raise errors.IllegalArgumentError(
+            f"{files.uri} has no version {version} any more, or not yet: {cause}"
+        ) from cause
     apps = [CLEANER_APP, *(cleaner_app(p, HOLES) for p in info.partitions)]
     notes = {app: earlier.txns[app] for app in apps if app in earlier.txns}
     ends = {p: earlier.end(p) for p in info.partitions if earlier.end(p)}

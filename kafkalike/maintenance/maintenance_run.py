@@ -15,19 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaError, TopicDeletedError, UnknownTopicOrPartitionError
+from kafkalike.maintenance import maintenance_report
 from kafkalike.maintenance.control_maintenance import maintain_control
-from kafkalike.maintenance.file_tasks import Tasks
+from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks
 from kafkalike.maintenance.handles import tasks_of
 from kafkalike.maintenance.maintenance_commit import only_run
-from kafkalike.maintenance.maintenance_report import (
-    BUSY,
-    DONE,
-    FAILED,
-    GONE,
-    UNFINISHED,
-    MaintenanceReport,
-    TopicReport,
-)
+from kafkalike.maintenance.maintenance_report import MaintenanceReport, TopicReport
 from kafkalike.maintenance.topic_maintenance import RunSettings, TopicMaintenance
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 
@@ -127,7 +120,7 @@ def maintain(
         topic = TopicReport(topic=name)
         report.topics.append(topic)
         if budget.expired():
-            topic.status = UNFINISHED
+            topic.status = maintenance_report.UNFINISHED
             continue
         begun = clock.monotonic()
         _one_topic(cluster, known[name], settings, topic, partial(progress, name))
@@ -140,8 +133,9 @@ def maintain(
 
 
 def _tasks(cluster: Cluster, spark: SparkSession | None) -> Tasks:
-    if spark is not None:
-        cluster.store.coordination.check_writable()
+    if spark is None:
+        return IN_PROCESS
+    cluster.store.coordination.check_writable()
     return tasks_of(spark)
 
 
@@ -159,22 +153,22 @@ def _one_topic(
         else:
             with only_run(cluster, report.topic) as mine:
                 if not mine:
-                    report.status = BUSY
+                    report.status = maintenance_report.BUSY
                     return
                 work.go()
     except (TopicDeletedError, UnknownTopicOrPartitionError):
-        report.status = GONE
+        report.status = maintenance_report.GONE
         return
     except (KafkaError, OSError) as error:
         if _is_gone(cluster, report.topic, work.topic_id):
             # The step failed because the topic's files were deleted with it.
-            report.status = GONE
+            report.status = maintenance_report.GONE
             return
-        report.status = FAILED
+        report.status = maintenance_report.FAILED
         report.problems.append(f"{type(error).__name__}: {error}")
         return
-    if report.status not in {UNFINISHED, FAILED} and report.changed:
-        report.status = DONE
+    if report.status not in {maintenance_report.UNFINISHED, maintenance_report.FAILED} and report.changed:
+        report.status = maintenance_report.DONE
 
 
 def _is_gone(cluster: Cluster, topic: str, topic_id: str) -> bool:

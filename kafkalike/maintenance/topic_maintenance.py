@@ -17,14 +17,7 @@ from kafkalike.maintenance.vacuum import ORPHAN_MS, Delays, leftovers, log_reach
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.config.maintenance_config import MaintenanceConfig
-from kafkalike.model.maintenance.log_cleanup import (
-    RetentionHold,
-    RetentionPlan,
-    Run,
-    plan_compaction,
-    plan_merges,
-    plan_retention,
-)
+from kafkalike.model.maintenance import log_cleanup
 from kafkalike.model.structs import TopicPartition
 from kafkalike.replication.mirrors.data_file_copy import LEFT_MS
 
@@ -170,11 +163,11 @@ class TopicMaintenance:
         report.deleted_records = sum(s.num_records for s in gone)
         report.deleted_bytes = sum(s.size_bytes for s in gone)
 
-    def _retention_plans(self, log: TopicLog, config: MaintenanceConfig) -> list[RetentionPlan]:
+    def _retention_plans(self, log: TopicLog, config: MaintenanceConfig) -> list[log_cleanup.RetentionPlan]:
         waiting = holds(self._cluster, log, config)
         now = self._settings.clock.now_ms()
         return [
-            plan_retention(
+            log_cleanup.plan_retention(
                 p,
                 log.table_segments(p),
                 log_start=log.log_start(p),
@@ -210,11 +203,13 @@ class TopicMaintenance:
             if self._stop():
                 return
             cleaned, now_ms = checkpoints[partition], self._settings.clock.now_ms()
-            if not plan_compaction(partition, log.segments(partition), cleaned, now_ms, config.compaction).due:
+            if not log_cleanup.plan_compaction(
+                partition, log.segments(partition), cleaned, now_ms, config.compaction
+            ).due:
                 continue
             compaction = self._look_again(log).compaction
             cleaned = checkpoints_of(log)[partition]
-            plan = plan_compaction(partition, log.segments(partition), cleaned, now_ms, compaction)
+            plan = log_cleanup.plan_compaction(partition, log.segments(partition), cleaned, now_ms, compaction)
             if compaction.compact and plan.due:
                 self._report.compaction_reasons[partition] = plan.reason
                 yield DuePass(plan=plan, cleaned=cleaned)
@@ -237,6 +232,8 @@ class TopicMaintenance:
         runs = self._merge_plans(log, config)
         if runs:
             runs = self._merge_plans(log, self._look_again(log))
+        if not runs:
+            return
         if self._settings.dry_run:
             report.merged_segments = sum(map(len, runs))
             report.merged_files = len(runs)
@@ -250,20 +247,19 @@ class TopicMaintenance:
             report.merged_segments += done.segments
             report.merged_files += done.files
             report.merged_bytes += done.bytes_before
-        if runs:
-            self._stop()
+        self._stop()
         if len(report.problems) > told:  # segments that cannot be read
             report.status = FAILED
 
-    def _merge_plans(self, log: TopicLog, config: MaintenanceConfig) -> list[Run]:
+    def _merge_plans(self, log: TopicLog, config: MaintenanceConfig) -> list[log_cleanup.Run]:
         now = self._settings.clock.now_ms()
-        runs: list[Run] = []
+        runs: list[log_cleanup.Run] = []
         for partition in log.info.partitions:
             # In a dry run, the log start has not moved yet.
             start = self._report.log_starts.get(partition, (0, 0))[1]
             live = [s for s in log.segments(partition) if s.stop > start]
             dense = [s.start for s in live[1:]] == [s.stop for s in live[:-1]]
-            runs += plan_merges(live, now, config.merging, 0 if dense else log.holes_below(partition))
+            runs += log_cleanup.plan_merges(live, now, config.merging, 0 if dense else log.holes_below(partition))
         return runs
 
     # --- unneeded files ------------------------------------------------------------------------
@@ -307,7 +303,7 @@ def _delays(config: MaintenanceConfig) -> Delays:
     return Delays(deleted_ms=config.file_delete_delay_ms, replaced_ms=config.replaced_delay_ms)
 
 
-def holds(cluster: Cluster, log: TopicLog, config: MaintenanceConfig) -> Mapping[int, RetentionHold]:
+def holds(cluster: Cluster, log: TopicLog, config: MaintenanceConfig) -> Mapping[int, log_cleanup.RetentionHold]:
     """Return by partition the reads that retention must wait for; empty if the topic waits for no groups.
 
     A group without a committed offset for this topic id holds a partition from its log start, so that a group that is
@@ -324,5 +320,7 @@ def holds(cluster: Cluster, log: TopicLog, config: MaintenanceConfig) -> Mapping
             commit = state.group(group_id).offsets.get(where)
             known = commit is not None and commit.topic_id in {"", log.info.topic_id}
             offsets[group_id] = commit.position.offset if commit is not None and known else log.log_start(partition)
-        made[partition] = RetentionHold(offsets=offsets, max_ms=config.wait_max_ms, max_bytes=config.wait_max_bytes)
+        made[partition] = log_cleanup.RetentionHold(
+            offsets=offsets, max_ms=config.wait_max_ms, max_bytes=config.wait_max_bytes
+        )
     return made

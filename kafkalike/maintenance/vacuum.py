@@ -24,15 +24,7 @@ from kafkalike.delta.layout import DELETED, TOPIC_SCHEMA
 from kafkalike.delta.log_files import LOG_STAYS, duration_ms
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.log.cluster.topic_folders import (
-    UNDER_WAY_MS,
-    VERSION_FILE,
-    Fate,
-    Found,
-    fate_of,
-    live_topic,
-    may_be_dead,
-)
+from kafkalike.log.cluster import topic_folders
 from kafkalike.log.topic.topic_commits import OPERATIONS, versions
 from kafkalike.model import faults
 from kafkalike.storage.port import TABLE_LOG, Entry, Storage
@@ -273,7 +265,7 @@ class _Mark:
 class _Folder:
     """A folder without a topic, with its files in the order of their removal: data first."""
 
-    found: Found
+    found: topic_folders.Found
     data: tuple[str, ...]
     log: tuple[str, ...]
     """From the newest version down, so that a killed run leaves a table that still has its id."""
@@ -306,13 +298,18 @@ def _cleared(cluster: Cluster, store: Storage, say: Callable[[str], None]) -> in
     marks = dict(_marks(store, now_ms))
     deleted = {topic_id: mark.location for topic_id, mark in marks.items()}
     state = cluster.metadata_on_disk()
-    looked = [_look(store, folder, now_ms) for folder in folders if may_be_dead(state, folder)]
-    if any(fate_of(state, folder.found, deleted) is Fate.GOES_AFTER_FENCE for folder in looked):
+    looked = [_look(store, folder, now_ms) for folder in folders if topic_folders.may_be_dead(state, folder)]
+    if any(
+        topic_folders.fate_of(state, folder.found, deleted) is topic_folders.Fate.GOES_AFTER_FENCE for folder in looked
+    ):
         cluster.metadata.fence()
         state = cluster.metadata_on_disk()
     count = 0
     for folder in looked:
-        if not (folder.data or folder.log) or fate_of(state, folder.found, deleted) is Fate.STAYS:
+        if (
+            not (folder.data or folder.log)
+            or topic_folders.fate_of(state, folder.found, deleted) is topic_folders.Fate.STAYS
+        ):
             continue
         _remove(store.at(folder.found.folder), folder)
         count += 1
@@ -334,7 +331,9 @@ def _marks(store: Storage, now_ms: int) -> Iterator[tuple[str, _Mark]]:
 def _clear_marks(store: Storage, state: ClusterState, marks: Mapping[str, _Mark], looked: set[str]) -> None:
     """Remove obsolete marks, of topics that still exist and of folders that were removed."""
     for topic_id, mark in marks.items():
-        if mark.age_ms >= UNDER_WAY_MS and (live_topic(state, topic_id) or mark.location not in looked):
+        if mark.age_ms >= topic_folders.UNDER_WAY_MS and (
+            topic_folders.live_topic(state, topic_id) or mark.location not in looked
+        ):
             store.remove(f"{DELETED}/{topic_id}")
 
 
@@ -346,7 +345,7 @@ def _look(store: Storage, folder: str, now_ms: int) -> _Folder:
     changed_ms = max((entry.modified_ms for entry in (*log, *data)), default=0)
     table_id, is_new = _table(files, log)
     return _Folder(
-        Found(folder=folder, table_id=table_id, is_new=is_new, age_ms=now_ms - changed_ms),
+        topic_folders.Found(folder=folder, table_id=table_id, is_new=is_new, age_ms=now_ms - changed_ms),
         tuple(entry.name for entry in data),
         tuple(f"{TABLE_LOG}/{entry.name}" for entry in sorted(log, key=_last_the_oldest)),
         len(below) - len(data),
@@ -361,7 +360,7 @@ def _last_the_oldest(entry: Entry) -> tuple[bool, int]:
 
 def _table(files: Storage, log: list[Entry]) -> tuple[str | None, bool]:
     """Return the id of the table in a folder, and whether the table is new; see `Found`."""
-    if not any(VERSION_FILE.fullmatch(entry.name) for entry in log):
+    if not any(topic_folders.VERSION_FILE.fullmatch(entry.name) for entry in log):
         return "", False
     try:
         found = load_snapshot(files)

@@ -15,20 +15,8 @@ from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.table_state import load_table
 from kafkalike.errors import BrokerResponseError, KafkaError, KafkaStorageError, LogCorruptError
 from kafkalike.log.topic.topic_commits import segment_of
+from kafkalike.maintenance.verify import log_rules
 from kafkalike.maintenance.verify.file_check import check_segment, files_of, misplaced_keys
-from kafkalike.maintenance.verify.log_rules import (
-    check_ahead,
-    check_commits,
-    check_committed,
-    check_coverage,
-    check_group_rows,
-    check_lost,
-    check_partitions,
-    check_place,
-    check_schema,
-    check_schema_rows,
-    check_transaction_rows,
-)
 from kafkalike.maintenance.verify.topic_history import list_commits
 from kafkalike.maintenance.verify.verify_report import Finding, Report
 from kafkalike.model.topic import TopicInfo
@@ -123,10 +111,10 @@ def _check_topic(cluster: Cluster, name: str, report: Report, progress: Progress
         report.partitions += 1
         segments = tuple(log.segments(partition))
         holes = log.holes_below(partition)
-        report.findings += check_coverage(name, partition, segments, live[partition], holes_below=holes)
+        report.findings += log_rules.check_coverage(name, partition, segments, live[partition], holes_below=holes)
         checks = []
         for segment in segments:
-            report.findings += check_place(name, segment)
+            report.findings += log_rules.check_place(name, segment)
             checks.append(check_segment(cluster, log, segment, report))
             report.segments += 1
             report.records += checks[-1].records
@@ -135,8 +123,8 @@ def _check_topic(cluster: Cluster, name: str, report: Report, progress: Progress
     with contextlib.suppress(LogCorruptError):
         # The check of the offsets table reports it.
         groups = cluster.groups.refresh()
-        report.findings += check_committed(groups, name, info.topic_id, live)
-        report.findings += check_ahead(name, log.last_transaction, groups.seq)
+        report.findings += log_rules.check_committed(groups, name, info.topic_id, live)
+        report.findings += log_rules.check_ahead(name, log.last_transaction, groups.seq)
 
 
 def verify_groups(cluster: Cluster, report: Report) -> None:
@@ -161,8 +149,8 @@ def verify_groups(cluster: Cluster, report: Report) -> None:
             report.findings.append(Finding(kind="table", message=str(error)))
     try:
         rows = cluster.groups.rows
-        report.findings += [*check_group_rows(rows), *check_transaction_rows(rows)]
-        report.findings += check_lost(cluster.transactions.damaged())
+        report.findings += [*log_rules.check_group_rows(rows), *log_rules.check_transaction_rows(rows)]
+        report.findings += log_rules.check_lost(cluster.transactions.damaged())
     except LogCorruptError as error:
         if not damaged:
             report.findings.append(Finding(kind="groups-table", message=str(error)))
@@ -173,7 +161,7 @@ def verify_groups(cluster: Cluster, report: Report) -> None:
 def verify_schemas(cluster: Cluster, report: Report) -> None:
     """Check the schemas' table: numbers, ids and references."""
     try:
-        report.findings += check_schema_rows(cluster.schemas.rows)
+        report.findings += log_rules.check_schema_rows(cluster.schemas.rows)
     except LogCorruptError as error:
         if not any(finding.message.startswith(f"{SCHEMAS}/") for finding in report.findings):
             report.findings.append(Finding(kind="schemas-table", message=str(error)))
@@ -198,9 +186,9 @@ def _table_findings(cluster: Cluster, info: TopicInfo) -> list[Finding]:
         found = _delta_kinds(json.loads(snapshot.metadata()["schemaString"]))
         live = load_table(files, segment_of).index
         return [
-            *check_schema(info.name, "its table", found, _delta_kinds(TOPIC_SCHEMA)),
-            *check_partitions(info.name, sorted({s.partition for s in live}), info.num_partitions),
-            *check_commits(info.name, list_commits(cluster, info.name)),
+            *log_rules.check_schema(info.name, "its table", found, _delta_kinds(TOPIC_SCHEMA)),
+            *log_rules.check_partitions(info.name, sorted({s.partition for s in live}), info.num_partitions),
+            *log_rules.check_commits(info.name, list_commits(cluster, info.name)),
         ]
     except (KafkaError, OSError, KeyError, ValueError) as error:
         return [Finding(kind="table-log", message=str(error), topic=info.name)]

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from kafkalike import errors
 from kafkalike.delta.layout import BROKERS, CONTROL_TABLES
-from kafkalike.errors import (
-    BrokerNotAvailableError,
-    ElectionNotNeededError,
-    InvalidReplicationAssignmentError,
-    KafkaConfigurationError,
-    KafkaConnectionError,
-    NoReassignmentInProgressError,
-    PolicyViolationError,
-    PreferredLeaderNotAvailableError,
-    UnknownTopicOrPartitionError,
-)
 from kafkalike.log.cluster.topic_folders import check_not_enclosed
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
 from kafkalike.model.clock import Deadline
@@ -82,7 +72,7 @@ class Brokers:
         location = topic if topic in CONTROL_TABLES else state.require(topic).location
         found = state.replicas.get(location)
         if found is None:
-            raise UnknownTopicOrPartitionError(f"{topic!r} has no replicas")
+            raise errors.UnknownTopicOrPartitionError(f"{topic!r} has no replicas")
         return found
 
     def replicas(self, topic: str, *, ends: bool = False) -> Replicas:
@@ -133,9 +123,11 @@ class Brokers:
             return self.replicas(topic)
         preferred = table.assigned[0]
         if table.leader == preferred:
-            raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: broker {preferred} leads")
+            raise errors.ElectionNotNeededError(
+                f"Leader election not needed for topic {topic}: broker {preferred} leads"
+            )
         if preferred not in table.isr or not self.alive(preferred):
-            raise PreferredLeaderNotAvailableError(
+            raise errors.PreferredLeaderNotAvailableError(
                 f"Failed to elect the preferred leader of topic {topic}: broker {preferred} is not in sync"
             )
         helper.lead(preferred)
@@ -173,19 +165,21 @@ class Brokers:
     @staticmethod
     def _kept(topic: str, table: ReplicatedTable) -> tuple[int, ...]:
         if not table.reassigning:
-            raise NoReassignmentInProgressError(f"No reassignment of topic {topic} is in progress")
+            raise errors.NoReassignmentInProgressError(f"No reassignment of topic {topic} is in progress")
         stay = [broker for broker in table.assigned if broker not in table.adding]
         return (*stay, *(broker for broker in table.isr if broker not in stay))
 
     def _check(self, state: ClusterState, topic: str, table: ReplicatedTable, wanted: Sequence[int]) -> None:
         if not wanted or len(set(wanted)) < len(wanted):
-            raise InvalidReplicationAssignmentError(f"topic {topic}: {list(wanted)} is empty, or names a broker twice")
+            raise errors.InvalidReplicationAssignmentError(
+                f"topic {topic}: {list(wanted)} is empty, or names a broker twice"
+            )
         for broker in wanted:
             known = state.brokers.get(broker)
             if known is None:
-                raise InvalidReplicationAssignmentError(f"topic {topic}: broker {broker} does not exist")
+                raise errors.InvalidReplicationAssignmentError(f"topic {topic}: broker {broker} does not exist")
             if known.draining and broker not in table.assigned:
-                raise InvalidReplicationAssignmentError(f"topic {topic}: broker {broker} is being drained")
+                raise errors.InvalidReplicationAssignmentError(f"topic {topic}: broker {broker} is being drained")
 
     def _assigning(self, state: ClusterState, seq: int, table: ReplicatedTable, wanted: tuple[int, ...]) -> MetadataRow:
         changed = table.reassigned(wanted)
@@ -245,9 +239,9 @@ class Brokers:
             number = state.last_broker + 1 if id is None else id
             known = state.brokers.get(number)
             if (known is not None and known.uri != root.uri) or (known is None and number <= state.last_broker):
-                raise KafkaConfigurationError(f"broker {number} is, or was, another root")
+                raise errors.KafkaConfigurationError(f"broker {number} is, or was, another root")
             if any(other.uri == root.uri and other.id != number for other in state.brokers.values()):
-                raise KafkaConfigurationError(f"{root.uri} is a broker already")
+                raise errors.KafkaConfigurationError(f"{root.uri} is a broker already")
             check_apart(root.uri, [other.uri for other in state.brokers.values() if other.id != number])
             self._sign(root, number, state)
             made[:] = [Broker(id=number, uri=root.uri, rack=rack or self._cluster.places.rack_of(root.uri))]
@@ -259,21 +253,21 @@ class Brokers:
     def _sign(self, root: Storage, broker: int, state: ClusterState) -> None:
         own = next((sign for r in self._store.alive() if (sign := sign_of(self._store.roots[r].plain))), None)
         if own is None:
-            raise KafkaConnectionError(f"none of the roots {self._cluster.root} is there")
+            raise errors.KafkaConnectionError(f"none of the roots {self._cluster.root} is there")
         where = {other.id: other.uri for other in state.brokers.values()} | {broker: root.uri}
         try:
             if sign_of(root) is None:
                 if is_cluster(root):
-                    raise KafkaConfigurationError(f"{root.uri} is a cluster of its own")
+                    raise errors.KafkaConfigurationError(f"{root.uri} is a cluster of its own")
                 check_not_enclosed(root)
             root.coordination.check_writable()
             root.make_folder("")
             root.put_if_absent(BROKERS, own._replace(broker=broker, roots=where).content(), durable=True)
             said = sign_of(root)
         except OSError as cause:
-            raise KafkaConnectionError(f"the root {root.uri} cannot be made: {cause}") from cause
+            raise errors.KafkaConnectionError(f"the root {root.uri} cannot be made: {cause}") from cause
         if said is None or (said.cluster, said.broker) != (own.cluster, broker):
-            raise KafkaConfigurationError(f"{root.uri} is a root of another cluster, or another broker")
+            raise errors.KafkaConfigurationError(f"{root.uri} is a root of another cluster, or another broker")
         for other in state.brokers:
             # Any root must suffice to find the new one. The location of a removed root may belong to the new one.
             if other != broker and self._store.root_of(other).is_there():
@@ -313,7 +307,7 @@ class Brokers:
     def _known(state: ClusterState, broker: int) -> Broker:
         known = state.brokers.get(broker)
         if known is None:
-            raise BrokerNotAvailableError(f"broker {broker} does not exist")
+            raise errors.BrokerNotAvailableError(f"broker {broker} does not exist")
         return known
 
     def remove_broker(self, broker: int, *, lost: bool = False) -> None:
@@ -321,7 +315,7 @@ class Brokers:
         state = self._state()
         self._known(state, broker)
         if broker in self._store.metadata_root.brokers:
-            raise PolicyViolationError(f"broker {broker} has the cluster's metadata, or votes on them")
+            raise errors.PolicyViolationError(f"broker {broker} has the cluster's metadata, or votes on them")
         there = [
             table
             for table in state.replicas.values()
@@ -329,12 +323,12 @@ class Brokers:
         ]
         names = ", ".join(sorted(owner(state, table.location)[0] for table in there))
         if there and not lost:
-            raise PolicyViolationError(
+            raise errors.PolicyViolationError(
                 f"broker {broker} has replicas of {names}: drain it first, and let `replicate` move them"
             )
         for table in there:
             if table.isr == (broker,):
-                raise PolicyViolationError(
+                raise errors.PolicyViolationError(
                     f"broker {broker} has the only replica in sync of {owner(state, table.location)[0]}"
                 )
             ReplicaManager(self._cluster, table.location).take_out(broker)

@@ -16,19 +16,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafkalike.delta import layout
 from kafkalike.delta.actions import APPEND_KEY, log_name
 from kafkalike.delta.commit_file import creation, lines_of, writer_info
-from kafkalike.delta.layout import (
-    BROKERS,
-    CLUSTER_METADATA,
-    CONSUMER_OFFSETS,
-    CONTROL_SCHEMAS,
-    CONTROL_TABLE_PROPERTIES,
-    ROOT_FORMAT,
-    SCHEMAS,
-    SEVERAL_ROOTS,
-    delta_schema,
-)
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.replica_files import mark_replica
 from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
@@ -155,15 +145,15 @@ def grow(
 
 def _begin(root: str, store: Storage, clock: Clock) -> None:
     """Fence clients of one root, and let this root vote on the metadata."""
-    metadata = store.at(CLUSTER_METADATA)
+    metadata = store.at(layout.CLUSTER_METADATA)
     if not LogFiles.listed(metadata).commits:
         raise KafkaConfigurationError(f"the cluster at {root} is empty: name all roots at once to create it with them")
     for _ in range(TRIES):
         snapshot = _sound(metadata)
         found = dict(snapshot.metadata())
-        if (found.get("configuration") or {}).get(ROOT_FORMAT) == SEVERAL_ROOTS:
+        if (found.get("configuration") or {}).get(layout.ROOT_FORMAT) == layout.SEVERAL_ROOTS:
             break
-        found["configuration"] = {**(found.get("configuration") or {}), ROOT_FORMAT: SEVERAL_ROOTS}
+        found["configuration"] = {**(found.get("configuration") or {}), layout.ROOT_FORMAT: layout.SEVERAL_ROOTS}
         info: dict[str, Any] = {
             "timestamp": clock.now_ms(),
             "operation": "SET TBLPROPERTIES",
@@ -197,7 +187,7 @@ def _register(root: str, places: RootResolver, clock: Clock) -> None:
     store = places.open(root)
     tables = [info.location for info in state.topics.values()]
     # Missing tables are created: a client that read the metadata earlier would create them without a seal.
-    tables += [CONSUMER_OFFSETS, SCHEMAS]
+    tables += [layout.CONSUMER_OFFSETS, layout.SCHEMAS]
     mirrors = {info.location for info in state.topics.values() if info.mirror is not None}
     sealed: dict[str, Registration] = {}
     for location in tables:
@@ -206,7 +196,7 @@ def _register(root: str, places: RootResolver, clock: Clock) -> None:
             continue
         files, registration = store.at(location), first_replicas(location, (ONLY_BROKER,)).registration
         mark_replica(files, registration.leader)
-        if location in CONTROL_SCHEMAS and not LogFiles.listed(files).commits:
+        if location in layout.CONTROL_SCHEMAS and not LogFiles.listed(files).commits:
             _make_control(files, location, clock)
         # A mirror's log gets no version of its own; its promotion adds the seal.
         sealed[location] = registration if location in mirrors else _seal(files, location, registration, clock)
@@ -232,9 +222,9 @@ def _register(root: str, places: RootResolver, clock: Clock) -> None:
 
 def _make_control(files: Storage, location: str, clock: Clock) -> None:
     """Create an empty control table, unless it exists."""
-    schema = delta_schema(CONTROL_SCHEMAS[location])
+    schema = layout.delta_schema(layout.CONTROL_SCHEMAS[location])
     table_id, now = str(uuid.uuid4()), clock.now_ms()
-    content = creation(table_id, schema, partition_by=[], properties=CONTROL_TABLE_PROPERTIES, time_ms=now)
+    content = creation(table_id, schema, partition_by=[], properties=layout.CONTROL_TABLE_PROPERTIES, time_ms=now)
     files.make_folder("_delta_log")
     files.put_if_absent(log_name(0), content, durable=True)
 
@@ -251,7 +241,7 @@ def _seal(files: Storage, location: str, registration: Registration, clock: Cloc
 
 def _sign(root: str, store: Storage) -> None:
     sign = Sign(uuid.uuid4().hex, ONLY_BROKER, {ONLY_BROKER: root}, (ONLY_BROKER,))
-    store.put_if_absent(BROKERS, sign.content(), durable=True)
+    store.put_if_absent(layout.BROKERS, sign.content(), durable=True)
     try:
         said = sign_of(store)
     except ValueError as cause:

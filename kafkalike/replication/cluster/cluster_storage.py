@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 
+from kafkalike import errors
 from kafkalike.delta.layout import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
@@ -20,13 +21,6 @@ from kafkalike.delta.layout import (
     STAGING,
 )
 from kafkalike.delta.layout import TRANSACTIONS as STAGED_TRANSACTIONS
-from kafkalike.errors import (
-    KafkaConfigurationError,
-    KafkaConnectionError,
-    KafkaError,
-    KafkaStorageError,
-    TopicAuthorizationFailedError,
-)
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions
 from kafkalike.model.groups.roster import Leases
@@ -109,7 +103,7 @@ class ClusterAccess(TaskAccess):
             for name, value in root.tasks.hadoop_settings().items():
                 if found.setdefault(name, value) != value:
                     bucket = name.removeprefix("fs.s3a.bucket.").partition(".")[0]
-                    raise KafkaConfigurationError(
+                    raise errors.KafkaConfigurationError(
                         f"several roots are in buckets called {bucket}, which need different settings; Hadoop, "
                         'with which Delta reads, knows a bucket by its name alone: read with format("kafkalike"), or '
                         "give buckets names of their own"
@@ -134,7 +128,7 @@ class ClusterCoordination(Coordination):
         """Return the reach of the first root that answers, which holds the staged files of Spark's tasks."""
         if all(root.scheduler.is_remote for root in self._cluster.roots.values()):
             return "everywhere"
-        with contextlib.suppress(KafkaConnectionError):
+        with contextlib.suppress(errors.KafkaConnectionError):
             return self._cluster.first().coordination.reach
         return "machine"
 
@@ -142,7 +136,7 @@ class ClusterCoordination(Coordination):
         """Raise if a root does not isolate concurrent writers; a root that does not answer may come back."""
         for root in self._cluster.roots.values():
             if required:
-                with contextlib.suppress(KafkaConnectionError, TopicAuthorizationFailedError):
+                with contextlib.suppress(errors.KafkaConnectionError, errors.TopicAuthorizationFailedError):
                     root.coordination.check_writable()
             elif root.scheduler.is_remote or root.is_there():
                 root.coordination.check_writable(required=False)
@@ -157,11 +151,11 @@ class ClusterCoordination(Coordination):
     def _queue(
         self, held: contextlib.ExitStack, name: str, deadline: Deadline, meanwhile: Callable[[], object]
     ) -> None:
-        refused: KafkaError | OSError | None = None
+        refused: errors.KafkaError | OSError | None = None
         for root in self._cluster.folders_first():
             try:
                 held.enter_context(root.coordination.turn(name, deadline, meanwhile))
-            except (TopicAuthorizationFailedError, KafkaStorageError, OSError) as cause:
+            except (errors.TopicAuthorizationFailedError, errors.KafkaStorageError, OSError) as cause:
                 # The root is read-only, full, or was just lost; the next writes remove its replicas from their chains.
                 if root.scheduler.is_remote or root.is_there():
                     refused = refused or cause
@@ -305,9 +299,11 @@ class ClusterStorage(Storage):
         """Return all roots; folders come first because their locks work between processes of this machine."""
         return [root for _, root in sorted(self.roots.items(), key=lambda each: (each[1].scheduler.is_remote, each[0]))]
 
-    def none_there(self) -> KafkaConnectionError:
+    def none_there(self) -> errors.KafkaConnectionError:
         """Return the error for a cluster without reachable roots."""
-        return KafkaConnectionError(f"none of the roots {', '.join(r.uri for r in self.roots.values())} is there")
+        return errors.KafkaConnectionError(
+            f"none of the roots {', '.join(r.uri for r in self.roots.values())} is there"
+        )
 
     def replicas(self, location: str) -> TableReplicas:
         """Return the replicas of the table in a folder."""
@@ -333,7 +329,7 @@ class ClusterStorage(Storage):
     @property
     def uri(self) -> str:
         """The first root that answers; the first root if none does."""
-        with contextlib.suppress(KafkaConnectionError):
+        with contextlib.suppress(errors.KafkaConnectionError):
             return self.first().uri
         return self.folders_first()[0].uri
 

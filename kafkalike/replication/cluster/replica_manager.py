@@ -13,32 +13,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from kafkalike import errors
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.layout import CONSUMER_OFFSETS, TRANSACTIONS, is_folder_of, location_in
 from kafkalike.delta.replica_files import VersionFile
 from kafkalike.delta.table_state import FENCE
-from kafkalike.errors import (
-    ElectionNotNeededError,
-    EligibleLeadersNotAvailableError,
-    KafkaError,
-    KafkaStorageError,
-)
 from kafkalike.log.cluster.server_defaults import ServerDefaults
 from kafkalike.model.brokers import REPLICAS, ReplicatedTable
 from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, parse_row
 from kafkalike.model.config.server_config import ServerProperties
-from kafkalike.model.replication import isr_changes
+from kafkalike.model.replication import isr_changes, registration
 from kafkalike.model.replication.isr_changes import giving_up
-from kafkalike.model.replication.registration import (
-    FellBehindError,
-    NoReplicaLeftError,
-    Registration,
-    Replica,
-    ReplicaError,
-    View,
-)
 from kafkalike.model.replication.replica_effects import End
 from kafkalike.model.replication.replica_protocol import Seen, appending
 from kafkalike.replication.cluster.cluster_storage import ClusterStorage, replica_in
@@ -62,7 +49,7 @@ class _End(NamedTuple):
 
     epoch: int
     version: int
-    replica: Replica
+    replica: registration.Replica
 
 
 class ReplicaManager:
@@ -111,7 +98,13 @@ class ReplicaManager:
         for step in (self._evict, self._let_in, self._let_out, self._lead_back):
             try:
                 step(failed)
-            except (KafkaError, OSError, ReplicaError, FellBehindError, NoReplicaLeftError) as cause:
+            except (
+                errors.KafkaError,
+                OSError,
+                registration.ReplicaError,
+                registration.FellBehindError,
+                registration.NoReplicaLeftError,
+            ) as cause:
                 failed.append(str(cause) or type(cause).__name__)
         return failed
 
@@ -186,12 +179,12 @@ class ReplicaManager:
             seen: Seen = {}
             try:
                 done = self._roots.carry_out(isr_changes.joining(broker, registered, view, seen, leads=leads))
-            except FellBehindError:
+            except registration.FellBehindError:
                 self._replicas.published.forget()
                 continue
-            except ReplicaError as failed:
+            except registration.ReplicaError as failed:
                 if failed.replica.broker == broker and failed.replica not in registered.chain:
-                    raise KafkaStorageError(
+                    raise errors.KafkaStorageError(
                         f"broker {broker} does not answer, or has a different log: {failed}"
                     ) from failed
                 self._replicas.published.mend(failed)
@@ -202,22 +195,22 @@ class ReplicaManager:
             if done is None:
                 # The log must grow past a version that only that replica has.
                 self._go_on()
-        raise KafkaStorageError(
+        raise errors.KafkaStorageError(
             f"broker {broker} could not join in {TRIES} attempts; the next run of `kafkalike replicate` continues"
         )
 
-    def _fresh_view(self) -> View:
+    def _fresh_view(self) -> registration.View:
         self._replicas.published.forget()
         view = self._replicas.published.view()
         if view is None:
-            raise KafkaStorageError(f"{self._location} has no table yet")
+            raise errors.KafkaStorageError(f"{self._location} has no table yet")
         return view
 
     def _go_on(self) -> None:
         empty = CommitFile(
             version=0, time_ms=self._cluster.clock.now_ms(), operation=FENCE, append_id=uuid.uuid4().hex
         ).content()
-        with contextlib.suppress(FellBehindError):
+        with contextlib.suppress(registration.FellBehindError):
             self._roots.carry_out(appending(self._fresh_view(), VersionFile(empty), {}))
 
     def _copy_staged(self, broker: int) -> None:
@@ -237,14 +230,14 @@ class ReplicaManager:
             if replica.broker == broker:
                 self._left(replica, registered)
 
-    def _left(self, replica: Replica, registered: Registration) -> None:
+    def _left(self, replica: registration.Replica, registered: registration.Registration) -> None:
         view = self._fresh_view()
         seen: Seen = {}
         try:
             self._roots.carry_out(isr_changes.leaving(replica, registered, view, seen))
-        except NoReplicaLeftError:
-            raise KafkaStorageError(f"broker {replica.broker} has the only replica in sync") from None
-        except ReplicaError as failed:
+        except registration.NoReplicaLeftError:
+            raise errors.KafkaStorageError(f"broker {replica.broker} has the only replica in sync") from None
+        except registration.ReplicaError as failed:
             self._replicas.published.mend(failed)
         self._replicas.published.forget()
 
@@ -269,7 +262,9 @@ class ReplicaManager:
         table = self._table()
         registered = table.registration
         if any(self._alive(replica.broker) for replica in registered.in_sync):
-            raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: a replica in sync answers")
+            raise errors.ElectionNotNeededError(
+                f"Leader election not needed for topic {topic}: a replica in sync answers"
+            )
         out = [broker for broker in table.assigned if all(broker != member.broker for member in registered.chain)]
         found = [end for broker in out for end in self._ends_at(registered.name(broker))]
         if not found:
@@ -277,20 +272,22 @@ class ReplicaManager:
             named = {replica.broker for replica in registered.renamed}
             found = [end for broker in out if broker not in named for end in self._former_ends_at(broker)]
         if not found:
-            raise EligibleLeadersNotAvailableError(f"Failed to elect a leader of topic {topic}: no replica answers")
+            raise errors.EligibleLeadersNotAvailableError(
+                f"Failed to elect a leader of topic {topic}: no replica answers"
+            )
         chosen = max(found).replica
 
         def prepare(life: int) -> None:
-            self._roots.make_replica(Replica(chosen.broker, life))
+            self._roots.make_replica(registration.Replica(chosen.broker, life))
 
         election = isr_changes.choosing_unclean(chosen, registered.name(chosen.broker))
         if self._roots.carry_out(election, prepare=prepare) is None:
-            raise ElectionNotNeededError(f"topic {topic}: another client has held an election meanwhile")
+            raise errors.ElectionNotNeededError(f"topic {topic}: another client has held an election meanwhile")
         self._replicas.published.forget()
 
-    def _ends_at(self, replica: Replica) -> Iterator[_End]:
+    def _ends_at(self, replica: registration.Replica) -> Iterator[_End]:
         """Yield the end of the log of a registered replica; nothing if it has none, or does not answer."""
-        with contextlib.suppress(OSError, ReplicaError):
+        with contextlib.suppress(OSError, registration.ReplicaError):
             if self._alive(replica.broker) and (end := self._roots.do(End(replica))) >= 0:
                 yield _End(0, end, replica)
 
@@ -303,7 +300,7 @@ class ReplicaManager:
             if not is_folder_of(folder, self._location):
                 continue
             replica = replica_in(folder, self._location, broker)
-            with contextlib.suppress(OSError, ReplicaError, KafkaError):
+            with contextlib.suppress(OSError, registration.ReplicaError, errors.KafkaError):
                 files = self._replicas.store_of(replica)
                 known = configuration_in(files, self._location)
                 yield _End(-1 if known is None else known.epoch, self._roots.do(End(replica)), replica)
@@ -315,7 +312,7 @@ DELAY: Final = "kafkalike.replaced.file.delay.ms"
 
 class _Former(NamedTuple):
     location: str
-    replica: Replica
+    replica: registration.Replica
     folder: Storage
     """The folder with its files."""
 
@@ -340,17 +337,17 @@ class FormerReplicas:
             KafkaStorageError, OSError: a root, or the controller, refused or did not answer. This is the first error;
                 all other replicas were processed.
         """
-        count, failed = 0, list[KafkaError | OSError]()
+        count, failed = 0, list[errors.KafkaError | OSError]()
         for former in list(self._found(failed)):
             try:
                 count += self._emptied(former)
-            except (KafkaError, OSError) as cause:
+            except (errors.KafkaError, OSError) as cause:
                 failed.append(cause)
         if failed:
             raise failed[0]
         return count
 
-    def _found(self, failed: list[KafkaError | OSError]) -> Iterator[_Former]:
+    def _found(self, failed: list[errors.KafkaError | OSError]) -> Iterator[_Former]:
         state = self._cluster.metadata.refresh_strictly()
         changed = self._changed()
         due = {table.location: table for table in state.replicas.values() if self._is_due(table, changed)}
@@ -358,7 +355,7 @@ class FormerReplicas:
             try:
                 root = self._cluster.store.root_of(broker)
                 folders = root.folders() if root.is_there() else ()
-            except (KafkaError, OSError) as cause:
+            except (errors.KafkaError, OSError) as cause:
                 failed.append(cause)
                 continue
             for folder in folders:
@@ -396,7 +393,7 @@ class FormerReplicas:
             try:
                 if roots.carry_out(giving_up(replica.broker)) is None:
                     return False
-            except ReplicaError:
+            except registration.ReplicaError:
                 return False
         _remove(folder, files)
         return True
@@ -409,17 +406,17 @@ class FormerReplicas:
         """
         try:
             said = configuration_in(former.folder, former.location)
-        except (KafkaError, FileNotFoundError):
+        except (errors.KafkaError, FileNotFoundError):
             # Without a readable log, the files cannot be newer.
             return
         if said is not None and said.epoch > table.registration.epoch:
-            raise KafkaStorageError(
+            raise errors.KafkaStorageError(
                 f"{former.folder.uri} has epoch {said.epoch}, but the newest epoch in the metadata is "
                 f"{table.registration.epoch}: its files stay; check whether {former.location} lacks records"
             )
 
 
-def _is_kept(table: ReplicatedTable, replica: Replica) -> bool:
+def _is_kept(table: ReplicatedTable, replica: registration.Replica) -> bool:
     """Return whether a replica is in use, will join again, or could be elected if no other is left."""
     return replica in table.registration.chain or (replica.broker in table.assigned and replica.broker not in table.isr)
 

@@ -8,13 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.delta.layout import (
-    CONTROL_TABLES,
-    METADATA_TABLE_PROPERTIES,
-    ROOT_FORMAT,
-    SEVERAL_ROOTS,
-    check_root_format,
-)
+from kafkalike.delta import layout
 from kafkalike.errors import (
     InvalidConfigurationError,
     KafkaConnectionError,
@@ -71,7 +65,7 @@ class ReplicatedCluster(Cluster):
 
     store: ClusterStorage
     metadata: StaleReadControlLog[ClusterState, MetadataRow]
-    metadata_properties = METADATA_TABLE_PROPERTIES | {ROOT_FORMAT: SEVERAL_ROOTS}
+    metadata_properties = layout.METADATA_TABLE_PROPERTIES | {layout.ROOT_FORMAT: layout.SEVERAL_ROOTS}
     several = True
 
     def __init__(
@@ -191,7 +185,7 @@ class ReplicatedCluster(Cluster):
         return known is not None and known.rack == self._read_from.rack
 
     def _check_format(self, properties: Mapping[str, str]) -> None:
-        check_root_format(self.root, properties, several=True)
+        layout.check_root_format(self.root, properties, several=True)
 
     def _refuse_seal(self) -> None:
         """Do nothing: a seal does not concern clients of several roots."""
@@ -209,7 +203,7 @@ class ReplicatedCluster(Cluster):
         )
 
     def _controller_of(self, location: str) -> MetadataController:
-        place: Place | None = self._placement.of_control if location in CONTROL_TABLES else None
+        place: Place | None = self._placement.of_control if location in layout.CONTROL_TABLES else None
         return MetadataController(self.metadata, location, self.clock, place)
 
     def _open_root(self, broker: int) -> BrokerStorage:

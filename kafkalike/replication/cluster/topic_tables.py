@@ -10,17 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kafkalike import errors
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_file import topic_creation
 from kafkalike.delta.layout import DELETED
 from kafkalike.delta.replica_files import application, mark_replica
 from kafkalike.delta.table_change import cleaning_turn, turns_of
-from kafkalike.errors import (
-    InvalidReplicationAssignmentError,
-    InvalidReplicationFactorError,
-    KafkaError,
-    KafkaStorageError,
-)
 from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.topic_folders import location_of, put_aside
 from kafkalike.model import faults
@@ -46,7 +41,7 @@ if TYPE_CHECKING:
     from kafkalike.replication.cluster.controller import StaleReadControlLog
 
 
-class RefusingRootError(KafkaStorageError):
+class RefusingRootError(errors.KafkaStorageError):
     """A root refuses a new table.
 
     Args:
@@ -129,7 +124,7 @@ class ReplicatedTopicTables:
         content = topic_creation(table_id, time_ms=self._clock.now_ms(), closed=closed, txns=txns)
         try:
             replicas.put(0, content, durable=True)
-        except (OSError, KafkaError) as cause:
+        except (OSError, errors.KafkaError) as cause:
             for replica in registration.chain:
                 self._discard_folder(replica.broker, location)
             why = f"broker {replicas.refused} does not take it: {cause.__cause__}" if replicas.refused else str(cause)
@@ -218,7 +213,7 @@ class ReplicatedTopicTables:
             mark_replica(files, placed.registration.leader)
             tables = RootTables(root.uri, root, self._clock, self._metadata, self._metadata_on_disk)
             return tables.make(source.name, location, source.table_id, first)
-        except (OSError, KafkaStorageError) as cause:
+        except (OSError, errors.KafkaStorageError) as cause:
             raise RefusingRootError(
                 f"the mirror {source.name!r} cannot be made: broker {placed.leader} does not take it: {cause}",
                 placed.leader,
@@ -250,7 +245,7 @@ class ReplicatedTopicTables:
                 if by_hand or cause.broker is None or cause.broker in refused:
                     raise
                 refused[cause.broker] = cause
-            except InvalidReplicationFactorError:
+            except errors.InvalidReplicationFactorError:
                 if refused:
                     raise next(iter(refused.values())) from None
                 raise
@@ -326,12 +321,12 @@ class Placement:
             usable, away = self._looked(state)
             by_hand = _assigned_by_hand(assignments, partitions, usable | away)
             if set(by_hand) <= set(away):
-                raise InvalidReplicationAssignmentError(
+                raise errors.InvalidReplicationAssignmentError(
                     f"none of the brokers {list(by_hand)} of the assignment gives an answer"
                 )
             return first_replicas(location, by_hand, away)
         if factor == 0 or factor < -1:
-            raise InvalidReplicationFactorError(
+            raise errors.InvalidReplicationFactorError(
                 "Replication factor must be larger than 0, or -1 to use the default value."
             )
         wanted = int(self._server().get("default.replication.factor")) if factor == -1 else factor
@@ -345,7 +340,7 @@ class Placement:
         usable, away = self._looked(state)
         check_factor(factor, len(usable) + len(away))
         if not usable:
-            raise InvalidReplicationFactorError(
+            raise errors.InvalidReplicationFactorError(
                 f"Unable to replicate the partition {factor} time(s): none of the roots gives an answer"
             )
         leads = dict.fromkeys(sorted(usable), 0)
@@ -379,12 +374,12 @@ def _assigned_by_hand(
     """
     check_assignment(assignments, usable)
     if len(assignments) != partitions:
-        raise InvalidReplicationAssignmentError(
+        raise errors.InvalidReplicationAssignmentError(
             f"{len(assignments)} partitions were assigned, and the topic is to have {partitions}"
         )
     different = {tuple(brokers) for brokers in assignments.values()}
     if len(different) > 1:
-        raise InvalidReplicationAssignmentError(
+        raise errors.InvalidReplicationAssignmentError(
             "all partitions of a topic are in one table, so they have the same replicas and the same leader; the "
             f"assignment has {len(different)} different ones"
         )

@@ -14,33 +14,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kafkalike import errors
 from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.layout import MIRRORS
 from kafkalike.delta.log_cleaner import LogCleaner
-from kafkalike.errors import (
-    KafkaError,
-    KafkaStorageError,
-    KafkaTimeoutError,
-    MirrorError,
-    TopicDeletedError,
-)
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.cluster_state import MetadataRow
 from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.offset_commit import OffsetsDue, SyncedTopic, offsets_due
+from kafkalike.replication.mirrors import roll_forward
 from kafkalike.replication.mirrors.data_file_copy import DataFiles
-from kafkalike.replication.mirrors.roll_forward import (
-    MirrorManifest,
-    TopicPart,
-    as_seen,
-    decision,
-    differs,
-    find_lost,
-    finish,
-    finish_all,
-    pass_name,
-)
 from kafkalike.replication.mirrors.source_reader import (
     CutTooOldError,
     MirrorCreator,
@@ -91,7 +75,7 @@ class MirrorSync:
         groups: Callable[[str], bool],
     ) -> None:
         if source.root == target.root:
-            raise MirrorError(f"source and target are the same cluster, {source.root}")
+            raise errors.MirrorError(f"source and target are the same cluster, {source.root}")
         self._source = source
         self._target = target
         self._topics = topics
@@ -120,20 +104,20 @@ class MirrorSync:
             passed = SyncResult()
             yield from self._make_mirrors(passed)
             for left in reversed(range(TRIES)):
-                problems: dict[str, KafkaError] = {}
-                yield from finish_all(self._target, problems)
+                problems: dict[str, errors.KafkaError] = {}
+                yield from roll_forward.finish_all(self._target, problems)
                 note(passed, problems)
                 yield "finished"
                 try:
                     yield from self._pass(passed)
                     break
                 except CutTooOldError as cause:
-                    lost: dict[str, KafkaError] = {}
+                    lost: dict[str, errors.KafkaError] = {}
                     if isinstance(cause, UnfinishedError):
-                        find_lost(self._target, lost)
+                        roll_forward.find_lost(self._target, lost)
                         note(passed, lost)
                     if not left and not lost:
-                        raise KafkaTimeoutError(
+                        raise errors.KafkaTimeoutError(
                             f"{self._source.root} removes files faster than its mirror copies them; "
                             "raise kafkalike.replaced.file.delay.ms at the source, or mirror more often"
                         ) from cause
@@ -150,7 +134,7 @@ class MirrorSync:
             topic = passed.topics[name] = TopicSync(name)
             try:
                 if name not in theirs:
-                    raise MirrorError(
+                    raise errors.MirrorError(
                         f"{name}: the topic was deleted at {self._source.root}; its mirror stays as it was"
                     )
                 if name not in mine:
@@ -161,7 +145,7 @@ class MirrorSync:
                 self._making.check(theirs[name], mine[name])
                 assert mine[name].mirror is not None
                 topic.before = topic.version = mine[name].mirror.version  # type: ignore[union-attr]
-            except KafkaError as error:
+            except errors.KafkaError as error:
                 topic.problem = str(error)
 
     # --- one pass ------------------------------------------------------------------------------
@@ -185,7 +169,7 @@ class MirrorSync:
         # After the cut, so that everything its versions have removed lies below these log starts.
         theirs = self._source.topics()
         run, now = new_run(), self._target.clock.now_ms()
-        parts: list[TopicPart] = []
+        parts: list[roll_forward.TopicPart] = []
         for number, (name, info) in enumerate(mirrors.items()):
             if name not in cut.topics:
                 continue
@@ -194,8 +178,10 @@ class MirrorSync:
                 reading = self._reading(info, theirs[name], run=run, number=number, now_ms=now)
                 with storage_errors(reading.source.uri):
                     part = yield from reading.part(cut.topics[name].version)
-            except (KafkaError, KeyError) as error:
-                topic.problem = str(error) if isinstance(error, KafkaError) else f"{name} was deleted at the source"
+            except (errors.KafkaError, KeyError) as error:
+                topic.problem = (
+                    str(error) if isinstance(error, errors.KafkaError) else f"{name} was deleted at the source"
+                )
                 continue
             topic.bytes = self._data[info.topic_id].copied
             if part is not None:
@@ -204,7 +190,9 @@ class MirrorSync:
         sound = {name: info for name, info in mirrors.items() if name in cut.topics and not passed.topics[name].problem}
         due = self._offsets(sound, cut, {p.name: p.last for p in parts})
         passed.held = due.held
-        manifest = MirrorManifest(run=run, parts=parts, offsets=due.offsets, groups_version=cut.groups_version)
+        manifest = roll_forward.MirrorManifest(
+            run=run, parts=parts, offsets=due.offsets, groups_version=cut.groups_version
+        )
         yield from self._decide(passed, sound, {name: theirs[name] for name in sound}, manifest)
 
     def _cut(self, mirrors: Mapping[str, TopicInfo], passed: SyncResult) -> Cut | None:
@@ -213,8 +201,10 @@ class MirrorSync:
         while names:
             try:
                 return self._source.transactions.cut(names, Deadline(self._source.clock, CUT_TIMEOUT_MS))
-            except KafkaError as cause:
-                if isinstance(cause, (KafkaStorageError, KafkaTimeoutError)) and len(names) == len(mirrors):
+            except errors.KafkaError as cause:
+                if isinstance(cause, (errors.KafkaStorageError, errors.KafkaTimeoutError)) and len(names) == len(
+                    mirrors
+                ):
                     self._source.metadata.refresh()
                 sound = [name for name in names if self._can_be_cut(name, passed)]
                 if sound == names:
@@ -225,14 +215,14 @@ class MirrorSync:
     def _can_be_cut(self, name: str, passed: SyncResult) -> bool:
         try:
             self._source.transactions.cut([name], Deadline(self._source.clock, CUT_TIMEOUT_MS))
-        except KafkaError as cause:
+        except errors.KafkaError as cause:
             passed.topics[name].problem = str(cause)
             return False
         return True
 
     def _reading(self, info: TopicInfo, theirs: TopicInfo, *, run: str, number: int, now_ms: int) -> SourceReader:
         if theirs.table_id != info.table_id:
-            raise TopicDeletedError(info.name, info.table_id, theirs.table_id)
+            raise errors.TopicDeletedError(info.name, info.table_id, theirs.table_id)
         source, target = self._source.files_of(theirs), self._target.mirror_files(info)
         data = self._data.get(info.topic_id)
         if data is None or data.target.uri != target.uri:
@@ -274,15 +264,15 @@ class MirrorSync:
         passed: SyncResult,
         mirrors: Mapping[str, TopicInfo],
         theirs: Mapping[str, TopicInfo],
-        manifest: MirrorManifest,
+        manifest: roll_forward.MirrorManifest,
     ) -> Generator[str, None, None]:
         """Decide a pass with one version of the metadata, then apply it."""
         last = {part.name: part.last for part in manifest.parts}
         touched = set(last) | {offset.topic for offset in manifest.offsets}
-        changed = {n for n, info in mirrors.items() if n in touched or differs(info, theirs[n])}
+        changed = {n for n, info in mirrors.items() if n in touched or roll_forward.differs(info, theirs[n])}
         if not changed:
             return
-        mirror_files, name = self._target.mirror_root.at(MIRRORS), pass_name(manifest.run)
+        mirror_files, name = self._target.mirror_root.at(MIRRORS), roll_forward.pass_name(manifest.run)
         if touched:
             mirror_files.make_folder("")
             faults.point("mirror.before_manifest")
@@ -294,7 +284,9 @@ class MirrorSync:
             nonlocal decided
             seen = {topic: mirrors[topic] for topic in sorted(changed)}
             now = self._target.clock.now_ms()
-            decided = decision(state, seen, theirs, manifest, now) if as_seen(state, seen) else ()
+            decided = (
+                roll_forward.decision(state, seen, theirs, manifest, now) if roll_forward.as_seen(state, seen) else ()
+            )
             return decided
 
         faults.point("mirror.before_decision")
@@ -308,8 +300,8 @@ class MirrorSync:
                     mirror_files.remove(part.checkpoint, quietly=True)
             mirror_files.remove(name, quietly=True)
             return
-        problems: dict[str, KafkaError] = {}
-        yield from finish(self._target, manifest, problems)
+        problems: dict[str, errors.KafkaError] = {}
+        yield from roll_forward.finish(self._target, manifest, problems)
         for topic, version in last.items():
             if topic not in problems:
                 passed.topics[topic].version = version
@@ -393,7 +385,7 @@ class SyncResult:
         return not any(topic.problem for topic in self.topics.values())
 
 
-def note(passed: SyncResult, problems: Mapping[str, KafkaError]) -> None:
+def note(passed: SyncResult, problems: Mapping[str, errors.KafkaError]) -> None:
     """Record the problems of topics; keep the first problem of each."""
     for name, problem in problems.items():
         if name in passed.topics and not passed.topics[name].problem:

@@ -17,16 +17,7 @@ from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.replica_files import APPLICATION, VersionFile, is_whole
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.replication.registration import (
-    FellBehindError,
-    NoReplicaLeftError,
-    Registration,
-    Replica,
-    ReplicaError,
-    TableVersion,
-    UnreachableError,
-    View,
-)
+from kafkalike.model.replication import registration
 from kafkalike.model.replication.replica_effects import AHEAD
 from kafkalike.model.replication.replica_protocol import Seen, StaleError, following, looking_up, mending, opening
 from kafkalike.replication.tables.protocol_runner import ProtocolRunner
@@ -45,7 +36,7 @@ FAR_ASK_SECONDS: Final = 5.0
 KEPT: Final = 1000
 """Maximum number of read versions that stay in memory until others are read."""
 
-NOTHING: Final[Mapping[int, TableVersion]] = MappingProxyType({})
+NOTHING: Final[Mapping[int, registration.TableVersion]] = MappingProxyType({})
 
 _log = logging.getLogger(__name__)
 
@@ -70,14 +61,14 @@ class PublishedLog:
         self.lineage = 0
         """Rises when an unclean election has replaced the log."""
         self._mutex = threading.Lock()
-        self._view: View | None = None
+        self._view: registration.View | None = None
         self._asked = 0.0
         self._puts: dict[int, bytes] = {}
         """The last two versions, if this process has made them."""
         self._passed: tuple[int, dict[int, bytes]] = -1, {}
         """Versions that the last update read, and its epoch: readers that are behind want these next."""
 
-    def view(self) -> View | None:
+    def view(self) -> registration.View | None:
         """Return the published state as far as it is known; None if the table does not exist.
 
         Raises:
@@ -142,16 +133,16 @@ class PublishedLog:
         self._roots.logs.note_epoch(max(registered.epoch, view.configuration.epoch))
         try:
             found = self._roots.read_out(looking_up(version, view, registered))
-        except FellBehindError:
+        except registration.FellBehindError:
             # The reader notices the changed lineage.
             self.forget()
             self._open()
             return None
-        except UnreachableError as failed:
+        except registration.UnreachableError as failed:
             raise failed.__cause__ or OSError(str(failed)) from None
         return None if found is None else _data(found)
 
-    def _next(self, view: View, pace: Pace) -> bytes | None:
+    def _next(self, view: registration.View, pace: Pace) -> bytes | None:
         leader, version = view.configuration.leader, view.end + 1
         try:
             content = self._roots.logs.look(leader, version, pace)
@@ -161,13 +152,13 @@ class PublishedLog:
             if not self._is_outdated(view, surely=pace.surely):
                 return None
         elif self._roots.logs.is_sure(leader, version) and _SEAL not in content and VersionFile(content).append_id:
-            self.advance(View(view.configuration, version))
+            self.advance(registration.View(view.configuration, version))
             return content
         # A seal, another leader, a version of another engine, or a long sleep.
         view = self.followed(view)
         return self.file_of(version) if version <= view.end else None
 
-    def _is_outdated(self, view: View, *, surely: bool) -> bool:
+    def _is_outdated(self, view: registration.View, *, surely: bool) -> bool:
         """Return whether a newer configuration is registered. A replica that was reassigned is not told about it."""
         known = self._replicas.controller.known()
         now = SYSTEM_CLOCK.monotonic()
@@ -177,7 +168,9 @@ class PublishedLog:
             known = self._replicas.controller.registered()
         return known is not None and known.epoch > view.configuration.epoch
 
-    def _without(self, view: View, leader: Replica, cause: OSError, *, surely: bool) -> bytes | None:
+    def _without(
+        self, view: registration.View, leader: registration.Replica, cause: OSError, *, surely: bool
+    ) -> bytes | None:
         """Look without the leader, which does not answer; until it has lagged too long, nothing new is published.
 
         Raises:
@@ -191,7 +184,7 @@ class PublishedLog:
                 raise TimeoutError(errno.ETIMEDOUT, silent) from cause
             return None
         try:
-            mended = self._mended(view, UnreachableError(leader))
+            mended = self._mended(view, registration.UnreachableError(leader))
         except ControllerAwayError as away:
             # No replica can take over as leader: published versions stay readable, and no new ones are published.
             _log.warning("%s: %s", self._replicas.uri, away)
@@ -203,7 +196,7 @@ class PublishedLog:
             raise cause from None
         return self.file_of(view.end + 1) if view.end < mended.end else None
 
-    def followed(self, view: View) -> View:
+    def followed(self, view: registration.View) -> registration.View:
         """Return all that is published at this moment.
 
         Args:
@@ -223,24 +216,24 @@ class PublishedLog:
         self._read_ahead(view.configuration.leader, view.end)
         try:
             found = self._roots.carry_out(following(view, seen, registered))
-        except FellBehindError:
+        except registration.FellBehindError:
             self.forget()
             return self._open() or view
-        except ReplicaError as failed:
+        except registration.ReplicaError as failed:
             return self._mended(view, failed)
         self.advance(found, seen)
         if registered is not None and found.configuration.epoch < registered.epoch:
             return self._mended(found, StaleError(registered.leader))
         return found
 
-    def _read_ahead(self, leader: Replica, since: int) -> None:
+    def _read_ahead(self, leader: registration.Replica, since: int) -> None:
         try:
             self._roots.logs.prefetch(leader, since, AHEAD)
         except OSError:
             # Later calls retry it for as long as it may lag.
             self._roots.logs.forget_proven()
 
-    def _mended(self, view: View, failed: ReplicaError) -> View:
+    def _mended(self, view: registration.View, failed: registration.ReplicaError) -> registration.View:
         """Apply the registered configuration, without a replica that failed.
 
         Raises:
@@ -249,10 +242,10 @@ class PublishedLog:
         seen: Seen = {}
         try:
             view = self._roots.carry_out(mending(view, failed, seen))
-        except FellBehindError:
+        except registration.FellBehindError:
             self.forget()
             return self._open() or view
-        except NoReplicaLeftError:
+        except registration.NoReplicaLeftError:
             raise self._nobody(failed) from None
         except KafkaError as cause:
             raise ControllerAwayError(
@@ -261,12 +254,12 @@ class PublishedLog:
         self.advance(view, seen)
         return view
 
-    def _nobody(self, failed: ReplicaError) -> NotStoredError:
+    def _nobody(self, failed: registration.ReplicaError) -> NotStoredError:
         uri, broker = self._replicas.uri, failed.replica.broker
         message = f"broker {broker} does not answer, and no other replica of {uri} is in sync"
         return NotStoredError(errno.ETIMEDOUT, message)
 
-    def _open(self) -> View | None:
+    def _open(self) -> registration.View | None:
         """Load the state of the log."""
         for _ in range(TRIES):
             registered = self._replicas.controller.registered()
@@ -281,9 +274,9 @@ class PublishedLog:
                     return None
                 if view.configuration.epoch < registered.epoch:
                     view = self._mended(view, StaleError(registered.leader))
-            except ReplicaError as failed:
+            except registration.ReplicaError as failed:
                 return None if self._is_unmade(registered) else self._repaired(failed)
-            except FellBehindError:
+            except registration.FellBehindError:
                 continue
             if not self._is_of_this_log(view):
                 continue
@@ -291,7 +284,7 @@ class PublishedLog:
             return view
         raise OSError(errno.EAGAIN, f"{self._replicas.uri} is being cleaned up faster than it can be read")
 
-    def _is_unmade(self, registered: Registration) -> bool:
+    def _is_unmade(self, registered: registration.Registration) -> bool:
         """Return whether the table is registered but not created: the log of each replica in sync is empty."""
         try:
             logs = [LogFiles.listed(self._replicas.store_of(replica)) for replica in registered.in_sync]
@@ -299,16 +292,16 @@ class PublishedLog:
         except (OSError, LogCorruptError):
             return False
 
-    def _repaired(self, failed: ReplicaError) -> View:
+    def _repaired(self, failed: registration.ReplicaError) -> registration.View:
         """Load the state of the log although the leader does not answer, or has versions that no other replica has."""
         for _ in range(TRIES):
             seen: Seen = {}
             try:
                 view, _, _ = self._roots.carry_out(opening(seen, repair=True))
-            except (FellBehindError, ReplicaError):
+            except (registration.FellBehindError, registration.ReplicaError):
                 # Another replica may have failed meanwhile.
                 continue
-            except NoReplicaLeftError:
+            except registration.NoReplicaLeftError:
                 raise self._nobody(failed) from None
             except KafkaError as cause:
                 raise OSError(errno.EIO, f"broker {failed.replica.broker} does not answer, and {cause}") from cause
@@ -318,7 +311,7 @@ class PublishedLog:
             return view
         raise OSError(errno.EAGAIN, f"{self._replicas.uri} is being cleaned up faster than it can be read")
 
-    def _is_of_this_log(self, view: View) -> bool:
+    def _is_of_this_log(self, view: registration.View) -> bool:
         """Record the current lineage; return False if the view belongs to a log that was discarded meanwhile."""
         registered = self._replicas.controller.known()
         if registered is None:
@@ -328,7 +321,7 @@ class PublishedLog:
         self.lineage = registered.lineage
         return True
 
-    def advance(self, view: View, seen: Mapping[int, TableVersion] = NOTHING) -> None:
+    def advance(self, view: registration.View, seen: Mapping[int, registration.TableVersion] = NOTHING) -> None:
         """Record the published versions, unless more are known already.
 
         Args:
@@ -344,7 +337,7 @@ class PublishedLog:
             if self._view is None or view.end >= self._view.end:
                 self._view = view
 
-    def note_made(self, view: View, data: bytes) -> None:
+    def note_made(self, view: registration.View, data: bytes) -> None:
         """Record the newest version, which this process has made.
 
         Args:
@@ -354,7 +347,7 @@ class PublishedLog:
         before = self._puts.get(view.end - 1)
         self._puts = {view.end: data} | ({} if before is None else {view.end - 1: before})
 
-    def report(self, replica: Replica) -> None:
+    def report(self, replica: registration.Replica) -> None:
         """Record that a replica does not answer; after `replica.lag.time.max.ms`, remove it from the chain.
 
         Raises:
@@ -362,9 +355,9 @@ class PublishedLog:
         """
         view = self.view()
         if view is not None and self._roots.note_down(replica) >= self._roots.lag_ms:
-            self._mended(view, UnreachableError(replica))
+            self._mended(view, registration.UnreachableError(replica))
 
-    def mend(self, failed: ReplicaError) -> None:
+    def mend(self, failed: registration.ReplicaError) -> None:
         """Apply the registered configuration, without a replica that failed.
 
         Raises:
@@ -375,6 +368,6 @@ class PublishedLog:
             self._mended(view, failed)
 
 
-def _data(content: TableVersion) -> bytes:
+def _data(content: registration.TableVersion) -> bytes:
     assert isinstance(content, VersionFile)
     return content.data

@@ -20,14 +20,7 @@ import pyarrow as pa
 from kafkalike.delta.actions import log_name, version_of
 from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.model.clock import Clock
-from kafkalike.model.replication.quorum_protocol import (
-    LastVersion,
-    VoterFellBehindError,
-    bringing,
-    confirming,
-    looking,
-    putting,
-)
+from kafkalike.model.replication import quorum_protocol
 from kafkalike.model.replication.registers import NoMajorityError, UnreachableVoterError, VotersReplacedError, majority
 from kafkalike.model.replication.takeover import PutMark, VoterSet
 from kafkalike.replication.tables.replicated_storage import LOG, ReplicatedStorage
@@ -137,7 +130,7 @@ class KnownVoters:
                 if voters != before or self.roots.forgive():
                     continue
                 raise OSError(self.why(voters)) from cause
-            except VoterFellBehindError as cause:
+            except quorum_protocol.VoterFellBehindError as cause:
                 raise OSError(f"{self.uri}: log cleaning has removed this version; the log starts after it") from cause
 
     def why(self, voters: VoterSet) -> str:
@@ -162,7 +155,7 @@ class KnownVoters:
         """Return the last version of a voter; None if it does not answer."""
         self.roots.forgive()
         try:
-            last: int = self.roots.do(LastVersion(voter))
+            last: int = self.roots.do(quorum_protocol.LastVersion(voter))
         except UnreachableVoterError:
             return None
         return last
@@ -207,7 +200,7 @@ class KnownVoters:
             return
         for observer in voters.observers:
             with contextlib.suppress(UnreachableVoterError):
-                self.roots.carry_out(bringing(observer, version, content, voters.voters, voters.voters))
+                self.roots.carry_out(quorum_protocol.bringing(observer, version, content, voters.voters, voters.voters))
 
     # --- files at voters -----------------------------------------------------------------------
 
@@ -321,7 +314,7 @@ class QuorumStorage(ReplicatedStorage):
         """Let the voters decide a version."""
         del durable
         wanted = MetadataVersion(content)
-        found = self.voters.decide(lambda voters: putting(version, wanted, voters))
+        found = self.voters.decide(lambda voters: quorum_protocol.putting(version, wanted, voters))
         self.voters.inform(version, found)
         return bool(found == wanted)
 
@@ -335,7 +328,7 @@ class QuorumStorage(ReplicatedStorage):
         del pace
         if self.voters.now is None:
             return None
-        found: Any = self.voters.decide(lambda voters: looking(version, voters))
+        found: Any = self.voters.decide(lambda voters: quorum_protocol.looking(version, voters))
         return None if found is None else bytes(found.data)
 
     def first(self, name: str, read: Callable[[Storage], T]) -> T:
@@ -362,7 +355,7 @@ class QuorumStorage(ReplicatedStorage):
         voters = self.voters.now
         for voter in () if voters is None else voters.voters:
             try:
-                if self.voters.roots.do(LastVersion(voter)) < version:
+                if self.voters.roots.do(quorum_protocol.LastVersion(voter)) < version:
                     continue
                 folder = self.voters.folder_of(voter)
                 folder.replace(name, content)
@@ -432,7 +425,7 @@ class QuorumStorage(ReplicatedStorage):
                 newest = max((version for name in found if (version := version_of(name)) is not None), default=-1)
                 if newest >= 0:
                     # Listing a version shows it, so it must be at a majority.
-                    self.voters.decide(partial(confirming, newest))
+                    self.voters.decide(partial(quorum_protocol.confirming, newest))
             return list(found.values())
         return []
 

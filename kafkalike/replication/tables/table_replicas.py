@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.replica_files import VersionFile
 from kafkalike.errors import KafkaError, UnknownOutcomeError
 from kafkalike.model.clock import Clock
-from kafkalike.model.replication.registration import (
-    FellBehindError,
-    NoReplicaLeftError,
-    Registration,
-    Replica,
-    View,
-    without,
-)
+from kafkalike.model.concurrency import OnError
+from kafkalike.model.replication import registration
 from kafkalike.model.replication.replica_protocol import Seen, appending
 from kafkalike.replication.tables.protocol_runner import FIRST_WAIT_SECONDS, Landing, ProtocolRunner
 from kafkalike.replication.tables.published_log import PublishedLog
@@ -47,12 +42,12 @@ class TableReplicas(ReplicaRegistry):
     def __init__(
         self,
         uri: str,
-        store_of: Callable[[Replica], Storage],
+        store_of: Callable[[registration.Replica], Storage],
         controller: TableController,
         clock: Clock,
         *,
         lag_ms: int,
-        down_before: Callable[[Replica], int] = lambda _: 0,
+        down_before: Callable[[registration.Replica], int] = lambda _: 0,
     ) -> None:
         super().__init__(uri, store_of, controller)
         self.roots = ProtocolRunner(self.store_of, controller, clock, lag_ms=lag_ms, down_before=down_before)
@@ -92,32 +87,38 @@ class TableReplicas(ReplicaRegistry):
             return False
         return self._appended(view, VersionFile(data))
 
-    def _appended(self, view: View, content: VersionFile) -> bool:
+    def _appended(self, view: registration.View, content: VersionFile) -> bool:
         landing, seen = Landing(content), Seen()
-        try:
-            self.roots.supplies.bring_new(view.configuration.chain, content.commit.adds)
-            view, made = self.roots.carry_out(appending(view, content, seen), landing)
-        except BaseException as cause:
-            self.published.forget()
-            if not isinstance(cause, (FellBehindError, NoReplicaLeftError, KafkaError, OSError)):
-                if not landing.stored:
-                    # After an interrupt, no version can ever name the files.
-                    self._discard_files(view, content)
-                self._forget_files(content)
-                raise
+        failed: Exception | None = None
+        made = False
+        with OnError(partial(self._abandon, view, content, landing)):
+            try:
+                self.roots.supplies.bring_new(view.configuration.chain, content.commit.adds)
+                view, made = self.roots.carry_out(appending(view, content, seen), landing)
+            except (registration.FellBehindError, registration.NoReplicaLeftError, KafkaError, OSError) as cause:
+                self.published.forget()
+                failed = cause
+        if failed is not None:
             if landing.stored:
                 self._forget_files(content)
-                raise UnknownOutcomeError(f"commit to {self.uri}", content.append_id) from cause
-            if isinstance(cause, FellBehindError):
+                raise UnknownOutcomeError(f"commit to {self.uri}", content.append_id) from failed
+            if isinstance(failed, registration.FellBehindError):
                 return False
-            raise NotStoredError(errno.EIO, f"no replica of {self.uri} takes it: {cause}") from cause
+            raise NotStoredError(errno.EIO, f"no replica of {self.uri} takes it: {failed}") from failed
         self.published.advance(view, {} if made and len(seen) == 1 else seen)
         if made:
             self._forget_files(content)
             self.published.note_made(view, content.data)
         return made
 
-    def _discard_files(self, view: View, content: VersionFile) -> None:
+    def _abandon(self, view: registration.View, content: VersionFile, landing: Landing) -> None:
+        """Drop what an interrupted append has made; its files stay if a version may name them."""
+        self.published.forget()
+        if not landing.stored:
+            self._discard_files(view, content)
+        self._forget_files(content)
+
+    def _discard_files(self, view: registration.View, content: VersionFile) -> None:
         """Remove files that replicas received for a version that was not put anywhere."""
         new = [add.path for add in content.commit.adds if self.roots.supplies.content_of(add.path) is not None]
         for replica in view.configuration.chain:
@@ -159,7 +160,7 @@ class TableReplicas(ReplicaRegistry):
         self.published.view()
         return decided == data
 
-    def _waited(self, replica: Replica, registered: Registration) -> bool:
+    def _waited(self, replica: registration.Replica, registered: registration.Registration) -> bool:
         """Wait for a replica that does not take the table; after `replica.lag.time.max.ms`, leave it out.
 
         Returns:
@@ -170,8 +171,8 @@ class TableReplicas(ReplicaRegistry):
             self._clock.sleep(min(FIRST_WAIT_SECONDS, left_ms / 1000))
             return True
         try:
-            self.controller.change(registered, without(registered, replica))
-        except (NoReplicaLeftError, KafkaError, OSError):
+            self.controller.change(registered, registration.without(registered, replica))
+        except (registration.NoReplicaLeftError, KafkaError, OSError):
             return False
         return True
 
@@ -195,8 +196,8 @@ class ReplicaWriter(FailoverWriter):
     def __init__(
         self,
         table: TableReplicas,
-        folder_of: Callable[[Replica], Storage],
-        is_there: Callable[[Replica], bool],
+        folder_of: Callable[[registration.Replica], Storage],
+        is_there: Callable[[registration.Replica], bool],
         clock: Clock,
     ) -> None:
         self._table = table
@@ -216,7 +217,7 @@ class ReplicaWriter(FailoverWriter):
         Raises:
             OSError: no other replica is in sync, or the controller does not answer.
         """
-        answers: dict[Replica, T] = {}
+        answers: dict[registration.Replica, T] = {}
         while True:
             left = [replica for replica in self._table.in_sync() if replica not in answers]
             if not left:
@@ -232,8 +233,8 @@ class ReplicaWriter(FailoverWriter):
 
 def replicated_files(
     table: TableReplicas,
-    folder_of: Callable[[Replica], Storage],
-    is_there: Callable[[Replica], bool],
+    folder_of: Callable[[registration.Replica], Storage],
+    is_there: Callable[[registration.Replica], bool],
     clock: Clock,
     coordination: Coordination,
 ) -> FailoverStorage:

@@ -22,23 +22,7 @@ from kafkalike.model.effects import run
 from kafkalike.model.replication import quorum_protocol, registers, takeover
 from kafkalike.model.replication.registers import SlotState, UnreachableVoterError
 from kafkalike.model.replication.takeover import VoterSet
-from kafkalike.replication.tables.voter_files import (
-    CLOSED,
-    MetadataVersion,
-    Voter,
-    epoch_of,
-    folder_of,
-    identity_name,
-    mark_name,
-    open_name,
-    record,
-    register_name,
-    request_content,
-    request_in,
-    set_content,
-    set_in,
-    slot_of,
-)
+from kafkalike.replication.tables import voter_files
 from kafkalike.storage.port import Storage
 
 T = TypeVar("T")
@@ -65,7 +49,7 @@ class VoterRoots:
 
     def __init__(
         self,
-        store_of: Callable[[Voter], Storage],
+        store_of: Callable[[voter_files.Voter], Storage],
         clock: Clock,
         why: str = "",
         jitter: Callable[[], float] = random.random,
@@ -74,11 +58,11 @@ class VoterRoots:
         self._clock = clock
         self._why = why
         self._jitter = jitter
-        self._lasts: dict[Voter, int] = {}
+        self._lasts: dict[voter_files.Voter, int] = {}
         """The last known version of each voter; it only grows."""
-        self._slow_until: dict[Voter, float] = {}
+        self._slow_until: dict[voter_files.Voter, float] = {}
         """Until when a slow voter is skipped."""
-        self.failures: dict[Voter, OSError] = {}
+        self.failures: dict[voter_files.Voter, OSError] = {}
         """The reason for a voter's last missing answer."""
         self._carriers: Mapping[type, Callable[[Any], Any]] = {
             registers.ReadRow: self._read_row,
@@ -113,7 +97,7 @@ class VoterRoots:
         if isinstance(act, quorum_protocol.NewProposer):
             return uuid.uuid4().hex
         if isinstance(act, takeover.NewRecord):
-            return record(act.after, act.reached, self._clock.now_ms(), self._why)
+            return voter_files.record(act.after, act.reached, self._clock.now_ms(), self._why)
         if self.is_passed_over(act.voter):
             raise UnreachableVoterError("it was slow")
         try:
@@ -123,7 +107,7 @@ class VoterRoots:
             self.failures[act.voter] = failed
             raise UnreachableVoterError(str(failed)) from cause
 
-    def _timed(self, voter: Voter, ask: Callable[[], T]) -> T:
+    def _timed(self, voter: voter_files.Voter, ask: Callable[[], T]) -> T:
         """Ask a voter; skip it from then on if it was slow."""
         began = self._clock.monotonic()
         try:
@@ -133,7 +117,7 @@ class VoterRoots:
             if ended - began > SLOW_SECONDS:
                 self._slow_until[voter] = ended + PASSED_OVER_SECONDS
 
-    def is_passed_over(self, voter: Voter) -> bool:
+    def is_passed_over(self, voter: voter_files.Voter) -> bool:
         """Return whether a voter is skipped because it was slow."""
         return voter in self._slow_until and self._clock.monotonic() < self._slow_until[voter]
 
@@ -149,14 +133,14 @@ class VoterRoots:
         store = self._store_of(act.voter)
         found: list[registers.Request] = []
         while True:
-            content = store.look(register_name(act.voter, act.slot, act.since + len(found)))
+            content = store.look(voter_files.register_name(act.voter, act.slot, act.since + len(found)))
             if content is None:
                 return found
-            found.append(request_in(content))
+            found.append(voter_files.request_in(content))
 
     def _put_request(self, act: registers.PutRequest) -> bool:
-        name = register_name(act.voter, act.slot, act.place)
-        return self._store_of(act.voter).put_if_absent(name, request_content(act.request), durable=True)
+        name = voter_files.register_name(act.voter, act.slot, act.place)
+        return self._store_of(act.voter).put_if_absent(name, voter_files.request_content(act.request), durable=True)
 
     def _stand(self, act: registers.Stand) -> SlotState:
         store = self._store_of(act.voter)
@@ -166,46 +150,46 @@ class VoterRoots:
         closed = replaced = False
         mine = self._epoch(act.voter)
         for entry in store.list("_delta_log", after=f"{act.slot:020d}"):
-            epoch = epoch_of(entry.name)
+            epoch = voter_files.epoch_of(entry.name)
             replaced |= epoch is not None and epoch > mine
             # Any part of a multi-part checkpoint shows that the version existed.
             closed |= entry.name[:20].isdigit()
         # After the list, because emptying a root removes this file, too.
         if act.opening or replaced:
-            self._check(store, act.voter, identity_name(act.voter))
+            self._check(store, act.voter, voter_files.identity_name(act.voter))
         else:
             self._check_open(store, act.voter)
         return SlotState(closed, replaced)
 
-    def _known(self, voter: Voter) -> Storage:
+    def _known(self, voter: voter_files.Voter) -> Storage:
         """Return a voter's folder.
 
         Raises:
             OSError: its root is missing, or another root is in its place.
         """
         store = self._store_of(voter)
-        self._check(store, voter, identity_name(voter))
+        self._check(store, voter, voter_files.identity_name(voter))
         return store
 
     @staticmethod
-    def _check(store: Storage, voter: Voter, name: str) -> int:
+    def _check(store: Storage, voter: voter_files.Voter, name: str) -> int:
         """Return the size of a file that a voter must have, bytes."""
         try:
             return store.size(name)
         except FileNotFoundError as cause:
             raise _no_vote(store, voter) from cause
 
-    def _check_open(self, store: Storage, voter: Voter) -> None:
-        if self._check(store, voter, open_name(voter)):
+    def _check_open(self, store: Storage, voter: voter_files.Voter) -> None:
+        if self._check(store, voter, voter_files.open_name(voter)):
             # The file says `closed`.
             raise _no_vote(store, voter)
 
-    def _epoch(self, voter: Voter) -> int:
+    def _epoch(self, voter: voter_files.Voter) -> int:
         return int(voter.id.partition(".")[0])
 
     # --- versions ------------------------------------------------------------------------------
 
-    def _read_version(self, act: quorum_protocol.ReadVersion) -> MetadataVersion | None:
+    def _read_version(self, act: quorum_protocol.ReadVersion) -> voter_files.MetadataVersion | None:
         store = self._store_of(act.voter)
         failed: list[OSError] = []
 
@@ -227,11 +211,11 @@ class VoterRoots:
                 check()
         if found is None and failed:
             raise failed[0]
-        return None if found is None else MetadataVersion(found)
+        return None if found is None else voter_files.MetadataVersion(found)
 
     def _put_version(self, act: quorum_protocol.PutVersion) -> None:
         store, name = self._known(act.voter), log_name(act.version)
-        assert isinstance(act.content, MetadataVersion)
+        assert isinstance(act.content, voter_files.MetadataVersion)
         if not store.put_if_absent(name, act.content.data, durable=True) and store.read(name) != act.content.data:
             raise OSError(f"{store.uri}/{name} differs from the decided version: the voter is damaged; replace it")
         if self._lasts.get(act.voter) == act.version - 1:
@@ -251,7 +235,7 @@ class VoterRoots:
         return last
 
     def _supply_version(self, act: quorum_protocol.SupplyVersion) -> None:
-        assert isinstance(act.content, MetadataVersion)
+        assert isinstance(act.content, voter_files.MetadataVersion)
         for add in act.content.commit.adds:
             self._supply(self._store_of(act.voter), add, act.sources)
 
@@ -297,17 +281,17 @@ class VoterRoots:
         self._lasts.pop(act.voter, None)
         return version
 
-    def sweep(self, voter: Voter, version: int) -> None:
+    def sweep(self, voter: voter_files.Voter, version: int) -> None:
         """Remove a voter's registers up to a version for which it has a checkpoint.
 
         Raises:
             OSError: the storage refused.
         """
         store = self._store_of(voter)
-        for entry in store.list(folder_of(voter)):
-            slot = slot_of(entry.name)
+        for entry in store.list(voter_files.folder_of(voter)):
+            slot = voter_files.slot_of(entry.name)
             if slot is not None and slot <= version:
-                store.remove(f"{folder_of(voter)}/{entry.name}")
+                store.remove(f"{voter_files.folder_of(voter)}/{entry.name}")
 
     # --- sets of voters ------------------------------------------------------------------------
 
@@ -315,11 +299,11 @@ class VoterRoots:
         store, after, voter = self._store_of(act.voter), act.after, act.voter
         if voter in {*after.voters, *after.observers}:
             store.make_folder("_delta_log")
-            store.make_folder(folder_of(voter))
-            store.put_if_absent(identity_name(voter), str(voter.broker).encode(), durable=True)
+            store.make_folder(voter_files.folder_of(voter))
+            store.put_if_absent(voter_files.identity_name(voter), str(voter.broker).encode(), durable=True)
         self._known(voter)
-        store.put_if_absent(mark_name(after.epoch), set_content(after), durable=True)
-        found = set_in(store.read(mark_name(after.epoch)))
+        store.put_if_absent(voter_files.mark_name(after.epoch), voter_files.set_content(after), durable=True)
+        found = voter_files.set_in(store.read(voter_files.mark_name(after.epoch)))
         for known in self.sets_at(store):
             for old in known.voters:
                 if known.epoch < found.epoch and old.broker == voter.broker:
@@ -327,14 +311,14 @@ class VoterRoots:
         return found
 
     @staticmethod
-    def _close(store: Storage, voter: Voter) -> None:
+    def _close(store: Storage, voter: voter_files.Voter) -> None:
         """Stop a voter from voting. The file stays, so that a process that was asleep cannot open it again."""
-        store.make_folder(folder_of(voter))
-        store.replace(open_name(voter), CLOSED)
-        store.sync(open_name(voter))
+        store.make_folder(voter_files.folder_of(voter))
+        store.replace(voter_files.open_name(voter), voter_files.CLOSED)
+        store.sync(voter_files.open_name(voter))
 
     def _open_voter(self, act: takeover.OpenVoter) -> None:
-        self._known(act.voter).put_if_absent(open_name(act.voter), b"", durable=True)
+        self._known(act.voter).put_if_absent(voter_files.open_name(act.voter), b"", durable=True)
 
     @staticmethod
     def sets_at(store: Storage) -> list[VoterSet]:
@@ -343,9 +327,11 @@ class VoterRoots:
         Raises:
             OSError: the root does not answer.
         """
-        names = [entry.name for entry in store.list("_delta_log", after="9") if epoch_of(entry.name) is not None]
-        return [set_in(store.read(f"_delta_log/{name}")) for name in sorted(names)]
+        names = [
+            entry.name for entry in store.list("_delta_log", after="9") if voter_files.epoch_of(entry.name) is not None
+        ]
+        return [voter_files.set_in(store.read(f"_delta_log/{name}")) for name in sorted(names)]
 
 
-def _no_vote(store: Storage, voter: Voter) -> OSError:
+def _no_vote(store: Storage, voter: voter_files.Voter) -> OSError:
     return OSError(errno.ESTALE, f"{store.uri} is not there, or does not vote as {voter.id} any more")
