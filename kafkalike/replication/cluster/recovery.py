@@ -73,7 +73,7 @@ class Recoveries:
         self._store: QuorumStorage = cluster.store.metadata_root.table
         self._known = self._store.voters
         self._folders: dict[int, Sequence[str]] = {}
-        """Folders of each root, by broker; only a takeover may change them meanwhile."""
+        """Folders of each root, by broker; cached, because nothing else changes them during a takeover."""
 
     def describe(self) -> MetadataQuorum:
         """Return the voters and their last versions, read from the roots.

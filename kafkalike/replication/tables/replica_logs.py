@@ -29,8 +29,8 @@ MARK_SECONDS: Final = 10.0
 """How often the mark of a replica is read in full; in between, only its existence is checked."""
 
 SURE_SECONDS: Final = 600.0
-"""How long a place stays surely empty after a look: a version cannot be made and cleaned within it, because logs are
-kept for at least an hour."""
+"""How long after a look an empty place surely was not cleaned: a version cannot be made and cleaned within it, because
+logs are kept for at least an hour."""
 
 
 class KnownLogs:
@@ -194,7 +194,7 @@ class ReplicaLogs:
         began, known = SYSTEM_CLOCK.monotonic(), self._known
         made = self.there(replica).put_if_absent(log_name(version), content, durable=durable)
         if made and known is self._known and self.is_sure(replica, version):
-            # A log has no gaps: a lacking version is followed by none.
+            # A log ends before its first missing version.
             known.surely_put[replica] = version
             self._note_unmade(replica, version + 1, began)
         return made
