@@ -1,1 +1,1 @@
-"""The model: Kafka's nouns and rules as pure Python values; no I/O, no Spark, no clock."""
+"""The model: Kafka's nouns and rules as pure Python values, without I/O, Spark or clocks."""

@@ -1,1 +1,1 @@
-"""Settings: Kafka's names at the edge, typed and checked fields inside."""
+"""Settings: Kafka's names for users, typed and checked fields inside."""

@@ -1,1 +1,1 @@
-"""Groups: who is in one, who owns what, whose session has expired, what is committed; pure Python."""
+"""Groups: rosters, assignments and the rebalance protocol of consumer groups; pure Python."""

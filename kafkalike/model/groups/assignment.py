@@ -1,7 +1,7 @@
 """Assignment: the phases of a consumer's assignment, and the acts that each event requires; no I/O.
 
 A phase is one value. The consumer replaces the value first and then performs the acts in order; `Done` tells that all
-of them are done. After an interrupt in between, the phase names what was begun: the next look at the group or the
+of them are done. After an interrupt in between, the phase names the begun acts: the next look at the group or the
 topics finds the rest, and an interrupted listener is called again.
 
     Unassigned --> Joining --> Revoking --> Assigning --> Assigned |    ^          |            | v
@@ -254,7 +254,7 @@ def _seen(phase: Phase, seen: RosterSeen) -> tuple[Phase, Acts]:
         return _revoking(phase, seen, due, greeting=greeting)
     waits = roster.rebalancing and me.assignment != me.target
     if isinstance(phase, WaitingForOthers | Assigned) and phase.generation == roster.generation:
-        # Its partitions are right, but the others may have changed what it waits for.
+        # Its partitions are right, but its wait for other members may have started or ended.
         if isinstance(phase, Assigned) and phase.waits != waits:
             return replace(phase, waits=waits), ()
         return phase, ()
@@ -264,7 +264,7 @@ def _seen(phase: Phase, seen: RosterSeen) -> tuple[Phase, Acts]:
 
 
 def _revoking(phase: Phase, seen: RosterSeen, due: Partitions, *, greeting: bool) -> tuple[Phase, Acts]:
-    """Stop reading partitions that are to be given up (eager: all), and then tell the group."""
+    """Stop reading the partitions to give up (eager: all), and then tell the group."""
     held = seen.held
     going = frozenset(tp for tp in held if tp in due) if seen.roster.cooperative or not due else frozenset(held)
     untold = _untold(phase, held)

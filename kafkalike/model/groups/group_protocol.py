@@ -1,4 +1,4 @@
-"""Group protocol: compute the next roster of a group after a change. There is no coordinator.
+"""Group protocol: compute the next roster of a group after a change, without a coordinator.
 
 The process that finds a change (a join, a leave, an expired session, another subscription, other partitions) computes
 the next roster and writes it by compare-and-set. A roster lists for each member the partitions that it owns
@@ -38,7 +38,7 @@ class Subscriber:
     """An assignor's view of a member."""
 
     topics: tuple[str, ...]
-    """Subscribed topics, sorted."""
+    """Names of the subscribed topics, sorted."""
     owned: Partitions = ()
     """Owned partitions, for assignors that minimize changes."""
     group_instance_id: str | None = None
@@ -139,7 +139,7 @@ def pending_partitions(roster: Roster, member: Member) -> Partitions:
 
 
 def release(roster: Roster, member_id: str, given_up: Iterable[TopicPartition], known: GroupFacts) -> Roster:
-    """Record that a member has given up some partitions, and assign those that are free.
+    """Record that a member has given up some partitions, and assign free partitions.
 
     The partitions are named because the member's target may have changed while it gave them up. Commits of the member
     under older generations are rejected from here on.

@@ -1,1 +1,1 @@
-"""Rules of maintenance: retention, compaction, merges of small files, removal of records, rows to keep."""
+"""Rules of maintenance: cleanup of logs, removal of records, and compaction of control tables."""

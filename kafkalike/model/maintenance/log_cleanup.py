@@ -1,9 +1,9 @@
 """Log cleanup: plan which segments of a partition retention deletes, compaction cleans and merging joins; no I/O.
 
 Retention: a segment is a data file, which is sealed when it is committed, so records are deleted one append (or one
-merged file) at a time and not only when Kafka would have rolled a segment (decision 014). The rules are those of
-Kafka's `UnifiedLog.deleteOldSegments`: first segments below the log start, then those that exceed `retention.bytes`,
-then those older than `retention.ms`; always a prefix of whole segments.
+merged file) at a time and not only when Kafka would have rolled a segment (decision 014). The rules are Kafka's
+(`UnifiedLog.deleteOldSegments`): first segments below the log start, then segments in excess of `retention.bytes`, then
+segments older than `retention.ms`; always a prefix of whole segments.
 
 Compaction: as in Kafka's log cleaner (`LogCleanerManager`, `Cleaner`), the part below the cleaner's checkpoint is
 clean, the part above it is dirty, and the active segment is left alone. Files take the place of Kafka's record batches:
@@ -323,7 +323,7 @@ class CompactionPlan:
     clean: tuple[Segment, ...]
     """Cleaned before; may have older values of keys of the dirty part."""
     dirty: tuple[Segment, ...]
-    """To be cleaned."""
+    """Segments to clean."""
     untouched: tuple[Segment, ...]
     """The active segment, and segments that are too young."""
     tombstones_below: int

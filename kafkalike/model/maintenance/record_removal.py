@@ -29,7 +29,7 @@ class Taking:
     below: int
     """Records from this offset on are kept, because they were appended after the removal began."""
     keys: frozenset[bytes] = frozenset()
-    """Records with one of these keys are removed."""
+    """Keys whose records are removed."""
     offsets: Runs = ()
     """Records at these offsets are removed as well."""
     spared: frozenset[int] = frozenset()
@@ -59,7 +59,7 @@ def runs_of(offsets: Iterable[int]) -> Runs:
 
 
 def joined(*several: Iterable[range]) -> Runs:
-    """Merge ranges; those that touch or overlap become one."""
+    """Merge ranges; touching or overlapping ranges become one."""
     found: list[range] = []
     for run in sorted((run for runs in several for run in runs if run), key=lambda run: (run.start, run.stop)):
         if found and run.start <= found[-1].stop:
@@ -242,7 +242,7 @@ class Certificate:
     root: str
     began_ms: int
     who: str
-    """User and host."""
+    """User and host of the run."""
     reason: str
     salt: bytes
     fingerprints: tuple[str, ...]
@@ -255,11 +255,11 @@ class Certificate:
     open_transactions: tuple[str, ...] = ()
     """Transactional ids with records for the topics that were not committed at that time."""
     copies: tuple[str, ...] = ()
-    """Topics that were made from one of these and have their own records."""
+    """Topics with their own records that were made from the purged topics."""
     origins: tuple[str, ...] = ()
-    """Topics from which one of these was made, and other topics made from those."""
+    """Topics from which a purged topic was made, and other topics made from them."""
     held: Mapping[str, int | None] = field(default_factory=dict)
-    """By topic of either kind, the number of its records with one of the keys at the end of the run; None if it could
+    """By topic of either kind, the number of its records with a purged key at the end of the run; None if it could
     not be read."""
 
     def about(self, keys: Sequence[bytes]) -> bool:

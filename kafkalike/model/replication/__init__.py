@@ -1,1 +1,1 @@
-"""Replication: the replicas of a table, the order in which they take a version, failover and the quorum; pure."""
+"""Replication: registration of replicas, the order in which they take versions, failover and the quorum; pure Python."""

@@ -1,7 +1,7 @@
-"""Courses of helpers: replicas that lag in, replicas in sync out; leaders moved; logs cleaned up.
+"""ISR changes: bring lagging replicas in sync, take replicas out, elect leaders, clean up logs.
 
-A log is never truncated. Where a former head has a version that nobody else has, the log of the others goes on past it,
-and a checkpoint is put over it: what stands at or below a checkpoint counts no more, and may be removed at any time.
+A log is never truncated. If a former head has a version that no other replica has, the log of the others continues past
+it, and a checkpoint is put above it. Versions at or below a checkpoint do not count, and may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from kafkalike.model.replication.replica_protocol import Seen, check_not_cleaned
 def catching_up(
     replica: Replica, leader: Replica, view: View, *, partly: bool = False
 ) -> Generator[ReplicaEffect, Any, bool]:
-    """Bring a replica that is not in the chain to what a leader has published.
+    """Bring a replica outside the chain up to the leader's published versions.
 
     Args:
-        replica: which one.
-        leader: the topic's.
-        view: what that one has published.
-        partly: whether data files that the leader lacks are left out.
+        replica: the replica.
+        leader: the topic's leader.
+        view: the leader's published versions.
+        partly: leave out data files that the leader lacks.
 
     Returns:
-        False when it has more than the leader, or something else in the place of a later version: the log must go on
-        past that first.
+        False if the replica has more versions than the leader, or another content in the place of a later version: the
+            log must then continue past that version first.
     """
     end = ahead = yield from End(replica)
     same = -1
@@ -67,7 +67,7 @@ def catching_up(
             covered = yield from CopyCheckpoint(leader, replica, partly)
             end = yield from End(replica)
             if end != covered:
-                # Above the checkpoint there is what late helpers have put, right or not.
+                # Above the checkpoint are versions that late helpers have put, right or not.
                 continue
             if end >= view.end:
                 break
@@ -93,25 +93,26 @@ def _above_checkpoint(leader: Replica, version: int) -> Generator[ReplicaEffect,
 def joining(
     broker: int, registered: Registration, view: View, seen: Seen, *, leads: bool = False
 ) -> Generator[ReplicaEffect, Any, View | None]:
-    """Bring a broker's replica into the chain, or go on with one that is joining.
+    """Bring a broker's replica into the chain, or continue with a joining one.
 
-    In this order: it has caught up; the controller says that it must be written; that is sealed; it has the seal; the
-    controller counts it. So nobody who lacks an acknowledged version is ever in sync.
+    The order is: the replica has caught up; the controller registers that it must be written; a seal puts that in
+    force; the replica has the seal; the controller counts it in sync. A replica that lacks an acknowledged version is
+    therefore never in sync.
 
     Args:
-        broker: one that shall have a replica.
-        registered: what the controller says.
-        view: what is published.
-        seen: gets what is found beyond.
-        leads: whether it is to be the leader.
+        broker: broker that should have a replica.
+        registered: the controller's registration.
+        view: the published versions.
+        seen: receives the versions found beyond the view.
+        leads: True if it should become the leader.
 
     Returns:
-        What is published then; None when that cannot be yet: the log must go on first, or the controller says something
-        else by now.
+        The published versions afterwards; None if the replica cannot join yet, because the log must continue first or
+        the registration has changed.
     """
     if registered.joining is None:
         if any(member.broker == broker for member in registered.chain):
-            # Another helper was faster. Twice in the chain, it would count twice.
+            # Another helper was faster. A second entry in the chain would count twice.
             return view
         view = yield from sealing(view, registered, seen)
         if view.configuration != registered.configuration:
@@ -119,7 +120,7 @@ def joining(
         replica = registered.name(broker)
         if not (yield from catching_up(replica, registered.leader, view)):
             return None
-        # What it had before may have lost data files while nobody looked after it.
+        # The replica's earlier files may have been damaged or deleted while it was out of the chain.
         yield from Fill(replica, registered.leader)
         larger = with_joining(registered, broker, leads=leads)
         if not (yield from Register(registered, larger)):
@@ -135,7 +136,7 @@ def joining(
 def leaving(
     replica: Replica, registered: Registration, view: View, seen: Seen
 ) -> Generator[ReplicaEffect, Any, View | None]:
-    """Take a replica out as planned: it is to lead, or its broker is drained. None: the controller says otherwise."""
+    """Take a replica out as planned, to elect it or to drain its broker. None if the registration has changed."""
     smaller = without(registered, replica)
     if not (yield from Register(registered, smaller)):
         return None
@@ -143,13 +144,13 @@ def leaving(
 
 
 def giving_up(broker: int) -> Generator[ReplicaEffect, Any, Registration | None]:
-    """Give up what a broker that is not in the chain has of a table, so that its data files may be removed.
+    """Give up the replica of a broker outside the chain, so that its data files may be deleted.
 
-    The controller says first that no replica comes back under that name. So it does no harm if whoever removes the
-    files has slept for a year. The log stays: it keeps out writers of old configurations.
+    The controller first registers that no replica comes back under that name, so the files may be deleted however late.
+    The log stays, because it keeps out writers of old configurations.
 
     Returns:
-        What is registered then; None: the broker is in the chain, or the controller says something else by now.
+        The new registration; None if the broker is in the chain or the registration has changed.
     """
     registered = yield from LookAtController()
     if any(replica.broker == broker for replica in registered.chain):
@@ -161,23 +162,23 @@ def giving_up(broker: int) -> Generator[ReplicaEffect, Any, Registration | None]
 def choosing_unclean(
     replica: Replica, name: Replica | None = None
 ) -> Generator[ReplicaEffect, Any, Registration | None]:
-    """Make a replica out of sync the leader, and write down that records may be lost. None: others were faster.
+    """Elect a replica out of sync, and record that records may be lost. None if another process was faster.
 
-    It gets another name before: helpers that woke up late could still bring it versions, or a checkpoint, of the log
-    that is given up.
+    The replica gets another name first, because helpers that wake up late could otherwise still bring it versions, or a
+    checkpoint, of the log that is given up.
 
-    Its log may name data files that it never got: while it joined they had left the log, and the disk, of the one that
-    it was brought up from. Nobody has them any more, so its seal takes them out.
+    Its log may name data files that it never got: while it joined, the replica that it copied had already deleted them.
+    They are lost, so its seal removes them.
 
     Args:
-        replica: which one.
-        name: what its broker's replica is called when it joins, as it was found; None: that.
+        replica: the replica.
+        name: the name under which its broker's replica would join, as found; None for `replica`.
     """
     registered = yield from LookAtController()
     if any(replica.broker == member.broker for member in registered.chain):
         return None
     if registered.name(replica.broker) != (name or replica):
-        # It was given up meanwhile: somebody removes its files.
+        # The name was given up meanwhile: another process deletes its files.
         return None
     life = yield from NewLife()
     renamed = Replica(replica.broker, life)
@@ -186,18 +187,18 @@ def choosing_unclean(
     kept = yield from End(renamed)
     lost = yield from Missing(renamed)
     chosen = chosen_unclean(registered, renamed, kept, len(lost))
-    # A log that has no seal of this epoch is one that was given up.
+    # A log without a seal of this epoch counts as given up.
     yield from Put(renamed, kept + 1, (yield from NewSeal(chosen, lost)))
     return chosen if (yield from Register(registered, chosen)) else None
 
 
 def cleaning(replica: Replica, view: View, keep: int) -> Generator[ReplicaEffect, Any, None]:
-    """Clean a log up: a checkpoint of what is published, then the versions below it go.
+    """Clean up a log: make a checkpoint of the published versions, then delete versions below it.
 
     Args:
-        replica: one of the chain.
-        view: what is published.
-        keep: how many versions below the checkpoint stay.
+        replica: replica of the chain.
+        view: the published versions.
+        keep: number of versions below the checkpoint to keep.
     """
     seen: Seen = {}
     view = yield from following(view, seen)

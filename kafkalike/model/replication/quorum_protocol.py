@@ -29,7 +29,7 @@ from kafkalike.model.replication.registers import (
 
 @dataclass(frozen=True, slots=True)
 class ReadVersion(Effect[Any]):
-    """Read a version. Comes to its content; None when the voter is open and does not have it."""
+    """Read a version. The answer is its content; None if the voter is open and does not have it."""
 
     voter: Voter
     version: int
@@ -37,7 +37,7 @@ class ReadVersion(Effect[Any]):
 
 @dataclass(frozen=True, slots=True)
 class PutVersion(Effect[None]):
-    """Put a version that was decided, if none is there. Comes to nothing."""
+    """Put a decided version, if it is absent. The answer is None."""
 
     voter: Voter
     version: int
@@ -46,14 +46,14 @@ class PutVersion(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class LastVersion(Effect[int]):
-    """Ask for the last version that a voter has, as a file or in a checkpoint. -1 when there is none."""
+    """Ask for the last version of a voter, as a file or in a checkpoint. The answer is -1 if it has none."""
 
     voter: Voter
 
 
 @dataclass(frozen=True, slots=True)
 class SupplyVersion(Effect[None]):
-    """Give a voter the data files of a version, from any that has them. Comes to nothing."""
+    """Give a voter the data files of a version, from any source that has them. The answer is None."""
 
     voter: Voter
     content: Hashable
@@ -62,7 +62,7 @@ class SupplyVersion(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class CopyVoterCheckpoint(Effect[int]):
-    """Give a voter another one's newest checkpoint, with all its data files. Comes to its version; -1 without one."""
+    """Give a voter the newest checkpoint of another one with all its data files. The answer is its version, or -1."""
 
     voter: Voter
     source: Voter
@@ -70,7 +70,7 @@ class CopyVoterCheckpoint(Effect[int]):
 
 @dataclass(frozen=True, slots=True)
 class NewProposer(Effect[str]):
-    """An id that nobody else has."""
+    """Make an id that no other process has. The answer is that id."""
 
 
 QuorumEffect = (
@@ -84,18 +84,18 @@ QuorumEffect = (
 )
 
 UNDECIDED = "undecided"
-"""What nobody wants to be decided."""
+"""Content for a vote that only finds out an earlier decision."""
 
 
 class VoterFellBehindError(Exception):
-    """The version was decided long ago, and what it was is gone from the log: look anew."""
+    """The version was decided long ago, and its content is deleted from the log: load the table again."""
 
 
 def looking(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, Hashable | None]:
-    """The content of a version, which a majority has then; None when it is not there yet.
+    """Return the content of a version after making sure that a majority has it; None if it does not exist yet.
 
     Raises:
-        NoMajorityError: too few answer to say that it is not there, or to have it.
+        NoMajorityError: too few voters answer to prove that it does not exist, or too few have it.
     """
     having: list[Voter] = []
     lacking: list[Voter] = []
@@ -115,13 +115,13 @@ def looking(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, An
     if content is None and len(lacking) < majority(len(voters)):
         raise NoMajorityError
     if content is not None and len(having) < majority(len(voters)):
-        # Who looks next may ask others.
+        # The next reader may ask other voters.
         yield from publishing(version, content, voters)
     return content
 
 
 def confirming(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, None]:
-    """See to it that a version which somebody has is at a majority, so that it may be shown.
+    """Make sure that a majority has a version that one voter has, so that it may be shown.
 
     Raises:
         NoMajorityError: too few have it.
@@ -138,16 +138,16 @@ def confirming(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect,
 
 
 def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, Any]:
-    """Have a content decided for a version, whose predecessor is known to be decided, or learn which one is.
+    """Have a content decided for a version whose predecessor is decided, or learn the decided one.
 
-    Its data files must be at a majority.
+    A majority must have its data files.
 
     Returns:
-        The content that the version has, for ever; it is published.
+        The final content of the version, which is published.
 
     Raises:
-        NoMajorityError, VotersReplacedError: unknown: it may still be decided.
-        FellBehindError: it may have been, long ago.
+        NoMajorityError, VotersReplacedError: the outcome is unknown: it may be decided later.
+        VoterFellBehindError: it may have been decided long ago.
     """
     found = yield from published(version, voters)
     if found is None:
@@ -162,7 +162,7 @@ def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generat
 
 
 def published(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, Any]:
-    """What any voter in reach has as a version."""
+    """Return the content of a version from any reachable voter that has it."""
     for voter in voters:
         try:
             found = yield from ReadVersion(voter, version)
@@ -174,10 +174,10 @@ def published(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, 
 
 
 def publishing(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, None]:
-    """Put a decided version at all voters in reach, those before it first.
+    """Put a decided version, and those before it, at all reachable voters.
 
     Raises:
-        NoMajorityError: too few of them have it then.
+        NoMajorityError: too few of them have it afterwards.
     """
     has = 0
     for voter in voters:
@@ -195,17 +195,17 @@ def bringing(
     """Bring a voter up to a version.
 
     Args:
-        voter: the one.
-        version: which it is to have.
-        content: of that version, where it is known.
-        sources: who may have what it lacks.
-        deciders: whose registers say the rest.
+        voter: the voter.
+        version: the version that it should have.
+        content: content of that version, if known.
+        sources: voters that may have the missing versions.
+        deciders: voters whose registers have the rest.
 
     Returns:
-        Whether it has it.
+        True if it has the version.
 
     Raises:
-        UnreachableVoterError: it gives no answer.
+        UnreachableVoterError: it does not answer.
     """
     others = tuple(source for source in sources if source != voter)
     while (last := (yield from LastVersion(voter))) < version:
@@ -225,7 +225,7 @@ def bringing(
 
 
 def _copied(voter: Voter, last: int, sources: Sequence[Voter]) -> Generator[QuorumEffect, Any, bool]:
-    """Give a voter a checkpoint that is newer than what it has."""
+    """Give a voter a checkpoint newer than its last version."""
     for source in sources:
         try:
             if (yield from CopyVoterCheckpoint(voter, source)) > last:
@@ -236,75 +236,75 @@ def _copied(voter: Voter, last: int, sources: Sequence[Voter]) -> Generator[Quor
 
 
 def _learned(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, Any]:
-    """What was decided and is published nowhere in reach; None when that cannot be said now."""
+    """Return a decided content that no reachable voter has published; None if it cannot be found out."""
     try:
         found = yield from proposing(version, voters, (yield from NewProposer()), UNDECIDED)
     except (NoMajorityError, SlotClosedError, registers.VotersReplacedError):
         return None
-    assert found != UNDECIDED, f"version {version} is decided by nobody, and one above it is"
+    assert found != UNDECIDED, f"version {version} is not decided, but a later one is"
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumMember:
-    """A root that votes, or has a copy of what was decided."""
+    """A root that votes, or that has a copy of the decided versions."""
 
     broker: int
     uri: str
-    """Where the root was when it was named."""
+    """Location of the root when it was named."""
     id: str
     """Its name among these voters."""
     votes: bool
     version: int | None
-    """The last version of the metadata that it has; None: it gives no answer."""
+    """Its last version of the metadata; None if it does not answer."""
     time_ms: int | None
-    """When that was written there, ms since the epoch, by the root's own clock."""
+    """Time when that version was written there, ms since the epoch, by the root's own clock."""
 
     @property
     def log_end(self) -> int:
-        """Kafka's `LogEndOffset`: the version after the last one; -1: it gives no answer."""
+        """Kafka's `LogEndOffset`: the version after the last one; -1 if the root does not answer."""
         return -1 if self.version is None else self.version + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataQuorum:
-    """Who decides."""
+    """The roots that decide metadata."""
 
     cluster_id: str
     epoch: int
-    """How many times others have taken over."""
+    """Number of takeovers by other voters."""
     members: Sequence[QuorumMember]
 
     @property
     def version(self) -> int:
-        """The newest version that anybody in reach has; -1 when there is none."""
+        """The newest version of any reachable member; -1 without one."""
         return max((m.version for m in self.members if m.version is not None), default=-1)
 
     def caught_up_ms(self, member: QuorumMember) -> int | None:
-        """When a member got the newest version, ms since the epoch; None: it has not, or nobody knows."""
+        """Return when a member got the newest version, ms since the epoch; None if it has not, or if unknown."""
         return member.time_ms if member.version == self.version else None
 
     @property
     def majority(self) -> bool:
-        """Whether so many voters answer that something can be decided."""
+        """True if enough voters answer to decide."""
         voters = [member for member in self.members if member.votes]
         return sum(member.version is not None for member in voters) > len(voters) // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What a recovery would do, or has done."""
+    """The plan or the result of a recovery."""
 
     lost: Sequence[int]
-    """Brokers that voted, and give no answer."""
+    """Brokers that voted and do not answer."""
     voters: Sequence[int]
-    """Brokers that vote from then on."""
+    """Brokers that vote afterwards."""
     version: int
-    """The newest version of the metadata that is left."""
+    """The newest remaining version of the metadata."""
     sure: bool
-    """Whether nothing that was decided can be missing: a majority of the voters answers."""
+    """True if no decided version can be missing, because a majority of the voters answers."""
     adopted: Sequence[int] = ()
     """Versions that were decided, or about to be, and that no voter had published."""
     findings: Sequence[str] = ()
-    """What is, or may be, lost; a sentence each."""
+    """Losses and possible losses, one sentence each."""
     done: bool = False

@@ -1,16 +1,16 @@
-"""Registers: voters that run nothing, and a proposal in; what a majority of them has decided out.
+"""Registers: decide a value per slot by a majority of voters that run no process.
 
-A voter is a folder where a file can be created if it is absent, no more. For each slot, such as a version of the
-cluster's metadata, it holds a row of files, each put behind the last one: what proposers have asked of it. What it has
-promised and accepted follows from that row alone, so everybody computes the same; that makes it an acceptor of Paxos,
-whoever reads it. A file that was put too late is there and has no effect.
+A voter is a folder in which a file can be created if it is absent. For each slot, such as a version of the cluster's
+metadata, it has a row of files, each put after the last one: the proposers' requests. Its promises and votes follow
+from that row alone, so every reader computes the same; that makes it an acceptor of Paxos. A file that was put too late
+is in the row without effect.
 
-Any process may stop between any two effects for ever; a put whose answer was lost may land later, in its place or
-never. Two values are never decided for one slot. One is decided as soon as somebody is left alone for a while with a
-majority of voters that answer.
+Any process may stop between any two effects forever. A put whose answer was lost may appear later, in its place or
+never. Two values are never decided for one slot. A value is decided as soon as one proposer is left alone for a while
+with a majority of answering voters.
 
-A row is removed one day. So after each look and each put a voter is asked how it stands to the slot: where clean-up may
-have been there, or other voters have taken over, what the row says counts for nothing.
+Rows are deleted some day. After each look and each put the protocol therefore asks for the voter's state of the slot:
+if cleanup may have deleted the row, or other voters have taken over, the row does not count.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from kafkalike.model.effects import Effect
 
 
 class Ballot(NamedTuple):
-    """Whose turn it is: later ones count more. No two proposals have the same one."""
+    """Orders proposals: later ones win. No two proposals have the same ballot."""
 
     number: int
     proposer: str
 
 
 class Prepare(NamedTuple):
-    """Nothing of an earlier ballot is to be accepted from here on."""
+    """Request to accept nothing of an earlier ballot from here on."""
 
     ballot: Ballot
 
 
 class Accept(NamedTuple):
-    """A value, unless a later ballot stands before it."""
+    """Request to accept a value, unless a later ballot is before it in the row."""
 
     ballot: Ballot
     value: Hashable
@@ -46,13 +46,13 @@ Request = Prepare | Accept
 
 
 class Voted(NamedTuple):
-    """What a voter's row of a slot says."""
+    """A voter's promise and vote for a slot, computed from its row."""
 
     promised: Ballot | None = None
     accepted: Accept | None = None
 
     def after(self, request: Request) -> Voted:
-        """With one more request at the end of the row."""
+        """Return the state after one more request at the end of the row."""
         if self.promised is not None and request.ballot < self.promised:
             return self
         accepted = request if isinstance(request, Accept) else self.accepted
@@ -60,37 +60,37 @@ class Voted(NamedTuple):
 
 
 class SlotState(NamedTuple):
-    """How a voter stands to a slot."""
+    """A voter's state of a slot."""
 
     closed: bool = False
-    """It has what was decided, or a later version, or a checkpoint of one: its row may have been removed."""
+    """The voter has the decided version, or a later one, or a checkpoint of one: its row may have been deleted."""
     replaced: bool = False
-    """Other voters take over, or have."""
+    """Other voters are taking over, or have taken over."""
 
 
 class UnreachableVoterError(Exception):
-    """A voter gives no answer."""
+    """The voter does not answer."""
 
 
 class NoMajorityError(Exception):
-    """Too few voters answer: nothing is decided by this process, and what it has put may still count."""
+    """Too few voters answer: this process decides nothing, and its puts may still count."""
 
 
 class SlotClosedError(Exception):
-    """The slot was decided long ago, and its registers may be gone."""
+    """The slot was decided long ago, and its registers may be deleted."""
 
 
 class VotersReplacedError(Exception):
-    """Other voters decide now, or will."""
+    """Other voters decide, or will."""
 
 
 Voter: TypeAlias = Any
-"""What a voter is called: any value that can be hashed."""
+"""Identifies a voter: any hashable value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRow(Effect[list[Request]]):
-    """Read a voter's row of a slot from a place on. Comes to the requests there, in order."""
+    """Read a voter's row of a slot from a place on. The answer is the requests there, in order."""
 
     voter: Voter
     slot: int
@@ -99,7 +99,7 @@ class ReadRow(Effect[list[Request]]):
 
 @dataclass(frozen=True, slots=True)
 class PutRequest(Effect[bool]):
-    """Create the file at a place of a voter's row, if it is absent. Comes to whether this call did."""
+    """Create the file at a place of a voter's row, if it is absent. The answer tells whether this call created it."""
 
     voter: Voter
     slot: int
@@ -109,17 +109,17 @@ class PutRequest(Effect[bool]):
 
 @dataclass(frozen=True, slots=True)
 class Stand(Effect[SlotState]):
-    """Ask how a voter stands to a slot. Comes to a `SlotState`."""
+    """Ask for a voter's state of a slot. The answer is a `SlotState`."""
 
     voter: Voter
     slot: int
     opening: bool
-    """Whether one may ask a voter that is not open yet; see `kafkalike.model.replication.takeover`."""
+    """True to also ask a voter that is not open yet; see `kafkalike.model.replication.takeover`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalBackoff(Effect[None]):
-    """Wait a random time that doubles with each try: another proposer was at work. Comes to nothing."""
+    """Wait a random time that doubles with each try, because another proposer is active. The answer is None."""
 
     attempt: int
 
@@ -128,19 +128,19 @@ RegisterEffect = ReadRow | PutRequest | Stand | ProposalBackoff
 
 
 def majority(voters: int) -> int:
-    """How many of so many voters decide."""
+    """Return how many of `voters` decide."""
     return voters // 2 + 1
 
 
 def decided(rows: Sequence[Sequence[Request]], voters: int) -> Accept | None:
-    """What is decided, by the rows of those voters that answered.
+    """Return the decided value according to the rows of the voters that answered.
 
     Args:
-        rows: one for each of them.
-        voters: how many there are.
+        rows: the row of each of them.
+        voters: number of all voters.
 
     Returns:
-        None when these rows do not say it; others may.
+        None if these rows do not show a decision; others may.
     """
     votes: dict[Accept, int] = {}
     for row in rows:
@@ -160,20 +160,21 @@ def decided(rows: Sequence[Sequence[Request]], voters: int) -> Accept | None:
 def proposing(
     slot: int, voters: Sequence[Voter], proposer: str, value: Hashable, *, opening: bool = False
 ) -> Generator[RegisterEffect, Any, Hashable]:
-    """Have a value decided for a slot, or learn which one is.
+    """Have a value decided for a slot, or learn the decided one.
 
     Args:
-        slot: what is to be decided.
-        voters: all of them.
-        proposer: an id that nobody else has, this process's own proposals for the slot included.
-        value: the wanted one; it says whose it is.
-        opening: whether they take over: only who opens them may ask them then.
+        slot: the slot.
+        voters: all voters.
+        proposer: an id that no other proposal for the slot has, even of this process.
+        value: the wanted value, which names its proposer.
+        opening: True if these voters are taking over: only the process that opens them may ask them then.
 
     Returns:
-        The slot's value, for ever.
+        The slot's value, which is final.
 
     Raises:
-        NoMajorityError, SlotClosedError, VotersReplacedError: unknown: the value may still be decided, or was.
+        NoMajorityError, SlotClosedError, VotersReplacedError: the outcome is unknown: the value may be decided later,
+            or was.
     """
     rows: dict[Voter, list[Request]] = {voter: [] for voter in voters}
     sure: dict[Voter, int] = dict.fromkeys(voters, 0)
@@ -208,28 +209,28 @@ def _asked(
     request: Request,
     opening: bool,  # noqa: FBT001 - of this module
 ) -> Generator[RegisterEffect, Any, list[Voted]]:
-    """Put a request behind each voter's row.
+    """Put a request at the end of each voter's row.
 
     Args:
-        slot: what is to be decided.
-        rows: what is known of each voter's row; what is read and put comes behind it.
-        sure: how much of each row counts: the voter has said after it that it votes still. What was put at one that
-            has been replaced meanwhile, and gave no answer then, is in its row and counts for nothing.
-        request: what is put.
+        slot: the slot.
+        rows: the known row of each voter; requests that are read or put are added.
+        sure: the part of each row that counts, because the voter was still voting afterwards. A put at a voter that was
+            replaced meanwhile and did not answer is in its row but does not count.
+        request: the request.
         opening: see `proposing`.
 
     Returns:
-        What those have voted that let it count; what they had accepted before it is in there.
+        The votes of the voters that let the request count, with their earlier votes.
 
     Raises:
         NoMajorityError: too few voters answer.
-        SlotClosedError, VotersReplacedError: one of them says so.
+        SlotClosedError, VotersReplacedError: a voter reports it.
     """
     answered, counted = 0, []
     for voter, row in rows.items():
         try:
             voted = yield from _put(slot, voter, row, request)
-            # After it: what stood before says nothing of what the row was when it was read.
+            # Afterwards, because a state from before tells nothing about the row when it was read.
             standing: SlotState = yield from Stand(voter, slot, opening)
         except UnreachableVoterError:
             continue
@@ -247,7 +248,7 @@ def _asked(
 
 
 def _put(slot: int, voter: Voter, row: list[Request], request: Request) -> Generator[RegisterEffect, Any, Voted]:
-    """Put a request behind a voter's row, where it has not passed it by already. Returns what the voter says then."""
+    """Put a request at the end of a voter's row, unless it or a later ballot is there; return the voter's state."""
     while True:
         row += yield from ReadRow(voter, slot, len(row))
         voted = Voted()

@@ -8,7 +8,7 @@ A former head of the chain may have versions that no other replica got. The log 
 comes back by a checkpoint; those versions stay below the checkpoint, or arrive much later. A process that slept since
 before a cleanup may also put a version where the removed one was. `Span` notes therefore record first which versions of
 the replica's own log count. A replica puts each version after the one before, so the versions between two checkpoints
-begin with right ones, and those that no other replica got come last: if one is right, all before it are.
+begin with right ones, and its private ones come last: if one is right, all before it are.
 """
 
 from __future__ import annotations
@@ -22,122 +22,122 @@ class Replica(NamedTuple):
 
     broker: int
     life: int = 0
-    """Which of the copies there have been: copies are made anew, under another name, after an unclean election, and
-    where the files of a former one were removed."""
+    """Number of the copy. A copy is made again under another number after an unclean election, and after the files of a
+    former one were deleted."""
 
 
 class Configuration(NamedTuple):
-    """Who must take a version, and in what order. It holds from the version after the one that says so, its seal."""
+    """The replicas that must take a version, in order. It is in force after the version that contains it, its seal."""
 
     epoch: int
-    """Kafka's leader epoch: given by the controller, one configuration for each."""
+    """Kafka's leader epoch: assigned by the controller, one configuration for each."""
     chain: tuple[Replica, ...]
     """The order in which replicas take a version: the head decides it, the leader publishes it."""
 
     @property
     def head(self) -> Replica:
-        """The first one: what stands there in the place of a version is that version."""
+        """The first replica: its content of a version is that version."""
         return self.chain[0]
 
     @property
     def leader(self) -> Replica:
-        """The last one: what it has, all have."""
+        """The last replica: all others have all of its versions."""
         return self.chain[-1]
 
 
 class UncleanElection(NamedTuple):
-    """An unclean election: records that were acknowledged may be gone."""
+    """An unclean election, in which acknowledged records may be lost."""
 
     epoch: int
-    """Epoch that it began."""
+    """Epoch that it started."""
     replica: Replica
-    """Whose log is the truth since."""
+    """Replica whose log is valid since then."""
     kept: int
-    """The log end, a version, that this replica had when it was chosen: later ones of older epochs are lost."""
+    """Last version of that replica when it was elected: later versions of older epochs are lost."""
     chain: tuple[Replica, ...]
-    """Whose log was the truth before."""
+    """The chain that was valid before."""
     files: int = 0
-    """How many data files that log names and nobody in reach had: the version after `kept` takes them out."""
+    """Number of data files that the log names and no reachable replica had; the version after `kept` removes them."""
 
 
 class Registration(NamedTuple):
-    """What the controller says about one topic. It is changed by compare-and-set, and is a value."""
+    """The controller's record of one table: a value, changed by compare-and-set."""
 
     epoch: int
     chain: tuple[Replica, ...]
     joining: Replica | None = None
-    """The member of the chain that may lack something: not in sync, and no leader, until it is confirmed."""
+    """The member of the chain that may lack versions: it is not in sync and cannot lead until it is confirmed."""
     life: int = 0
-    """Life of replicas that are to join: it changes with an unclean election."""
+    """Life of joining replicas; it changes with an unclean election."""
     losses: tuple[UncleanElection, ...] = ()
     renamed: tuple[Replica, ...] = ()
-    """What replicas of some brokers are called from now on when they join, since files of the former ones may go."""
+    """Names under which replicas of some brokers join in future, because files of their former ones may be deleted."""
 
     def name(self, broker: int) -> Replica:
-        """What a broker's replica is called when it joins."""
+        """Return the name under which a broker's replica joins."""
         return next((replica for replica in self.renamed if replica.broker == broker), Replica(broker, self.life))
 
     @property
     def lineage(self) -> int:
-        """Which log it is: the epoch of the last unclean election, or 0."""
+        """Identifies the log: the epoch of the last unclean election, or 0."""
         return self.losses[-1].epoch if self.losses else 0
 
     @property
     def configuration(self) -> Configuration:
-        """What writers must keep to."""
+        """The configuration that writers must use."""
         return Configuration(self.epoch, self.chain)
 
     @property
     def in_sync(self) -> tuple[Replica, ...]:
-        """Kafka's ISR, in the chain's order: each of them has everything that was ever acknowledged."""
+        """Kafka's ISR, in the chain's order: each of them has every acknowledged version."""
         return tuple(replica for replica in self.chain if replica != self.joining)
 
     @property
     def decider(self) -> Replica:
-        """Who decides where the log of the configuration before ends: the first in sync, whose log is the longest."""
+        """The replica that decides the end of the previous configuration's log: the first in sync."""
         return self.in_sync[0]
 
     @property
     def leader(self) -> Replica:
-        """Who may be read: the last one that is in sync."""
+        """The replica that may be read: the last one in sync."""
         return self.in_sync[-1]
 
 
 class TableVersion(Protocol):
-    """The content of a version. Two are the same if they are equal, byte by byte."""
+    """The content of a version. Two contents are the same if they are equal byte by byte."""
 
     @property
     def append_id(self) -> str:
-        """Whose it is; empty where another engine has made it."""
+        """Id of its append; empty if another engine wrote it."""
         ...
 
     @property
     def configuration(self) -> Configuration | None:
-        """The configuration of the versions after it, if it is a seal."""
+        """If it is a seal, the configuration of the versions after it."""
         ...
 
 
 class View(NamedTuple):
-    """What a process knows of a topic's log."""
+    """A process's knowledge of a table's log."""
 
     configuration: Configuration
-    """The one of the next version, as the log says."""
+    """Configuration of the next version, according to the log."""
     end: int
-    """The last version that is known to be published: every replica of the configuration has it."""
+    """The last version known to be published: every replica of the configuration has it."""
 
     def after(self, content: TableVersion) -> View:
-        """The view that has one more version."""
+        """Return the view after one more version."""
         seal = content.configuration
         newer = seal is not None and seal.epoch > self.configuration.epoch
         return View(seal if newer and seal is not None else self.configuration, self.end + 1)
 
 
 UNSEEN: Final = View(Configuration(-1, ()), -1)
-"""Nothing is known of the log."""
+"""The view before anything of the log is known."""
 
 
 class ReplicaError(Exception):
-    """A replica cannot take part as it is."""
+    """A replica cannot take part in its current state."""
 
     def __init__(self, replica: Replica) -> None:
         super().__init__(f"{type(self).__name__}: {replica}")
@@ -145,7 +145,7 @@ class ReplicaError(Exception):
 
 
 class UnreachableError(ReplicaError):
-    """It gives no answer, for longer than `replica.lag.time.max.ms`. What was asked of it may still happen."""
+    """It has not answered for longer than `replica.lag.time.max.ms`. The requested action may still happen."""
 
 
 class OtherBytesError(ReplicaError):
@@ -153,7 +153,7 @@ class OtherBytesError(ReplicaError):
 
 
 class FellBehindError(Exception):
-    """Log clean-up has passed what this process wanted to do: it must load the table anew, and settle by id."""
+    """Log cleanup has passed this process: it must load the table again and settle its append by id."""
 
 
 class NoReplicaLeftError(Exception):
@@ -161,17 +161,17 @@ class NoReplicaLeftError(Exception):
 
 
 def without(registration: Registration, replica: Replica) -> Registration:
-    """Take a replica out: it has failed, or is to be moved.
+    """Take a replica out, because it has failed or is being moved.
 
-    If it is the leader, its predecessor follows: whatever the old leader showed, that one has. One that is joining goes
-    too, and begins anew: who decides would otherwise depend on how far it had come.
+    If it is the leader, its predecessor follows, which has everything that the old leader showed. A joining replica is
+    also taken out and starts over, because the decider would otherwise depend on its progress.
 
     Args:
-        registration: as it is; the replica is in its chain.
-        replica: which one.
+        registration: current registration; the replica is in its chain.
+        replica: the replica.
 
     Raises:
-        NoReplicaLeftError: no other one is in sync.
+        NoReplicaLeftError: no other replica is in sync.
     """
     left = tuple(other for other in registration.in_sync if other != replica)
     if not left:
@@ -180,15 +180,16 @@ def without(registration: Registration, replica: Replica) -> Registration:
 
 
 def with_joining(registration: Registration, broker: int, *, leads: bool = False) -> Registration:
-    """Let a broker's replica in that has caught up: from the seal on it must be written, too.
+    """Add a broker's replica that has caught up: from the seal on it must be written too.
 
-    It comes before the leader, which stays the leader then; or last, if it is to lead. Beside a single replica it comes
-    last, too: the single one decides the seal, and as the last one it would publish it before the new one has it.
+    It is placed before the leader, which stays the leader; or last, if it should lead. With a single replica it is also
+    placed last: the single one decides the seal, and as the last one it would publish the seal before the new one has
+    it.
 
     Args:
-        registration: as it is: it is in force, and nobody is joining.
-        broker: not in the chain.
-        leads: whether it is to be the leader.
+        registration: current registration, in force, without a joining replica.
+        broker: a broker outside the chain.
+        leads: True if it should become the leader.
     """
     joining = registration.name(broker)
     chain = registration.chain
@@ -198,32 +199,32 @@ def with_joining(registration: Registration, broker: int, *, leads: bool = False
 
 
 def named_anew(registration: Registration, broker: int, life: int) -> Registration:
-    """Never let a broker's replica back under the name that it had: then its files may be removed, however late.
+    """Never readmit a broker's replica under its former name, so that its files may be deleted however late.
 
     Args:
-        registration: as it is; the broker is not in its chain.
-        broker: whose replica.
-        life: the next one's; nobody else has it.
+        registration: current registration; the broker is not in its chain.
+        broker: the broker.
+        life: a new number that no other replica has.
     """
     others = tuple(replica for replica in registration.renamed if replica.broker != broker)
     return registration._replace(renamed=(*others, Replica(broker, life)))
 
 
 def confirmed(registration: Registration) -> Registration:
-    """The one that was joining has the seal of this epoch: it is in sync now."""
+    """Count the joining replica in sync, because it has the seal of this epoch."""
     return registration._replace(joining=None)
 
 
 def chosen_unclean(registration: Registration, replica: Replica, kept: int, files: int = 0) -> Registration:
-    """Make a replica the leader that may lack acknowledged records, as nobody in sync can be reached.
+    """Elect a replica that may lack acknowledged records, because no replica in sync can be reached.
 
-    All others must be made anew before they come back: their logs, and checkpoints, may say something else.
+    All others must be copied again before they come back, because their logs and checkpoints may differ.
 
     Args:
-        registration: as it is.
-        replica: the one with the longest log of those that can be reached, copied under a life of its own.
-        kept: its log end, a version.
-        files: how many data files its log names that are lost.
+        registration: current registration.
+        replica: the replica with the longest log of the reachable ones, copied under a new life.
+        kept: its last version.
+        files: number of lost data files that its log names.
     """
     epoch = registration.epoch + 1
     loss = UncleanElection(epoch, replica, kept, registration.chain, files)
@@ -231,61 +232,63 @@ def chosen_unclean(registration: Registration, replica: Replica, kept: int, file
 
 
 class Span(NamedTuple):
-    """Own versions of a replica that do not count."""
+    """A replica's own versions that do not count."""
 
     first: int
     last: int
-    """The checkpoint that it came back with; or the last version that clean-up took."""
+    """The checkpoint with which it came back, or the last version that cleanup deleted."""
     final: bool = True
-    """Whether the first one was found by comparing; else it may be a later one."""
+    """True if comparing found `first`; otherwise the first such version may be later."""
 
     def has(self, version: int) -> bool:
-        """Whether a version is one of them."""
+        """Return whether a version is in the span."""
         return self.first <= version <= self.last
 
 
 def holding(spans: Collection[Span], newest: int) -> list[Span]:
-    """The spans that hold.
+    """Return the spans that are in force.
 
     Args:
-        spans: all that were noted.
-        newest: the replica's newest checkpoint. Who noted a span up to a later one was killed before that was there:
-            what the replica has is needed then.
+        spans: all recorded spans.
+        newest: the replica's newest checkpoint. A span up to a later one was recorded by a process that died before
+            making that checkpoint, so the replica's versions are still needed.
     """
     final = {span.last for span in spans if span.final}
     return [span for span in spans if span.last <= newest and (span.final or span.last not in final)]
 
 
 def counts(version: int, spans: Collection[Span], newest: int) -> bool:
-    """Whether an own version of a replica that is in sync is what was published in its place. See `holding`."""
+    """Return whether an own version of a replica in sync equals the published one. See `holding`."""
     return not any(span.has(version) for span in holding(spans, newest))
 
 
 def begun(spans: Collection[Span], newest: int, checkpoint: int) -> Span:
-    """The span to be noted before a replica gets a checkpoint: all since what was right for sure.
+    """Return the span to record before a replica gets a checkpoint: everything since its last certainly right version.
 
     Args:
-        spans: noted before.
-        newest: its newest checkpoint so far, or -1: it was made of versions that it had when they were published.
-        checkpoint: a later one, which it is to get.
+        spans: spans recorded before.
+        newest: its newest checkpoint so far, or -1; it was made of versions that the replica had when they were
+            published.
+        checkpoint: the later checkpoint that it gets.
     """
     first = max([newest, *(span.last for span in holding(spans, newest))]) + 1
     return Span(first, checkpoint, final=False)
 
 
 def compared(span: Span, own: Sequence[int], is_same: Callable[[int], bool | None]) -> Span:
-    """Find out where own versions cease to count.
+    """Find where own versions stop counting.
 
     Args:
-        span: as it was begun.
-        own: versions that the replica has, in order.
-        is_same: whether one is that of another replica, where that is right; None: that has none there.
+        span: the span when it was begun.
+        own: the replica's versions, in order.
+        is_same: tells whether a version equals that of a replica that is right there; None if that one does not have
+            it.
 
     Returns:
-        The span, final.
+        The final span.
     """
     inside = [version for version in own if span.has(version)]
-    # What stands after a hole has landed late.
+    # Versions after a hole arrived late.
     run = [version for at, version in enumerate(inside) if version == span.first + at]
     right = next((version for version in reversed(run) if is_same(version)), span.first - 1)
     return Span(right + 1, span.last)

@@ -1,9 +1,8 @@
-"""Assignment: brokers with their racks in, which of them have the replicas of each partition out; Kafka's rule.
+"""Replica assignment: choose the brokers of each partition's replicas by Kafka's rule.
 
-As KIP-36 and Kafka's documentation say it. Without racks the first replicas go round over the brokers, and those that
-follow are shifted against them, by one more each time that the first ones have come round. With racks the brokers
-alternate between racks in that round, and a partition has no second replica in a rack, or on a broker, while there is
-one that has none.
+The rule is that of KIP-36 and Kafka's documentation. Without racks the first replicas rotate over the brokers, and the
+others are shifted against them, by one more after each rotation. With racks the brokers alternate between racks in that
+rotation, and a partition gets a second replica in a rack, or on a broker, only if each has one.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from kafkalike.errors import InvalidReplicationAssignmentError, InvalidReplicati
 
 
 def check_factor(factor: int, brokers: int) -> None:
-    """Refuse a replication factor that the brokers cannot have, with Kafka's words.
+    """Reject a replication factor that the brokers cannot have, with Kafka's messages.
 
     Raises:
         InvalidReplicationFactorError: it is below 1, or above the number of brokers.
@@ -36,22 +35,22 @@ def assigned(
     shift: int,
     first_partition: int = 0,
 ) -> list[tuple[int, ...]]:
-    """Which brokers have the replicas of each partition; the first one of each is the preferred leader.
+    """Return the brokers of each partition's replicas; the first broker of each is the preferred leader.
 
     Args:
-        brokers: the rack by broker id; None for one without.
-        partitions: how many partitions there are to be.
-        factor: replicas of each.
-        start: where in the round to begin, from 0; a random number spreads the leaders of several topics.
-        shift: by how much the second replicas are shifted at first, from 0; random too.
-        first_partition: number of the first one, above 0 when partitions are added to a topic.
+        brokers: rack by broker id; None for a broker without a rack.
+        partitions: number of partitions.
+        factor: replicas of each partition.
+        start: start of the rotation, from 0; a random number spreads the leaders of several topics.
+        shift: initial shift of the second replicas, from 0; also random.
+        first_partition: number of the first partition, above 0 when partitions are added to a topic.
 
     Returns:
         Broker ids by partition.
 
     Raises:
         InvalidReplicationFactorError: see `check_factor`.
-        InvalidReplicationAssignmentError: some of the brokers have a rack, and not all.
+        InvalidReplicationAssignmentError: only some of the brokers have a rack.
     """
     check_factor(factor, len(brokers))
     racks = {rack for rack in brokers.values() if rack is not None}
@@ -80,7 +79,7 @@ def assigned(
 
 
 def _followers(ordered: Sequence[int], first: int, shift: int) -> Iterator[int]:
-    """The brokers after the first one, round and round, beginning `shift` further on; never the first one."""
+    """Yield the brokers after the first one in endless rotation, starting `shift` further on; never the first one."""
     others = len(ordered) - 1
     at = shift
     while True:
@@ -89,21 +88,21 @@ def _followers(ordered: Sequence[int], first: int, shift: int) -> Iterator[int]:
 
 
 def _is_next(broker: int, chosen: Sequence[int], racks: Mapping[int, str | None], count: int) -> bool:
-    """Whether a broker is new, and in a new rack unless all racks have a replica."""
+    """Return whether a broker is new, and in a new rack unless all racks have a replica."""
     taken = {racks[other] for other in chosen}
     return broker not in chosen and (racks[broker] not in taken or len(taken) == count)
 
 
 def late(there: Mapping[int, str | None], away: Mapping[int, str | None], count: int) -> tuple[int, ...]:
-    """Which brokers that give no answer are to have a replica as soon as they do, as too few others are there.
+    """Choose brokers that do not answer to get a replica when they return, because too few others answer.
 
     Args:
-        there: the rack by broker id of those that answer, who all have a replica; None for one without.
-        away: the same of those that do not.
-        count: how many are wanted, at most as many as are away.
+        there: rack by broker id of the answering brokers, which all have a replica; None for a broker without a rack.
+        away: the same for the other brokers.
+        count: number of brokers to choose, at most the number of `away`.
 
     Returns:
-        Their ids, each in a rack that has no replica yet while there is one; the first ones by id.
+        Their ids, each in a rack without a replica while there is one; lowest ids first.
 
     >>> late({1: "a"}, {2: "a", 3: "b", 4: "b"}, 2)
     (3, 2)
@@ -116,9 +115,9 @@ def late(there: Mapping[int, str | None], away: Mapping[int, str | None], count:
 
 
 def alternated(racks: Mapping[int, str | None]) -> list[int]:
-    """Brokers in an order in which racks alternate: the first one of each rack by name, then the second ones, and on.
+    """Order brokers so that racks alternate: the first broker of each rack by name, then the second ones, and so on.
 
-    Without racks that is the order of their ids.
+    Without racks the order is that of their ids.
 
     >>> alternated({0: "a", 1: "b", 2: "c", 3: "b", 4: "c", 5: "a"})
     [0, 1, 2, 5, 3, 4]
@@ -131,15 +130,15 @@ def alternated(racks: Mapping[int, str | None]) -> list[int]:
 
 
 def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Mapping[int, object]) -> None:
-    """Refuse an assignment given by hand that Kafka refuses, with its words.
+    """Reject a manual assignment that Kafka rejects, with its messages.
 
     Args:
         assignment: broker ids by partition.
-        brokers: all of the cluster, by id.
+        brokers: all brokers of the cluster, by id.
 
     Raises:
-        InvalidReplicationAssignmentError: partitions that do not begin at 0 or leave one out, an empty list, lists of
-            different lengths, a broker twice, or one that does not exist.
+        InvalidReplicationAssignmentError: partitions that do not start at 0 or are not consecutive, an empty list,
+            lists of different lengths, a duplicate broker, or an unknown one.
     """
     if sorted(assignment) != list(range(len(assignment))) or not assignment:
         raise InvalidReplicationAssignmentError("partitions should be a consecutive 0-based integer sequence")
@@ -147,7 +146,7 @@ def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Mapping[i
     for partition, replicas in sorted(assignment.items()):
         where = f"partition {partition} has replicas {list(replicas)}"
         if not replicas:
-            raise InvalidReplicationAssignmentError(f"{where}: at least one is needed")
+            raise InvalidReplicationAssignmentError(f"{where}: at least one broker is required")
         if len(set(replicas)) < len(replicas):
             raise InvalidReplicationAssignmentError(f"Duplicate brokers not allowed in replica assignment: {where}")
         if len(replicas) != factor:
@@ -156,4 +155,4 @@ def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Mapping[i
             )
         unknown = [broker for broker in replicas if broker not in brokers]
         if unknown:
-            raise InvalidReplicationAssignmentError(f"{where}: there is no broker {unknown[0]}")
+            raise InvalidReplicationAssignmentError(f"{where}: broker {unknown[0]} does not exist")

@@ -1,7 +1,7 @@
-"""Replica effects: what the protocols of replicas ask of one root, or of the controller, with the answer's type.
+"""Replica effects: the steps that the replica protocols yield, for one root or for the controller.
 
-Any process may stop between any two effects for ever, or go on years later. An effect on a replica may end in
-`UnreachableError`; then a `Put` may have happened, or may still happen.
+Any process may stop between any two effects forever, or continue years later. An effect on a replica may raise
+`UnreachableError`; a `Put` may then have happened, or may still happen.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from kafkalike.model.effects import Effect
 from kafkalike.model.replication.registration import Registration, Replica, TableVersion, View
 
 AHEAD: Final = 1000
-"""Versions that are read ahead at most: each such look lists a log, which takes the longer the more it has."""
+"""Most versions to read ahead, because each such look lists a log, whose cost grows with its length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read(Effect[TableVersion | None]):
-    """Read a version's file. Comes to its content, or None."""
+    """Read a version's file. The answer is its content, or None."""
 
     replica: Replica
     version: int
@@ -27,9 +27,10 @@ class Read(Effect[TableVersion | None]):
 
 @dataclass(frozen=True, slots=True)
 class Ahead(Effect[None]):
-    """Read the versions after one ahead, up to so many, above the newest checkpoint. Comes to nothing.
+    """Read ahead up to `most` versions after `since`, above the newest checkpoint. The answer is None.
 
-    Later effects need not ask for them: what was read between two looks for checkpoints was not cleaned up.
+    Later effects need not ask for them: cleanup has not removed versions that were read between two looks for
+    checkpoints.
     """
 
     replica: Replica
@@ -39,7 +40,7 @@ class Ahead(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class Put(Effect[bool]):
-    """Create a version's file if there is none. Comes to whether this call did."""
+    """Create a version's file if it is absent. The answer tells whether this call created it."""
 
     replica: Replica
     version: int
@@ -48,46 +49,46 @@ class Put(Effect[bool]):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint(Effect[int]):
-    """Look for the newest checkpoint. Comes to its version, or -1."""
+    """Look for the newest checkpoint. The answer is its version, or -1."""
 
     replica: Replica
     about: int | None = None
-    """The version whose place clean-up may have emptied: nothing else is asked then. Whoever knows that nobody can have
-    made it and cleaned it up again, as a log stays for an hour at least, need not look."""
+    """The version that cleanup may have deleted; it limits the question. No look is needed if the version cannot have
+    been made and cleaned up since, because a log is kept for an hour at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class End(Effect[int]):
-    """Look for the last version, or a checkpoint above all of them. Comes to its number, or -1."""
+    """Look for the last version, or a checkpoint above all of them. The answer is its number, or -1."""
 
     replica: Replica
 
 
 @dataclass(frozen=True, slots=True)
 class Load(Effect[View | None]):
-    """Load the newest checkpoint. Comes to a `View` at its version, or None."""
+    """Load the newest checkpoint. The answer is a `View` at its version, or None."""
 
     replica: Replica
 
 
 @dataclass(frozen=True, slots=True)
 class Supply(Effect[None]):
-    """See that a replica has the data files that a version adds, and force them to the disk if the topic wants that.
+    """Make sure that a replica has the data files that a version adds, and flush them to disk if the topic requires it.
 
-    Files that maintenance has removed from the log since are left out. Comes to nothing.
+    Files that maintenance has since removed from the log are left out. The answer is None.
     """
 
     replica: Replica
     content: TableVersion
     source: Replica | None
-    """Who has them; None: this process, which has made them."""
+    """Replica that has the files; None for this process, which has written them."""
     partly: bool = False
-    """Whether what the source lacks is left out: its log may name files that were removed where it went on."""
+    """Leave out files that the source lacks, because its log may name files that were removed later."""
 
 
 @dataclass(frozen=True, slots=True)
 class MakeCheckpoint(Effect[None]):
-    """Write a checkpoint of a published version of the log. Comes to nothing."""
+    """Write a checkpoint of a published version of the log. The answer is None."""
 
     replica: Replica
     version: int
@@ -95,43 +96,43 @@ class MakeCheckpoint(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class CopyCheckpoint(Effect[int]):
-    """Give a replica another one's newest checkpoint, and before it the data files that are live in it.
+    """Give a replica the newest checkpoint of another one, after the data files that are live in it.
 
-    It is noted at the replica first which of its own versions up to that one may not count, see `Counts`; where both
-    have a version, it is found out afterwards. Comes to the checkpoint's version.
+    First a note at the replica records which of its own versions up to the checkpoint may not count, see `Counts`;
+    versions that both have are compared afterwards. The answer is the checkpoint's version.
     """
 
     source: Replica
     replica: Replica
     partly: bool = False
-    """As of `Supply`."""
+    """Leave out files that the source lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts(Effect[bool]):
-    """Look whether a version that a replica has is what was published in its place. Comes to that.
+    """Check whether a replica's version is the published one. The answer is a bool.
 
-    What it has below a checkpoint that it came back with may be its own: put when it was the head, and never published;
-    or put by somebody who had slept, where clean-up had been.
+    Versions below the checkpoint with which the replica came back may be its own: put when it was the head and never
+    published, or put by a process that had slept, after cleanup.
     """
 
     replica: Replica
     version: int
-    """That was read before: nothing is asked where this process has seen that it was not made, as for `Checkpoint`."""
+    """A version that was read before. Not asked if this process knows that it was not made (see `Checkpoint`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing(Effect[tuple[Any, ...]]):
-    """Look for data files that a replica's log names, as of its last version, and that it lacks. Comes to a tuple."""
+    """Look for data files in a replica's log, as of its last version, that it lacks. The answer is a tuple."""
 
     replica: Replica
 
 
 @dataclass(frozen=True, slots=True)
 class Fill(Effect[None]):
-    """See that a replica has the data files that its log names, as of its last version. Comes to nothing.
+    """Make sure that a replica has the data files that its log names, as of its last version. The answer is None.
 
-    Files that maintenance has removed from the log since are left out. What `CopyCheckpoint` has begun is ended.
+    Files that maintenance has since removed from the log are left out. An interrupted `CopyCheckpoint` is finished.
     """
 
     replica: Replica
@@ -140,9 +141,9 @@ class Fill(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class Discard(Effect[None]):
-    """Remove the versions' files that a checkpoint of this replica makes unnecessary, from the oldest on.
+    """Delete the files of versions that a checkpoint of this replica makes unnecessary, oldest first.
 
-    It is noted first that they do not count, see `Counts`. Comes to nothing.
+    A note first records that they do not count, see `Counts`. The answer is None.
     """
 
     replica: Replica
@@ -151,14 +152,14 @@ class Discard(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class LookAtController(Effect[Registration]):
-    """Ask the controller. Comes to a `Registration`."""
+    """Ask the controller. The answer is a `Registration`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Register(Effect[bool]):
-    """Change what the controller says, if it is still what was seen. Comes to whether it was changed.
+    """Change the registration, if it is still `before`. The answer tells whether it was changed.
 
-    An answer that got lost is found by asking again: an epoch is given out once.
+    A lost answer is found by asking again, because each epoch is assigned once.
     """
 
     before: Registration
@@ -167,19 +168,19 @@ class Register(Effect[bool]):
 
 @dataclass(frozen=True, slots=True)
 class NewSeal(Effect[TableVersion]):
-    """Make the content of a version that puts a registration's configuration in force. Comes to a `TableVersion`.
+    """Make a version that puts a registration's configuration in force. The answer is a `TableVersion`.
 
-    Which of several is in the log is decided by who puts one first.
+    If several processes make one, the first put decides which is in the log.
     """
 
     registration: Registration
     lost: tuple[Any, ...] = ()
-    """What `Missing` came to: this version takes them out."""
+    """The answer of `Missing`: this version removes these files."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewLife(Effect[int]):
-    """Make a number that nobody else has. Comes to it."""
+    """Make a number that no other process has. The answer is that number."""
 
 
 ReplicaEffect = (

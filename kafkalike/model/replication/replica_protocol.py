@@ -1,11 +1,12 @@
-"""Replica protocol: make a version of a table that has replicas, and find out what is published.
+"""Replica protocol: make a version of a replicated table, and find the published versions.
 
-The guarantees rest on the order of the effects, which stands here; see `kafkalike.model.effects`.
+The guarantees rest on the order of the effects (see `kafkalike.model.effects`), which only this module decides.
 
-What keeps replicas the same is this. A version is decided where it is put first, at the head, and then goes down the
-chain; nobody takes one whose predecessor it lacks; the last one to get it, the leader, publishes it. Whoever is to come
-after a version that is not published yet publishes it first. Nothing is ever overwritten. A configuration ends where
-the next one's seal stands, in the log of the first replica that stays: a writer of the old one meets the seal there.
+The following rules keep replicas the same. A version is decided where it is put first, at the head, and then passes
+down the chain. No replica takes a version whose predecessor it lacks. The last one to get it, the leader, publishes it.
+A writer whose version follows an unpublished one publishes the earlier one first. Nothing is ever overwritten. A
+configuration ends at the seal of the next one, in the log of the first replica that stays: a writer of the old
+configuration meets the seal there.
 """
 
 from __future__ import annotations
@@ -44,38 +45,38 @@ from kafkalike.model.replication.replica_effects import (
 )
 
 Seen = dict[int, TableVersion]
-"""Contents of published versions, filled by protocols that come by."""
+"""Contents of published versions, filled by the protocols."""
 
 
 class StaleError(ReplicaError):
-    """A newer configuration has been met: nobody is to be taken out because of it."""
+    """A newer configuration was found, so no replica is taken out because of this error."""
 
 
 def check_not_cleaned(replica: Replica, version: int) -> Generator[ReplicaEffect, Any, None]:
-    """Refuse to believe what was found, or put, in the place of a version that log clean-up may have emptied.
+    """Raise if log cleanup may have deleted the version that was just read or put.
 
-    It comes after the read or the put, as a process may sleep before those. The version before is no proof: another
-    late writer may have put that one, too.
+    The check follows the read or the put, because a process may sleep before those. The previous version proves
+    nothing, because another late writer may have put that one, too.
 
     Raises:
-        FellBehindError: there is a checkpoint at or above it.
+        FellBehindError: a checkpoint is at or above the version.
     """
     if (yield from Checkpoint(replica, version)) >= version:
         raise FellBehindError
 
 
 def reading(replica: Replica, version: int) -> Generator[ReplicaEffect, Any, TableVersion | None]:
-    """A version of a replica; None when its log ends before."""
+    """Return a version of a replica; None if its log ends before it."""
     found = yield from Read(replica, version)
     yield from check_not_cleaned(replica, version)
     return found
 
 
 def putting(replica: Replica, version: int, content: TableVersion) -> Generator[ReplicaEffect, Any, None]:
-    """Put a decided version at a replica that has all before it.
+    """Put a decided version at a replica that has all versions before it.
 
     Raises:
-        OtherBytesError: it has something else there.
+        OtherBytesError: it has another content there.
     """
     if not (yield from Put(replica, version, content)):
         found = yield from Read(replica, version)
@@ -89,19 +90,19 @@ def putting(replica: Replica, version: int, content: TableVersion) -> Generator[
 def passing_on(
     replica: Replica, version: int, content: TableVersion, source: Replica
 ) -> Generator[ReplicaEffect, Any, None]:
-    """Put a decided version at a replica that has all before it, from one that has this one.
+    """Put a decided version at a replica that has all versions before it, from a source that has this one.
 
-    Writers give each replica the data files of a version before they put it at the first one. Another engine has put
-    its version, and the data files, at that one alone.
+    Writers give each replica the data files of a version before they put it at the head. Another engine has put its
+    version and data files at one replica only.
 
     Raises:
-        OtherBytesError: it has something else there.
+        OtherBytesError: it has another content there.
     """
     if not content.append_id:
         try:
             yield from Supply(replica, content, source, partly=True)
         except UnreachableError:
-            # Which of the two gives no answer?
+            # Find out which of the two does not answer.
             yield from Checkpoint(source)
             raise
     yield from putting(replica, version, content)
@@ -110,12 +111,12 @@ def passing_on(
 def check_passed_on(
     source: Replica, version: int, content: TableVersion, known: Configuration, registered: Registration | None
 ) -> Generator[ReplicaEffect, Any, None]:
-    """Refuse another engine's version that stands at a leader, and did not come down the chain.
+    """Reject another engine's version at a leader that did not pass down the chain.
 
-    The others would put something else in its place, or leave a hole there.
+    The other replicas would put another content in its place, or leave a hole there.
 
     Raises:
-        OtherBytesError: the leader is to be taken out.
+        OtherBytesError: the leader has to be taken out.
     """
     if registered is not None and registered.epoch >= known.epoch:
         first = registered.decider
@@ -131,19 +132,19 @@ def check_passed_on(
 
 
 def following(view: View, seen: Seen, registered: Registration | None = None) -> Generator[ReplicaEffect, Any, View]:
-    """Read what is published beyond a view, each version from the leader of its configuration.
+    """Read the published versions beyond a view, each from the leader of its configuration.
 
     A seal that has not reached the leader that it names is not published yet. The first versions may have been read
-    ahead; the next ones are, as many at once.
-
-    Raises:
-        OtherBytesError: the leader has a version of another engine that nobody else has.
+    ahead; the next ones are, in batches of the same size.
 
     Args:
-        view: what is known.
-        seen: gets the versions.
-        registered: what the controller says. Versions before its seal are read from its leader, as older leaders may be
-            gone: what that one has of them, all have that are in sync.
+        view: the known versions.
+        seen: receives the versions.
+        registered: the controller's registration. Versions before its seal are read from its leader, because older
+            leaders may be gone; all replicas in sync have what that leader has of them.
+
+    Raises:
+        OtherBytesError: the leader has a version of another engine that no other replica has.
     """
     ahead = view.end + AHEAD
     while True:
@@ -172,19 +173,19 @@ def following(view: View, seen: Seen, registered: Registration | None = None) ->
 def looking_up(
     version: int, view: View, registered: Registration
 ) -> Generator[ReplicaEffect, Any, TableVersion | None]:
-    """Read a version that is published, of whoever has it still.
+    """Read a published version from any replica that still has it.
 
     Args:
         version: at or below the view's end.
-        view: what is known.
-        registered: what the controller says, or said. Where the log knows a later configuration, that counts.
+        view: the known versions.
+        registered: a registration. If the log has a later configuration, that one counts.
 
     Returns:
-        Its content; None when clean-up has taken it: who needs it loads the table anew.
+        Its content; None if cleanup has deleted it, so that the caller must load the table again.
 
     Raises:
         FellBehindError: the log that this process knows was given up.
-        UnreachableError: nobody in sync gives an answer.
+        UnreachableError: no replica in sync answers.
     """
     if view.configuration.epoch < registered.lineage:
         raise FellBehindError
@@ -200,7 +201,7 @@ def looking_up(
         except UnreachableError as cause:
             failed = failed or cause
         else:
-            # A checkpoint has what was in it.
+            # A checkpoint contains the version's effect.
             answered = True
     if failed is not None and not answered:
         raise failed
@@ -208,19 +209,19 @@ def looking_up(
 
 
 def appending(view: View, content: TableVersion, seen: Seen) -> Generator[ReplicaEffect, Any, tuple[View, bool]]:
-    """Make the version after a view, or learn what it is.
+    """Make the version after a view, or learn the version made by another writer.
 
     Args:
-        view: all that is published, as far as is known; what the content was planned on.
-        content: what the version shall be; its data files can be read by this process.
-        seen: gets all versions after the view.
+        view: the known published versions, on which the content was planned.
+        content: the wanted content; this process can read its data files.
+        seen: receives all versions after the view.
 
     Returns:
-        The view after it, and whether the version is this content: then it is acknowledged.
+        The view after it, and whether the version is this content, which is then acknowledged.
 
     Raises:
-        FellBehindError: unknown; to be settled by id.
-        NoReplicaLeftError: a replica failed, and no other one is in sync. Unknown, too.
+        FellBehindError: the outcome is unknown and must be settled by id.
+        NoReplicaLeftError: a replica failed, and no other one is in sync. The outcome is unknown, too.
     """
     wanted = view.end + 1
     while view.end < wanted:
@@ -232,11 +233,11 @@ def appending(view: View, content: TableVersion, seen: Seen) -> Generator[Replic
 
 
 def publishing(view: View, content: TableVersion, seen: Seen) -> Generator[ReplicaEffect, Any, View]:
-    """Take the next version down the chain: what the head has in its place, or else this content."""
+    """Take the next version down the chain: the head's content of it, or else this content."""
     chain, version = view.configuration.chain, view.end + 1
     decided = yield from reading(chain[0], version)
     if decided is None:
-        # Before the head says that the version is there.
+        # Before the head has the version.
         for replica in chain:
             yield from Supply(replica, content, None)
         decided = yield from deciding(chain[0], version, content)
@@ -250,7 +251,7 @@ def publishing(view: View, content: TableVersion, seen: Seen) -> Generator[Repli
 
 
 def deciding(replica: Replica, version: int, content: TableVersion) -> Generator[ReplicaEffect, Any, TableVersion]:
-    """Put a content in the place of a version where that is decided, and see what is there then."""
+    """Put a content at the replica that decides a version, and return the content there."""
     if (yield from Put(replica, version, content)):
         yield from check_not_cleaned(replica, version)
         return content
@@ -264,13 +265,13 @@ def finding(*, repair: bool) -> Generator[ReplicaEffect, Any, tuple[Registration
     """Find where to load a table from, and replace a leader that does not answer.
 
     Args:
-        repair: False for those who only read: they raise `UnreachableError`.
+        repair: False for readers, which raise `UnreachableError` instead.
 
     Returns:
-        What the controller says; what the newest checkpoint says, None without one; and where that one is.
+        The controller's registration; the view of the newest checkpoint, or None; and the replica with that checkpoint.
 
     Raises:
-        NoReplicaLeftError: nobody in sync answers.
+        NoReplicaLeftError: no replica in sync answers.
     """
     while True:
         registered: Registration = yield from LookAtController()
@@ -279,7 +280,7 @@ def finding(*, repair: bool) -> Generator[ReplicaEffect, Any, tuple[Registration
             if last == registered.joining:
                 loaded = yield from Load(last)
                 if loaded is not None and loaded.configuration.epoch == registered.epoch:
-                    # Writers go by it already.
+                    # Writers already use its configuration.
                     return registered, loaded, last
             return registered, (yield from Load(registered.leader)), registered.leader
         except ReplicaError as failed:
@@ -289,17 +290,17 @@ def finding(*, repair: bool) -> Generator[ReplicaEffect, Any, tuple[Registration
 
 
 def opening(seen: Seen, *, repair: bool) -> Generator[ReplicaEffect, Any, tuple[View, View | None, Replica]]:
-    """Get to know a log from its newest checkpoint on.
+    """Load a log from its newest checkpoint on.
 
-    A writer's view is one whose configuration is in force: a leader that is only registered may show what the leader
-    before lacks, and who would write that one the next version would leave a hole there.
+    A writer needs a view whose configuration is in force: a leader that is only registered may show versions that the
+    previous leader lacks, and a writer that gave the next version to that one would leave a hole there.
 
     Args:
-        seen: gets the versions above the checkpoint.
-        repair: False for those who only read.
+        seen: receives the versions above the checkpoint.
+        repair: False for readers.
 
     Returns:
-        The view; the checkpoint's, and where that is.
+        The view, the view of the checkpoint, and the replica with that checkpoint.
     """
     view = UNSEEN
     while True:
@@ -307,7 +308,7 @@ def opening(seen: Seen, *, repair: bool) -> Generator[ReplicaEffect, Any, tuple[
         try:
             view = yield from following(loaded or UNSEEN, seen, registered)
         except ReplicaError as failed:
-            # It could be loaded, and gives no answer about what comes next.
+            # The checkpoint could be loaded, but the replica does not answer about later versions.
             if not repair or failed.replica not in registered.chain:
                 raise
             yield from Register(registered, without(registered, failed.replica))
@@ -320,9 +321,10 @@ def opening(seen: Seen, *, repair: bool) -> Generator[ReplicaEffect, Any, tuple[
 
 
 def mending(view: View, failed: ReplicaError, seen: Seen) -> Generator[ReplicaEffect, Any, View]:
-    """Go on where a replica failed: take it out, unless there is a newer configuration, and bring that one into force.
+    """Continue after a replica failed: take it out, unless there is a newer configuration, and put that one in force.
 
-    The controller decides: two sides of a partition that both shrink to themselves would both go on.
+    The controller decides, because two sides of a network partition could otherwise both take out the other and
+    continue.
     """
     epoch = view.configuration.epoch
     while True:
@@ -341,18 +343,18 @@ def mending(view: View, failed: ReplicaError, seen: Seen) -> Generator[ReplicaEf
             continue
         if view.configuration.epoch == epoch:
             return view
-        # The log knows a newer one than the controller did.
+        # The log has a newer configuration than the controller had.
         failed = StaleError(registered.leader)
 
 
 def sealing(view: View, registered: Registration, seen: Seen) -> Generator[ReplicaEffect, Any, View]:
-    """Bring a registration into force, unless it is.
+    """Put a registration in force, unless it is.
 
-    First the seal is put where the log of the configuration before is longest: nothing of that configuration can come
-    after it. Then all that is there goes down the new chain.
+    First the seal is put where the log of the previous configuration is longest, so that nothing of that configuration
+    can follow it. Then all versions there pass down the new chain.
 
     Returns:
-        A view that has the seal, or that of a newer configuration.
+        A view with the seal, or with the seal of a newer configuration.
     """
     if registered.losses and view.configuration.epoch < registered.losses[-1].epoch:
         # The log that this process knows was given up.
@@ -369,7 +371,7 @@ def sealing(view: View, registered: Registration, seen: Seen) -> Generator[Repli
         ahead[end.end + 1] = content
         end = end.after(content)
     if end.configuration.epoch > registered.epoch:
-        # Its seal may not be published yet: whoever goes on must ask the controller again.
+        # Its seal may not be published yet, so the caller must ask the controller again.
         return view
     for replica in registered.chain:
         if replica == registered.joining:
@@ -382,18 +384,18 @@ def sealing(view: View, registered: Registration, seen: Seen) -> Generator[Repli
 
 
 def bringing(replica: Replica, source: Replica, last: int) -> Generator[ReplicaEffect, Any, None]:
-    """Bring a replica that has caught up before to a version, from one that has it.
+    """Bring a replica that had caught up to a version, from a source that has it.
 
     Raises:
-        OtherBytesError: a late helper of an older configuration has put something else there meanwhile.
+        OtherBytesError: a late helper of an older configuration has put another content there meanwhile.
     """
     end = yield from End(replica)
     if max(end, 0) <= (yield from Checkpoint(source)):
         yield from CopyCheckpoint(source, replica)
-        # Above the checkpoint there may be what others have put.
+        # Above the checkpoint there may be versions of other helpers.
         end = yield from End(replica)
     if (yield from Checkpoint(replica)) > end:
-        # Another helper has copied one since.
+        # Another helper has copied a checkpoint since.
         end = yield from End(replica)
     if not (yield from is_right(replica, source, end)):
         raise OtherBytesError(replica)
@@ -406,10 +408,10 @@ def bringing(replica: Replica, source: Replica, last: int) -> Generator[ReplicaE
 
 
 def is_right(replica: Replica, leader: Replica, version: int) -> Generator[ReplicaEffect, Any, bool]:
-    """Whether a replica's last version is the leader's, and so all before it: each was put after the one before.
+    """Return whether a replica's last version is the leader's, and so all before it, which were put in order.
 
-    Where another helper has copied a checkpoint since, it is not the last one: what is right comes after that one. Put
-    behind a wrong one, right versions would make that one believed (`log_spans`).
+    If another helper has copied a checkpoint since, `version` is not the last one, and right versions follow the
+    checkpoint. Right versions put after a wrong one would make the wrong one count (see `Span`).
     """
     if (yield from Checkpoint(replica)) >= version:
         return bool((yield from End(replica)) == version)

@@ -1,11 +1,12 @@
-"""Takeover: voters that were lost, or shall go, in; other voters that go on where these have ended, out.
+"""Takeover: replace lost or retired voters by new voters, which continue from the last decisions of the old ones.
 
-Each voter that is left gets a mark first, which names the new ones: after it, it decides nothing more for the old ones.
-What those may have decided is in the registers of any majority of them. The new ones begin with that, and then with a
-version that says so; only then are they open, so that nobody else decides anything with them before.
+Each remaining voter first gets a mark that names the new voters: after it, it decides nothing more for the old ones.
+The registers of any majority of the old voters contain all that they may have decided. The new voters start with that,
+and then with a version that records the takeover. They are opened only then, so that no other process decides anything
+with them before.
 
-With a mark at a majority of the old voters nothing can be lost. With fewer, what they had decided without those that
-are left is lost, and those that are gone must not come back: nothing keeps them from going on by themselves.
+With a mark at a majority of the old voters nothing can be lost. With fewer marks, versions that the other voters
+decided alone are lost, and those voters must not come back, because nothing stops them from deciding by themselves.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ NEXT: Final = -1
 
 
 class VoterSet(NamedTuple):
-    """Who votes."""
+    """The voters of one epoch."""
 
     epoch: int
-    """One set for each."""
+    """Each set has its own epoch."""
     voters: tuple[Voter, ...]
-    """Each has a name of its own in each set, so that what is late for one set is never in another's row."""
+    """Each has its own name in each set, so that a late request for one set is never in another's row."""
     observers: tuple[Voter, ...] = ()
-    """Who gets a copy of what was decided, and is not asked: where too few roots are there for several voters."""
+    """Replicas that get a copy of decided versions without a vote, for clusters with few roots."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutMark(Effect[VoterSet]):
-    """Put a mark at a voter, of any set, that other voters take over. Comes to the set that its mark names then."""
+    """Put a mark of the takeover at a voter of any set. The answer is the set that its mark then names."""
 
     voter: Voter
     after: VoterSet
@@ -55,10 +56,10 @@ class PutMark(Effect[VoterSet]):
 
 @dataclass(frozen=True, slots=True)
 class OpenVoter(Effect[None]):
-    """Let a voter of a new set vote. Comes to nothing.
+    """Open a voter of a new set. The answer is None.
 
-    A voter that was there and was given the mark of a later set is not opened any more: who asks for that has slept,
-    and whoever believes the old set would learn from it that there is nothing new.
+    A voter with the mark of a later set is not opened any more, because the process that asks for it has slept, and
+    readers that trust the old set would take it for up to date.
     """
 
     voter: Voter
@@ -67,11 +68,11 @@ class OpenVoter(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class NewRecord(Effect[Any]):
-    """A version without data that says which voters took over. Comes to its content."""
+    """Make a version without data that records the new voters. The answer is its content."""
 
     after: VoterSet
     reached: tuple[Voter, ...]
-    """Those of the old voters that were."""
+    """The old voters that answered."""
     version: int
 
 
@@ -79,10 +80,10 @@ TakeoverEffect = quorum_protocol.QuorumEffect | PutMark | OpenVoter | NewRecord
 
 
 class OtherTakeoverError(Exception):
-    """Somebody else has begun to have others take over: that is to be ended first.
+    """Another process has begun a different takeover, which must be finished first.
 
     Args:
-        after: the voters that they name.
+        after: the voters that it names.
     """
 
     def __init__(self, after: VoterSet) -> None:
@@ -91,36 +92,36 @@ class OtherTakeoverError(Exception):
 
 
 class TakeoverResult(NamedTuple):
-    """What a takeover found and did."""
+    """The findings and effects of a takeover."""
 
     reached: tuple[Voter, ...]
-    """Those of the old voters that answered."""
+    """The old voters that answered."""
     lasts: Mapping[Voter, int]
-    """The last version that each of them had."""
+    """The last version of each of them."""
     adopted: tuple[int, ...]
     """Versions that were only in registers."""
     version: int
-    """The version that says so."""
+    """The version that records the takeover."""
     sure: bool
-    """Whether nothing can be lost: a majority of the old voters answered."""
+    """True if nothing can be lost, because a majority of the old voters answered."""
 
 
 def taking_over(
     before: VoterSet, after: VoterSet, *, lossy: bool = False
 ) -> Generator[TakeoverEffect, Any, TakeoverResult]:
-    """Have other voters take over. It may be begun again at any point, by anybody, with the same new voters.
+    """Replace voters. Any process may restart it at any point with the same new voters.
 
     Args:
-        before: the voters so far, which must be open, or have been.
-        after: the new ones, of the next epoch, under new names. Those that do not answer have no vote until they are
-            replaced: an empty root under their name could not be told from one that has voted.
-        lossy: go on where too few of the old ones answer.
+        before: the current voters, which must be open, or have been.
+        after: the new voters, of the next epoch, under new names. Voters that do not answer have no vote until they are
+            replaced, because an empty root with their name looks like a root that has voted.
+        lossy: continue although too few of the old voters answer.
 
     Raises:
-        OtherTakeoverError: others were named already.
-        NoMajorityError: too few of the old or the new voters answer. If it was begun, the old ones decide nothing more,
-            and it is to be begun again.
-        UnreachableVoterError: an old one answers no longer. The same.
+        OtherTakeoverError: other voters are already named.
+        NoMajorityError: too few of the old or the new voters answer. If the takeover had begun, the old ones decide
+            nothing more, and it must be restarted.
+        UnreachableVoterError: an old voter does not answer any more. It must be restarted as well.
     """
     assert after.epoch == before.epoch + 1
     reached, sure = yield from _stopped(before, after, lossy=lossy)
@@ -146,7 +147,7 @@ def taking_over(
 
 
 def _marked(before: Sequence[Voter], after: VoterSet) -> Generator[TakeoverEffect, Any, tuple[Voter, ...]]:
-    """Mark the old voters. Returns those that answer."""
+    """Mark the old voters. Return the voters that answer."""
     reached: list[Voter] = []
     for voter in before:
         try:
@@ -162,10 +163,10 @@ def _marked(before: Sequence[Voter], after: VoterSet) -> Generator[TakeoverEffec
 def _stopped(
     before: VoterSet, after: VoterSet, *, lossy: bool
 ) -> Generator[TakeoverEffect, Any, tuple[tuple[Voter, ...], bool]]:
-    """Let the old voters decide who comes next, and then nothing more.
+    """Let the old voters decide their successors, and then nothing more.
 
     Returns:
-        Who answers, and whether that is a majority of the voters.
+        The voters that answer, and whether they are a majority.
     """
     try:
         found: Any = yield from proposing(NEXT, before.voters, (yield from NewProposer()), after, opening=True)
@@ -187,14 +188,14 @@ def _stopped(
 def _prepared(
     after: VoterSet, version: int, sources: Sequence[Voter]
 ) -> Generator[TakeoverEffect, Any, tuple[int, Sequence[Voter]]]:
-    """Bring the new voters to where the old ones are, or one of themselves. Returns that version, and who has it."""
+    """Bring the new voters up to the old ones, or to the most advanced new one. Return that version and its voters."""
     there: list[Voter] = []
     for voter in after.voters:
         try:
             found = yield from PutMark(voter, after)
             if found != after:
                 raise OtherTakeoverError(found)
-            # Somebody else who does the same may have been further, and what he has put is decided.
+            # Another process may have made more progress with the same takeover, and its versions are decided.
             version = max(version, (yield from LastVersion(voter)))
         except UnreachableVoterError:
             continue
@@ -210,11 +211,11 @@ def _prepared(
 
 
 def _accepted(version: int, reached: Sequence[Voter]) -> Generator[TakeoverEffect, Any, Any]:
-    """What the old voters may have decided: the value of the latest ballot, as for any later one."""
+    """Return what the old voters may have decided: the value of the latest ballot, as Paxos requires."""
     found: list[Accept] = []
     for voter in reached:
         row: list[Request] = yield from ReadRow(voter, version, 0)
-        # After it: somebody late may have published it, and removed its registers.
+        # Afterwards, because a late process may have published it and deleted its registers.
         if (yield from LastVersion(voter)) >= version:
             known = yield from published(version, reached)
             if known is None:
@@ -231,7 +232,7 @@ def _accepted(version: int, reached: Sequence[Voter]) -> Generator[TakeoverEffec
 def _decided(
     version: int, wanted: Hashable, after: VoterSet, sources: Sequence[Voter], ready: Sequence[Voter]
 ) -> Generator[TakeoverEffect, Any, tuple[Any, list[Voter]]]:
-    """Have the new voters decide a version, and bring it to those that have all before it. Returns those left of them.
+    """Have the new voters decide a version, and bring it to voters with all earlier ones; return them.
 
     Raises:
         NoMajorityError: they are too few.
@@ -239,7 +240,7 @@ def _decided(
     try:
         found = yield from proposing(version, after.voters, (yield from NewProposer()), wanted, opening=True)
     except SlotClosedError:
-        # Somebody else who does the same is ahead.
+        # Another process is ahead with the same takeover.
         found = yield from published(version, sources)
         if found is None:
             raise NoMajorityError from None

@@ -1,1 +1,1 @@
-"""Schemas: what subjects, versions, ids and references of a registry are, and what may be done to them; pure Python."""
+"""Schemas: subjects, versions, ids and references of a registry, and the rules for changing them; pure Python."""

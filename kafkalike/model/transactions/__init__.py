@@ -1,1 +1,1 @@
-"""Transactions: what a transactional id may do next, and what its rows say; pure Python."""
+"""Transactions: the state of transactional ids, and the protocols and rules that change it; pure Python."""

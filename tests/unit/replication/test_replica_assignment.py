@@ -114,13 +114,13 @@ def test_some_brokers_without_a_rack_are_refused() -> None:
         ({}, "partitions should be a consecutive 0-based integer sequence"),
         ({1: [1]}, "partitions should be a consecutive 0-based integer sequence"),
         ({0: [1], 2: [1]}, "partitions should be a consecutive 0-based integer sequence"),
-        ({0: []}, "partition 0 has replicas []: at least one is needed"),
+        ({0: []}, "partition 0 has replicas []: at least one broker is required"),
         ({0: [1, 1]}, "Duplicate brokers not allowed in replica assignment: partition 0 has replicas [1, 1]"),
         (
             {0: [1, 2], 1: [1]},
             "partition 1 has replicas [1], others have 2: all partitions need the same number of replicas",
         ),
-        ({0: [1, 4, 5]}, "partition 0 has replicas [1, 4, 5]: there is no broker 4"),
+        ({0: [1, 4, 5]}, "partition 0 has replicas [1, 4, 5]: broker 4 does not exist"),
     ],
 )
 def test_an_assignment_by_hand_is_refused_as_in_kafka(assignment: dict[int, list[int]], why: str) -> None:
