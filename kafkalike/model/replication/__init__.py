@@ -1,1 +1,1 @@
-"""Replication: registration of replicas, the order in which they take versions, failover and the quorum; pure Python."""
+"""Replication: registration of replicas, the order in which they take versions, failover and quorum; pure Python."""

@@ -1,4 +1,4 @@
-"""Admission: a registry's state and a topic's checks in; ids of the schemas that its records may have out."""
+"""Admission: decide which schema ids the records of a topic may have, by its settings and the registry."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from kafkalike.model.schemas.schema import RECORD_NAME, TOPIC_NAME, Part, Schema
 from kafkalike.model.schemas.schema_rows import LIVE
 
 HEAD: Final = 5
-"""Bytes before a schema's payload: the magic byte 0, and the id, with its highest byte first."""
+"""Bytes before a schema's payload: the magic byte 0 and the big-endian id."""
 
 _PRIMITIVE: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
 def admits(state: RegistryState, topic: str, part: Part, strategy: str, schema_id: int) -> bool:
-    """Whether a record of a topic may have a schema: the subject that the strategy names has it, undeleted.
+    """Return whether a record of a topic may have a schema: the strategy's subject must have it, undeleted.
 
     Args:
         state: the registry.
         topic: the topic's name.
-        part: of the record.
-        strategy: one of `STRATEGIES`.
-        schema_id: what the record says.
+        part: part of the record.
+        strategy: name from `STRATEGIES`.
+        schema_id: schema id of the record.
     """
     known = state.schemas.get(schema_id)
     if known is None:
@@ -35,13 +35,13 @@ def admits(state: RegistryState, topic: str, part: Part, strategy: str, schema_i
     prefix = "" if strategy == RECORD_NAME else f"{topic}-"
     name = _name(known)
     if name is None:
-        # A Protobuf schema has many messages, and the record says which; it may be text or not.
+        # A Protobuf schema has many messages, and only the record tells which one it is.
         return any(subject.startswith(prefix) for subject in subjects)
     return prefix + name in subjects
 
 
 def admitted(state: RegistryState, topic: str, part: Part, strategy: str) -> frozenset[int]:
-    """All ids that `admits` takes, for those who cannot ask for each."""
+    """Return all ids that `admits` accepts, for callers that cannot check each record."""
     if strategy == TOPIC_NAME:
         subject = state.subject(f"{topic}-{part}")
         return frozenset(subject.versions[version].id for version in subject.live)
@@ -49,12 +49,12 @@ def admitted(state: RegistryState, topic: str, part: Part, strategy: str) -> fro
 
 
 def topics_with_subjects(state: RegistryState, part: Part, strategy: str) -> set[str]:
-    """Names of topics, there or not, that may have subjects of their own; others all have the same ids.
+    """Return the names of topics, existing or not, that may have their own subjects; others all have the same ids.
 
     Args:
         state: the registry.
-        part: of the record.
-        strategy: one of `STRATEGIES`.
+        part: part of the record.
+        strategy: name from `STRATEGIES`.
     """
     if strategy == TOPIC_NAME:
         end = f"-{part}"
@@ -65,17 +65,17 @@ def topics_with_subjects(state: RegistryState, part: Part, strategy: str) -> set
 
 
 def heads_of(column: Iterable[bytes | None]) -> set[bytes]:
-    """The different beginnings of keys or values; those that are null have none."""
+    """Return the distinct first bytes of keys or values; nulls are ignored."""
     return {content[:HEAD] for content in column if content is not None}
 
 
 def id_of(head: bytes) -> int | None:
-    """The schema's id; None where the bytes are no such beginning."""
+    """Return the schema id in these first bytes; None if they do not contain one."""
     return int.from_bytes(head[1:HEAD], "big") if len(head) >= HEAD and head[0] == 0 else None
 
 
 def refusal(state: RegistryState, topic: str, part: Part, strategy: str, head: bytes) -> str:
-    """Why a key or value with this beginning is not admitted."""
+    """Return the reason why a key or value with these first bytes is rejected."""
     setting = f"kafkalike.{part}.schema.validation=true"
     schema_id = id_of(head)
     if schema_id is None:
@@ -87,7 +87,7 @@ def refusal(state: RegistryState, topic: str, part: Part, strategy: str, head: b
 
 
 def _name(known: SchemaEntry) -> str | None:
-    """Full name of a record as Confluent's strategies take it; None for Protobuf, and where there is none."""
+    """Return a record's full name by Confluent's strategies; None for Protobuf, and for a schema without a name."""
     schema = known.named.schema
     return None if schema is None or schema.type == "PROTOBUF" else _record_name(schema)
 

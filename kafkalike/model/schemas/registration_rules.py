@@ -1,4 +1,4 @@
-"""Registering: a schema and the state of a registry in; rows that give it an id and a version, or a refusal, out."""
+"""Registration: plan the rows that give a schema an id and a version of a subject, or reject it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from kafkalike.model.schemas.schema import (
 from kafkalike.model.schemas.schema_rows import LIVE, SCHEMA, SOFT, Named, SchemaRow, schema_value
 
 MAX_TEXT: Final = 1_000_000
-"""Bytes of a schema's text: what fits a record of Kafka's default size, as the others keep them."""
+"""Bytes of a schema's text; it fits a record of Kafka's default size, in which Confluent's registry keeps it."""
 
 MAX_REFERENCES: Final = 1_000
 MAX_SUBJECT: Final = 1_024
-"""Characters."""
+"""Most characters of a subject's name."""
 
 DEFAULT_CONTEXT: Final = ":.:"
 
@@ -38,27 +38,27 @@ Plan = tuple[Sequence[SchemaRow], Registered]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationRequest:
-    """A schema that is to become a version of a subject."""
+    """A schema to register as a version of a subject."""
 
     subject: str
     schema: Schema
-    """As `prepared` gives it."""
+    """The schema as returned by `prepared`."""
     normalize: bool = False
     id: int | None = None
-    """The id that it must have: only where the mode is IMPORT."""
+    """The required id; only allowed in mode IMPORT."""
     version: int | None = None
-    """The version that it must have."""
+    """The required number of the version."""
     guid: str | None = None
-    """As the registry has it where the schema comes from."""
+    """GUID in the registry that the schema comes from."""
     deleted: bool = False
-    """Whether it is to be deleted softly at once; with an id."""
+    """Soft-delete the version at once; only with an id."""
 
 
 def check_subject(subject: object) -> str:
-    """A subject's name, without the name of the default context.
+    """Return a subject's name without the name of the default context.
 
     Raises:
-        SchemaRegistryError: it is none; 42208.
+        SchemaRegistryError: it is not a valid name; 42208.
     """
     if not isinstance(subject, str) or not subject:
         raise refusals.invalid_subject(f"it must be a text that is not empty, not {str(subject)[:40]!r}")
@@ -73,10 +73,10 @@ def check_subject(subject: object) -> str:
 
 
 def check_number(given: object) -> int:
-    """The number of a version.
+    """Return the number of a version.
 
     Raises:
-        SchemaRegistryError: it is none; 42202.
+        SchemaRegistryError: it is not a valid number; 42202.
     """
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= refusals.MAX_ID:
         raise refusals.invalid_version(given)
@@ -84,7 +84,7 @@ def check_number(given: object) -> int:
 
 
 def prepared(schema: Schema, *, ordered: bool = True) -> Schema:
-    """A schema with its text in the form that is kept; see `compact`.
+    """Return a schema with its text in the form in which it is kept; see `compact`.
 
     Raises:
         SchemaRegistryError: it cannot be a schema; 42201.
@@ -115,19 +115,19 @@ def prepared(schema: Schema, *, ordered: bool = True) -> Schema:
 
 
 def register(state: RegistryState, wanted: RegistrationRequest, checks: Checks, now_ms: int) -> Plan:
-    """Plan to make a schema a version of a subject.
+    """Plan to register a schema as a version of a subject.
 
     Args:
-        state: of now.
+        state: the current registry.
         wanted: the schema.
-        checks: who can read it.
+        checks: checks of its type.
         now_ms: time of the rows.
 
     Returns:
-        The rows, none when the subject has the schema, and the version that it then is.
+        The rows (none if the subject already has the schema) and the version.
 
     Raises:
-        SchemaRegistryError: it is refused.
+        SchemaRegistryError: the request is rejected.
     """
     subject, schema = wanted.subject, _normalized(state, wanted, checks)
     known = find_registered(state, subject, schema)
@@ -144,16 +144,16 @@ def register(state: RegistryState, wanted: RegistrationRequest, checks: Checks, 
 
 
 def take_over(state: RegistryState, wanted: RegistrationRequest, checks: Checks, now_ms: int) -> Plan:
-    """Plan to make a schema a version of a subject as another registry has it.
+    """Plan to register a schema with its id and version from another registry.
 
     Args:
-        state: of now.
+        state: the current registry.
         wanted: the schema, with its id and version.
-        checks: who can read it. It need not keep rules that readers do not rest on.
+        checks: checks of its type. Rules that readers do not depend on are not checked.
         now_ms: time of the rows.
 
     Raises:
-        SchemaRegistryError: it is refused.
+        SchemaRegistryError: the request is rejected.
     """
     _check_references(state, wanted.schema)
     _check_type(state, wanted.subject, wanted.schema)
@@ -165,13 +165,13 @@ def take_over(state: RegistryState, wanted: RegistrationRequest, checks: Checks,
 
 
 def find_registered(state: RegistryState, subject: str, schema: Schema, *, deleted: bool = False) -> Registered | None:
-    """The newest version of a subject that has a schema.
+    """Return the newest version of a subject that has a schema.
 
     Args:
-        state: of now.
+        state: the current registry.
         subject: its name.
-        schema: as `prepared` gives it.
-        deleted: also a version that is deleted softly.
+        schema: the schema as returned by `prepared`.
+        deleted: include soft-deleted versions.
     """
     of_subject = state.subject(subject)
     versions = (of_subject.kept if deleted else of_subject.live)[::-1]
@@ -187,7 +187,7 @@ def find_registered(state: RegistryState, subject: str, schema: Schema, *, delet
 
 
 def _kept_otherwise(held: Schema, schema: Schema) -> bool:
-    """Whether a version is an Avro schema whose text another registry, or an older release, keeps in another form."""
+    """Return whether another registry or an older release kept the same Avro schema in another form."""
     try:
         return compact(held) == schema
     except (ValueError, RecursionError):
@@ -195,10 +195,10 @@ def _kept_otherwise(held: Schema, schema: Schema) -> bool:
 
 
 def look_up(state: RegistryState, wanted: RegistrationRequest, checks: Checks, *, deleted: bool = False) -> Registered:
-    """The version of a subject that a schema is.
+    """Return the version of a subject that has a schema.
 
     Raises:
-        SchemaRegistryError: there is no such subject, 40401, or it does not have the schema, 40403.
+        SchemaRegistryError: the subject does not exist, 40401, or does not have the schema, 40403.
     """
     known = state.subject(wanted.subject)
     if not (known.kept if deleted else known.live):
@@ -212,12 +212,12 @@ def look_up(state: RegistryState, wanted: RegistrationRequest, checks: Checks, *
 
 
 def check_mode(state: RegistryState, subject: str, *, importing: bool = False) -> None:
-    """Refuse what the mode of a subject does not allow.
+    """Reject a change that the mode of a subject forbids.
 
     Args:
-        state: of now.
+        state: the current registry.
         subject: the subject.
-        importing: whether the writer says which id the schema has.
+        importing: True if the request contains the schema's id.
 
     Raises:
         SchemaRegistryError: 42205.
@@ -238,14 +238,14 @@ def incompatibilities(
     checks: Checks,
     against: Sequence[Registered] | None = None,
 ) -> list[str]:
-    """What the level of a subject finds wrong with a schema; empty when it may be the next version.
+    """Return the incompatibilities of a schema under the subject's level; empty if it may be the next version.
 
     Args:
-        state: of now.
+        state: the current registry.
         subject: the subject.
-        schema: as `prepared` gives it.
-        checks: who can read it.
-        against: the versions to look at; by default those that the level says.
+        schema: the schema as returned by `prepared`.
+        checks: checks of its type.
+        against: versions to compare with; by default the versions that the level requires.
     """
     demands = LEVELS[state.level(subject)]
     if not (demands.backward or demands.forward):
@@ -271,16 +271,16 @@ def incompatibilities(
 
 
 def examined(state: RegistryState, wanted: RegistrationRequest, checks: Checks, version: int | str | None) -> list[str]:
-    """What stands against a schema as the next version of a subject; see `incompatibilities`.
+    """Return the incompatibilities of a schema as the next version of a subject; see `incompatibilities`.
 
     Args:
-        state: of now.
+        state: the current registry.
         wanted: the schema.
-        checks: who can read it.
-        version: the version to compare with, or `latest`; None for all that the level says.
+        checks: checks of its type.
+        version: the version to compare with, or `latest`; None for all that the level requires.
 
     Raises:
-        SchemaRegistryError: the schema is invalid, or there is no such version.
+        SchemaRegistryError: the schema is invalid, or the version does not exist.
     """
     schema = _normalized(state, wanted, checks)
     _check_schema(state, schema, checks)
@@ -333,18 +333,18 @@ def _rows(state: RegistryState, wanted: RegistrationRequest, now_ms: int) -> Pla
     subject, schema, mark = wanted.subject, wanted.schema, fingerprint(wanted.schema)
     known = state.subject(subject)
     owned, seq = state.ids.get(mark), state.seq + 1
-    # Numbers of rows are never given twice, even when a damaged table has lost its last ids.
+    # Row numbers are never reused, even if a damaged table has lost its last ids.
     schema_id = wanted.id or owned or max(state.last_id + 1, seq)
     version = wanted.version or known.last + 1
     if max(schema_id, version) > refusals.MAX_ID:
-        raise refusals.not_permitted(f"there is no id or version above {refusals.MAX_ID}")
+        raise refusals.not_permitted(f"ids and versions above {refusals.MAX_ID} do not exist")
     if owned not in {None, schema_id}:
-        raise refusals.not_permitted(f"the schema has id {owned} for ever, and cannot have id {schema_id} too")
+        raise refusals.not_permitted(f"the schema has id {owned} permanently, and cannot have id {schema_id} too")
     if owned is None and schema_id in state.schemas:
         raise refusals.not_permitted(f"Overwrite new schema with id {schema_id} is not permitted.")
     before = known.versions.get(version)
     if before is not None and before.id != schema_id:
-        raise refusals.not_permitted(f"version {version} of subject {subject} has id {before.id} for ever")
+        raise refusals.not_permitted(f"version {version} of subject {subject} has id {before.id} permanently")
     if wanted.id is None and version != known.last + 1:
         raise refusals.invalid_schema(f"version {version} is not the next version, which is {known.last + 1}")
     standing = SOFT if wanted.deleted else LIVE

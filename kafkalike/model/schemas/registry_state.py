@@ -1,7 +1,7 @@
-"""RegistryState: rows of `__schemas` in; subjects, versions, ids, references, levels and modes out.
+"""RegistryState: the subjects, versions, ids, references, levels and modes that the rows of `__schemas` describe.
 
-A state is a value: rows make a new one, and one that has been handed out stays as it is. A row costs about the same
-however many subjects there are. One that cannot be read makes no state, and is the same error every time.
+A state is a value: applying rows returns a new state. The cost of a row hardly depends on the number of subjects. A row
+that cannot be read raises the same error every time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class SchemaEntry:
-    """A schema that has an id, or had one."""
+    """A schema that has or had an id."""
 
     named: Named
-    """Without the schema itself when no version has it any more."""
+    """Without the schema's text if all versions with it are permanently deleted."""
     uses: FrozenMap[tuple[str, int], str] = field(default_factory=FrozenMap)
-    """Subjects and versions that have it, and how each stands; those that are gone are not there."""
+    """State of each subject and version with the schema, without permanently deleted ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +54,20 @@ class SubjectVersion:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One subject."""
+    """The versions of one subject."""
 
     versions: FrozenMap[int, SubjectVersion] = field(default_factory=FrozenMap)
-    """All that there ever were: a number is given once."""
+    """All versions, including permanently deleted ones, because a number is never reused."""
     live: tuple[int, ...] = ()
     """Versions that are not deleted, in order."""
     soft: tuple[int, ...] = ()
-    """Versions that are deleted softly, in order."""
+    """Soft-deleted versions, in order."""
     last: int = 0
-    """The highest number that was given."""
+    """The highest assigned number."""
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Versions that are not gone, in order."""
+        """Versions that are not permanently deleted, in order."""
         return tuple(sorted(self.live + self.soft))
 
 
@@ -77,31 +77,32 @@ _NO_REFERRERS: Final[FrozenMap[int, bool]] = FrozenMap()
 
 @dataclass(frozen=True, slots=True)
 class RegistryState:
-    """All schemas of a cluster, as of the rows applied so far. Caller: the control log, in `seq` order."""
+    """All schemas of a cluster after the rows applied so far. The control log applies rows in `seq` order."""
 
     seq: int = 0
     """Number of the last row applied."""
     last_id: int = 0
-    """The highest id that was given."""
+    """The highest assigned id."""
     schemas: FrozenMap[int, SchemaEntry] = field(default_factory=FrozenMap)
-    """By id; all that there ever were."""
+    """By id, including ids without a remaining version."""
     ids: FrozenMap[bytes, int] = field(default_factory=FrozenMap)
     """Ids by the schemas' fingerprints."""
     guids: FrozenMap[str, int] = field(default_factory=FrozenMap)
     """Ids by the schemas' GUIDs."""
     subjects: FrozenMap[str, Subject] = field(default_factory=FrozenMap)
     referrers: FrozenMap[tuple[str, int], FrozenMap[int, bool]] = field(default_factory=FrozenMap)
-    """By subject and version, ids of schemas that refer to it and have a version that is not gone; as the keys."""
+    """By subject and version, the ids of schemas that refer to it and have a version that is not permanently deleted;
+    as keys."""
     configs: FrozenMap[str, Config] = field(default_factory=FrozenMap)
-    """What is set, by subject; under the empty name what is set for all."""
+    """Settings by subject; the settings of all subjects have the empty name."""
     modes: FrozenMap[str, str] = field(default_factory=FrozenMap)
 
     def applied(self, rows: Iterable[SchemaRow]) -> RegistryState:
-        """The state after some more rows; those that were applied before change nothing.
+        """Return the state after applying more rows; rows that are already applied are ignored.
 
         Raises:
             UnsupportedVersionError: a newer release wrote one.
-            LogCorruptError: one is damaged, or contradicts what came before.
+            LogCorruptError: one is damaged, or contradicts an earlier one.
         """
         draft = _Draft(self)
         for row in rows:
@@ -112,16 +113,16 @@ class RegistryState:
     # --- questions -----------------------------------------------------------------------------
 
     def subject(self, name: str) -> Subject:
-        """The subject of that name; an empty one when it is not known."""
+        """Return the subject with that name; an empty one if it is unknown."""
         return self.subjects.get(name, _NO_SUBJECT)
 
     def registered(self, subject: str, version: int, *, deleted: bool = False) -> Registered | None:
-        """A version of a subject; None when there is none.
+        """Return a version of a subject; None if it does not exist.
 
         Args:
             subject: its name.
             version: its number.
-            deleted: also one that is deleted softly.
+            deleted: include a soft-deleted version.
         """
         known = self.subject(subject).versions.get(version)
         if known is None or known.standing == GONE or (known.standing == SOFT and not deleted):
@@ -131,21 +132,21 @@ class RegistryState:
         return Registered(subject, version, known.id, schema, deleted=known.standing == SOFT)
 
     def latest(self, subject: str, *, deleted: bool = False) -> Registered | None:
-        """The newest version of a subject; see `registered`."""
+        """Return the newest version of a subject; see `registered`."""
         known = self.subject(subject)
         versions = known.kept if deleted else known.live
         return self.registered(subject, versions[-1], deleted=deleted) if versions else None
 
     def schema(self, schema_id: int) -> Schema | None:
-        """The schema of an id; None when no version that is not gone has it."""
+        """Return the schema with an id; None if all versions with it are permanently deleted."""
         known = self.schemas.get(schema_id)
         return known.named.schema if known is not None and known.uses else None
 
     def reference(self, reference: Reference) -> Schema:
-        """The schema that a reference is about.
+        """Return the schema of a reference.
 
         Raises:
-            SchemaRegistryError: it is gone; 40402.
+            SchemaRegistryError: it is permanently deleted; 40402.
         """
         found = self.registered(reference.subject, reference.version, deleted=True)
         if found is None:
@@ -153,19 +154,19 @@ class RegistryState:
         return found.schema
 
     def referenced(self, schema: Schema) -> Mapping[str, Schema]:
-        """Schemas that a schema uses, those that these use before them, by the names of the references.
+        """Return the schemas that a schema uses, by the names of the references, in the order of dependencies.
 
         Raises:
-            SchemaRegistryError: one is gone; 40402.
+            SchemaRegistryError: one is permanently deleted; 40402.
         """
         return referenced_by(schema, self.reference)
 
     def level(self, subject: str) -> str:
-        """The compatibility level in effect."""
+        """Return the compatibility level in effect."""
         return self._setting(subject, lambda config: config.level) or BACKWARD
 
     def normalizes(self, subject: str) -> bool:
-        """Whether schemas of a subject are normalized though nobody asks for it."""
+        """Return whether schemas of a subject are normalized by default."""
         return bool(self._setting(subject, lambda config: config.normalize))
 
     def _setting(self, subject: str, of: Callable[[Config], V | None]) -> V | None:
@@ -177,24 +178,24 @@ class RegistryState:
         return None
 
     def mode(self, subject: str) -> str:
-        """The mode in effect."""
+        """Return the mode in effect."""
         everywhere = self.modes.get(EVERYWHERE, READWRITE)
         return everywhere if everywhere == READONLY_OVERRIDE else self.modes.get(subject, everywhere)
 
 
 def referenced_by(schema: Schema, look_up: Callable[[Reference], Schema]) -> dict[str, Schema]:
-    """Schemas that a schema uses, and those that these use in turn, by the names of the references.
+    """Return the schemas that a schema uses, directly or not, by the names of the references.
 
     Args:
-        schema: the one that uses others.
-        look_up: gives the schema of a reference.
+        schema: the schema.
+        look_up: returns the schema of a reference.
 
     Returns:
-        What is used stands before what uses it. Of two references of one name the schema's own one counts, else the
-        last one.
+        The schemas, each after the schemas that it uses. If two references have one name, the schema's own one counts,
+        otherwise the last one.
     """
-    # No recursion: a chain of references may be longer than Python's stack. None can be a circle, since a reference
-    # names a version that is there before the schema.
+    # Not recursive, because a chain of references may be longer than Python's stack. It cannot be circular, because a
+    # reference names a version that exists before the schema.
     order: list[tuple[Reference, Schema]] = []
     seen: set[Reference] = set()
     waiting: list[tuple[Reference, Schema | None]] = [(r, None) for r in reversed(schema.references)]
@@ -217,7 +218,7 @@ def referenced_by(schema: Schema, look_up: Callable[[Reference], Schema]) -> dic
 
 
 class _Draft:
-    """A state in the making."""
+    """A state in preparation."""
 
     def __init__(self, state: RegistryState) -> None:
         self._before = state
@@ -238,7 +239,7 @@ class _Draft:
                 self._stand(row, said)
             case Configured(subject, config):
                 _set(self._configs, subject, config)
-            case ModeSet(subject, mode):  # pragma: no branch - there is no other
+            case ModeSet(subject, mode):  # pragma: no branch - the only other case
                 _set(self._modes, subject, mode)
         self.seq = row.seq
 
@@ -264,7 +265,7 @@ class _Draft:
         self._use(known, uses.frozen())
 
     def _known(self, row: SchemaRow, stands: Stands) -> SchemaEntry:
-        """The schema of a version, under the id that it has for ever."""
+        """Return the schema of a version, under its permanent id."""
         named = stands.named
         known, owner = self._schemas.get(named.id), self._ids.get(named.mark)
         if known is None and owner is None:
@@ -280,7 +281,7 @@ class _Draft:
         return known
 
     def _use(self, before: SchemaEntry, uses: FrozenMap[tuple[str, int], str]) -> None:
-        """Take in who uses a schema, and with its first or last user, whom it refers to."""
+        """Update the users of a schema and, with its first or last user, the referrers of its references."""
         named = before.named
         if bool(before.uses) != bool(uses):
             for reference in named.schema.references if named.schema is not None else ():
@@ -314,7 +315,7 @@ def _set(draft: Draft[K, V], key: K, value: V | None) -> None:
 
 
 def _with(numbers: tuple[int, ...], number: int, *, present: bool) -> tuple[int, ...]:
-    """Numbers in order, with or without one."""
+    """Return numbers in order, with or without `number`."""
     if (number in numbers) is present:
         return numbers
     if not present:
@@ -323,17 +324,17 @@ def _with(numbers: tuple[int, ...], number: int, *, present: bool) -> tuple[int,
 
 
 def kept_schema_rows(rows: Sequence[SchemaRow]) -> list[SchemaRow]:
-    """The last row of each version, each level and each mode, and the last row of all.
+    """Return the last row of each version, level and mode, and the last row of the table.
 
-    Of a version that is gone the row stays too: it keeps its number and its id from being given again.
+    The row of a permanently deleted version stays too, so that its number and id are not assigned again.
 
     Args:
-        rows: all of the table, in `seq` order.
+        rows: all rows of the table in `seq` order.
 
     Raises:
         UnsupportedVersionError, LogCorruptError: a row cannot be read.
     """
-    # What cannot be read must not be thrown away.
+    # Unreadable rows must not be dropped.
     RegistryState().applied(rows)
     last = {_key(row): row.seq for row in rows}
     return [row for row in rows if last[_key(row)] == row.seq and (row.kind == SCHEMA or row.value or row is rows[-1])]

@@ -1,11 +1,11 @@
 """Schemas of a registry as values, their levels, modes and subject strategies, and the rule of identity.
 
-Two schemas that are the same one have the same id. White space in an Avro or JSON Schema does not matter, because no
-reader sees it: the text is kept as compact JSON. An Avro schema is kept in the form in which Avro's Java library prints
-schemas, as Confluent's registry does: keys in a fixed order, no defaults, names without the enclosing namespace, none
-of Avro's own keys where they have no meaning; additional properties, such as logical types, keep their order. The keys
-of a JSON Schema keep the order in which they were written. The text of a Protobuf schema is compared as it is, without
-the white space around it.
+Identical schemas have the same id. White space in an Avro or JSON Schema does not matter, because readers never see it:
+the text is kept as compact JSON. An Avro schema is kept in the form in which Avro's Java library prints schemas, as
+Confluent's registry does: keys in a fixed order, no defaults, names without the enclosing namespace, none of Avro's own
+keys where they have no meaning; additional properties, such as logical types, keep their order. The keys of a JSON
+Schema keep the order in which they were written. The text of a Protobuf schema is compared as it is, without the white
+space around it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ SCHEMA_TYPES: Final[tuple[SchemaType, ...]] = get_args(SchemaType)
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """That a schema uses another one, which is registered."""
+    """A reference of a schema to another registered one."""
 
     name: str
-    """What the schema's text calls it: an Avro full name, a `.proto` file to import, a JSON Schema `$ref`."""
+    """Its name in the schema's text: an Avro full name, a `.proto` file to import, a JSON Schema `$ref`."""
     subject: str
-    """Where it is registered."""
+    """Subject under which the other schema is registered."""
     version: int
-    """Its version there, from 1."""
+    """Version in that subject, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema as somebody wrote it. Equal ones have the same id in a registry."""
+    """A schema in the form in which a client sent it. Equal ones have the same id in a registry."""
 
     type: SchemaType
     text: str
@@ -50,34 +50,35 @@ class Registered:
 
     subject: str
     version: int
-    """From 1."""
+    """Number of the version, from 1."""
     id: int
-    """Of the schema, the same in all subjects; records begin with it."""
+    """Id of the schema, the same in all subjects; records start with it."""
     schema: Schema
     deleted: bool = False
-    """Whether the version was deleted softly: it still has its number, and records with its id can still be read."""
+    """True after a soft deletion: the version keeps its number, and records with its id can still be read."""
 
 
 Resolve = Callable[[Schema], Mapping[str, Schema]]
-"""Gives the schemas that one uses; see `RegistryState.referenced`."""
+"""Returns the schemas that a schema uses; see `RegistryState.referenced`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What is known of Avro, Protobuf and JSON Schema. The functions are pure, and may be called again."""
+    """Functions that know Avro, Protobuf and JSON Schema. They are pure and may be called again."""
 
     check: Callable[[Schema, Resolve], None]
-    """Raises ValueError when a text is not a schema of its type, or uses what is not there."""
+    """Raises ValueError if a text is not a schema of its type, or uses an undefined name."""
     normalized: Callable[[Schema], Schema]
-    """The schema in the one form that all have that mean the same to a reader; ValueError as `check`."""
+    """Returns the normal form, which is the same for all schemas with the same meaning; raises ValueError as `check`
+    does."""
     problems: Callable[[Schema, Schema, Resolve], Sequence[str]]
-    """What a reader with the first schema cannot read of what the second one wrote; empty when it can read all."""
+    """Returns reasons why a reader with the first schema cannot read data of the second one; empty if it can."""
 
 
 def remembered(checks: Checks) -> Checks:
-    """The same checks, each made once for the same schemas: for a plan that may be made again and again.
+    """Cache the results of checks by schema, for a plan that may be computed several times.
 
-    What a schema refers to never changes, so the schemas alone say what comes out.
+    The references of a schema never change, so the schemas alone determine the results.
     """
     checked: set[Schema] = set()
     normal: dict[Schema, Schema] = {}
@@ -113,20 +114,20 @@ FORWARD: Final = "FORWARD"
 SETTABLE_MODES: Final = (READWRITE, READONLY, READONLY_OVERRIDE, IMPORT)
 MODES: Final = (*SETTABLE_MODES, FORWARD)
 READ_ONLY_MODES: Final = frozenset({READONLY, READONLY_OVERRIDE, FORWARD})
-"""Nothing is changed in these. FORWARD is for registries that pass changes on; there is none here to pass them
-to, so it is no longer set, but older releases have set it."""
+"""Modes in which nothing may be changed. FORWARD is for registries that pass changes on to another one, which does not
+exist here; it cannot be set, but older releases have set it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What a compatibility level asks of a new version."""
+    """Requirements of a compatibility level for a new version."""
 
     backward: bool = False
-    """The new schema must read what the old ones wrote."""
+    """The new schema must read data of the old ones."""
     forward: bool = False
-    """The old schemas must read what the new one writes."""
+    """The old schemas must read data of the new one."""
     transitive: bool = False
-    """Of all versions, not of the last one alone."""
+    """Compare with all versions instead of the last one."""
 
 
 LEVELS: Final = {
@@ -143,25 +144,26 @@ LEVELS: Final = {
 Part = Literal["key", "value"]
 
 TOPIC_NAME: Final = "TopicNameStrategy"
-"""`<topic>-key` and `<topic>-value`."""
+"""Subjects `<topic>-key` and `<topic>-value`."""
 RECORD_NAME: Final = "RecordNameStrategy"
-"""The full name of the record's schema."""
+"""Subject: the full name of the record's schema."""
 TOPIC_RECORD_NAME: Final = "TopicRecordNameStrategy"
-"""`<topic>-<full name>`."""
+"""Subjects `<topic>-<full name>`."""
 
 STRATEGIES: Final = (TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME)
 
 
 def compact(schema: Schema, *, ordered: bool = True) -> Schema:
-    """The schema with its text in the one form that is kept.
+    """Return the schema with its text in the form in which it is kept.
 
     Args:
-        schema: as somebody wrote it.
-        ordered: whether the keys of an Avro schema are put in order; not those of a schema that already has an id
-            elsewhere, where schemas that differ in the order alone may have two.
+        schema: the schema as a client sent it.
+        ordered: put the keys of an Avro schema in order. False for a schema that already has an id elsewhere, where
+            schemas that differ only in order may have two ids.
 
     Raises:
-        ValueError, RecursionError: it cannot be UTF-8; an Avro or JSON Schema is not JSON, or is nested too deeply.
+        ValueError, RecursionError: the text cannot be encoded as UTF-8, an Avro or JSON Schema is not JSON, or it is
+            nested too deeply.
     """
     bare = schema.text.strip()
     if schema.type == "PROTOBUF":
@@ -171,38 +173,38 @@ def compact(schema: Schema, *, ordered: bool = True) -> Schema:
         text = json_text(canonical(value) if ordered else value)
     else:
         text = json_text(parsed_json(bare))
-    text.encode()  # half of a pair of surrogates cannot be stored
+    text.encode()  # half of a surrogate pair cannot be stored
     return schema if text == schema.text else replace(schema, text=text)
 
 
 def parsed_json(text: str) -> Any:  # noqa: ANN401 - any JSON
-    """What a text of strict JSON says.
+    """Parse strict JSON.
 
     Raises:
-        ValueError, RecursionError: it is none.
+        ValueError, RecursionError: the text is not JSON.
     """
     return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
 
 
 def json_text(value: object, *, sort_keys: bool = False) -> str:
-    """A value as compact JSON."""
+    """Return a value as compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=sort_keys)
 
 
 def fingerprint(schema: Schema) -> bytes:
-    """What distinguishes a schema from all others: a SHA-256 of its type, text and references.
+    """Return the identity of a schema: a SHA-256 of its type, text and references.
 
     Args:
-        schema: with its text as `compact` makes it.
+        schema: schema whose text is in the form of `compact`.
     """
     references = [[r.name, r.subject, r.version] for r in schema.references]
-    # ASCII, so that a text that cannot be UTF-8 has a fingerprint too.
+    # ASCII, so that a text that cannot be encoded as UTF-8 has a fingerprint too.
     said = json.dumps([schema.type, schema.text, references])
     return hashlib.sha256(said.encode()).digest()
 
 
 def guid_of(mark: bytes) -> str:
-    """The GUID of a schema: the same in every root, since it is made of the schema alone.
+    """Return the GUID of a schema, which is the same in every root because it depends on the schema alone.
 
     Args:
         mark: its `fingerprint`.
@@ -222,10 +224,10 @@ def _finite(text: str) -> float:
 
 
 AVRO_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-"""Their names alone are schemas, which some clients send without quotes."""
+"""Names that are schemas by themselves; some clients send them without quotes."""
 
 _NAMED: Final = {"record": "fields", "error": "fields", "enum": "symbols", "fixed": "size"}
-"""Kinds of types with names, and the key of what makes each."""
+"""Kinds of named types, and the key of the content of each."""
 _INSIDE: Final = {"array": "items", "map": "values"}
 _OF_TYPES: Final = frozenset(
     {"doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"}
@@ -234,11 +236,11 @@ _OF_FIELDS: Final = frozenset({"default", "doc", "name", "order", "type", "alias
 
 
 def canonical(value: Any, *, sort_added: bool = False) -> Any:  # noqa: ANN401 - any JSON
-    """A schema in the form that is kept; what is no schema stays as it is, so that checks can say what is wrong.
+    """Return a schema in the form in which it is kept; invalid parts stay, so that checks can report them.
 
     Args:
         value: the schema's JSON.
-        sort_added: whether keys that are not Avro's go by their names.
+        sort_added: sort keys that are not Avro's by name.
 
     Raises:
         RecursionError: it is nested too deeply.
@@ -251,7 +253,7 @@ class _Text:
         self._sort_added = sort_added
 
     def type(self, value: Any, around: str) -> Any:  # noqa: ANN401, PLR0911 - any JSON; a return for each kind
-        """A type that stands in a namespace."""
+        """Return a type inside the namespace `around`."""
         if isinstance(value, str):
             return _short(value, around)
         if isinstance(value, list):
@@ -318,6 +320,6 @@ class _Text:
 
 
 def _short(name: str, around: str) -> str:
-    """A name without its namespace, where that is the one around it."""
+    """Return a name without its namespace if that is the enclosing one."""
     space, dot, last = name.rpartition(".")
     return last if dot and space == around and last not in AVRO_PRIMITIVES else name

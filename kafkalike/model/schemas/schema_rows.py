@@ -1,7 +1,7 @@
-"""Rows of `__schemas`: what happened to a registry in, table rows out, and back.
+"""Rows of `__schemas`: convert changes of a registry to table rows and back.
 
-Each row is the whole truth about its key: a version of a subject, or what is set for one. So the latest row of a key
-counts, a compacted table keeps that one, and a table that has lost a row still says everything else.
+Each row holds all facts about its key: a version of a subject, or its settings. The latest row of a key counts, so a
+compacted table keeps that one, and a table that has lost a row still describes everything else.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ LIVE: Final = "live"
 SOFT: Final = "soft"
 GONE: Final = "gone"
 STANDINGS: Final = (LIVE, SOFT, GONE)
-"""How a version stands: to be found, deleted softly, deleted for good. The last keeps its number and its id."""
+"""State of a version: visible, soft-deleted, permanently deleted. The last one keeps its number and its id."""
 
 EVERYWHERE: Final = ""
-"""In the place of a subject: what counts for all that have nothing of their own."""
+"""In place of a subject: the settings for all subjects without their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +47,13 @@ class SchemaRow:
 
     seq: int
     kind: str
-    """`schema`: a version of a subject, and how it stands from this row on. `config`, `mode`: what is set for a subject
-    from this row on."""
+    """`schema`: the new state of a version of a subject. `config`, `mode`: the new setting of a subject."""
     subject: str = EVERYWHERE
-    """Empty for what is set for all subjects."""
+    """Empty for a setting of all subjects."""
     version: int | None = None
-    """In a `schema` row."""
+    """Version number in a `schema` row."""
     schema_id: int | None = None
-    """In a `schema` row; the id belongs to the schema, whatever has it, for ever."""
+    """Schema id in a `schema` row; it belongs to this schema permanently."""
     value: str = ""
     """JSON; see the functions below."""
     time_ms: int
@@ -62,32 +61,32 @@ class SchemaRow:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A schema that has an id, or had one."""
+    """A schema that has or had an id."""
 
     id: int
     mark: bytes
     """The schema's `fingerprint`."""
     guid: str
     schema: Schema | None
-    """None when no version has it any more."""
+    """None if all versions with it are permanently deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stands:
-    """How a version of a subject stands."""
+    """The state of a version of a subject."""
 
     subject: str
     version: int
     named: Named
-    """Its schema; without the text where the version is gone."""
+    """Its schema; without the text if the version is permanently deleted."""
     standing: str
     last_id: int = 0
-    """The highest id that was given before, where the row's own id does not show it; else 0."""
+    """The highest id assigned before, if the row's own id is lower; otherwise 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a subject, or all, have set; None where nothing is."""
+    """Settings of a subject or of all; None for a setting that is not set."""
 
     level: str | None = None
     normalize: bool | None = None
@@ -95,11 +94,11 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The settings of a subject, or of all."""
+    """A change of the settings of a subject or of all."""
 
     subject: str
     config: Config | None
-    """None: they are gone."""
+    """None if the settings were deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +107,20 @@ class ModeSet:
 
     subject: str
     mode: str | None
-    """None: it is gone."""
+    """None if the mode was deleted."""
 
 
 Said = Stands | Configured | ModeSet
 
 
 def schema_value(named: Named, standing: str, last_id: int = 0) -> str:
-    """The value of a `schema` row. Of a version that is gone it only has the schema's fingerprint.
+    """Return the value of a `schema` row. For a permanently deleted version it contains only the fingerprint.
 
     Args:
         named: the schema.
-        standing: how the version stands.
-        last_id: the highest id that was given before. It is said where it is above the row's own, so that it is not
-            given again when the row that gave it is lost.
+        standing: state of the version.
+        last_id: the highest id assigned before. It is recorded if it is above the row's own id, so that it is not
+            assigned again if the row that assigned it is lost.
     """
     schema = named.schema
     if standing == GONE or schema is None:
@@ -138,18 +137,18 @@ def schema_value(named: Named, standing: str, last_id: int = 0) -> str:
 
 
 def config_value(config: Config) -> str:
-    """The value of a `config` row; one without a value forgets what was set."""
+    """Return the value of a `config` row; a row without a value deletes the settings."""
     held: dict[str, Any] = {} if config.level is None else {"compatibility": config.level}
     return json_text(held if config.normalize is None else {**held, "normalize": config.normalize})
 
 
 def mode_value(mode: str) -> str:
-    """The value of a `mode` row; one without a value forgets the mode."""
+    """Return the value of a `mode` row; a row without a value deletes the mode."""
     return json_text({"mode": mode})
 
 
 def parse_row(row: SchemaRow) -> Said:
-    """What a row says.
+    """Parse a row.
 
     Raises:
         UnsupportedVersionError: a newer release wrote it.
@@ -199,12 +198,12 @@ def _config(value: dict[str, Any]) -> Config:
 def _number(value: object, name: str) -> int:
     number = as_whole(value, name, at_least=1)
     if number > MAX_ID:
-        # Else all that comes after it would have to be larger, and be refused.
+        # Otherwise every later id or version would have to be larger, and would be rejected.
         raise ValueError(f"{name} {number} is above {MAX_ID}")
     return number
 
 
 def _one_of(value: str, known: Any) -> str:  # noqa: ANN401 - a container of texts
     if value not in known:
-        raise ValueError(f"{value!r} is none of {', '.join(known)}")
+        raise ValueError(f"{value!r} is not in {', '.join(known)}")
     return value

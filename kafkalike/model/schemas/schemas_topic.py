@@ -1,7 +1,7 @@
-"""Records of Confluent's `_schemas` topic: an export in, the rows that import it out; and a registry exported.
+"""Records of Confluent's `_schemas` topic: plan the import of an exported registry, and export a registry.
 
-A line is a record's key and value, JSON both, with a tab between, as `kafka-console-consumer --property print.key=true`
-prints them. A value `null` takes back what an earlier record of the key said.
+A line is a record's key and value, both JSON, with a tab between, as `kafka-console-consumer --property print.key=true`
+prints them. A value `null` deletes earlier records of the key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNREADABLE: Final = (AttributeError, LookupError, RecursionError, TypeError, Va
 
 @dataclass(slots=True)
 class Contents:
-    """What the records of a `_schemas` topic leave in force."""
+    """The state that the records of a `_schemas` topic describe."""
 
     schemas: dict[tuple[str, int], RegistrationRequest] = field(default_factory=dict)
     """By subject and version."""
@@ -49,13 +49,13 @@ class Contents:
 
 
 def read_records(lines: Iterable[str]) -> Contents:
-    """What the lines of a `_schemas` topic leave in force.
+    """Return the state that the lines of a `_schemas` topic describe.
 
     Args:
-        lines: the topic from its beginning, in order; empty lines are nothing.
+        lines: the topic from its start, in order; empty lines are ignored.
 
     Raises:
-        SchemaRegistryError: a line cannot be read, or asks for what is not kept here; says which one.
+        SchemaRegistryError: a line cannot be read, or requires an unsupported feature; the message names the line.
     """
     contents = Contents()
     for number, line in enumerate(lines, start=1):
@@ -64,7 +64,7 @@ def read_records(lines: Iterable[str]) -> Contents:
         try:
             key_text, tab, value_text = line.strip().partition("\t")
             if not tab:
-                raise ValueError("there is no tab between key and value")
+                raise ValueError("a tab between key and value is missing")
             _take(contents, parsed_json(key_text), parsed_json(value_text))
         except _UNREADABLE as cause:
             said = cause.error_message if isinstance(cause, SchemaRegistryError) else str(cause)
@@ -95,7 +95,7 @@ def _take(contents: Contents, key: Mapping[str, Any], value: Mapping[str, Any] |
         if value is not None:
             _delete(contents, subject, as_whole(value.get("version", 0), "version"), softly=kind == "DELETE_SUBJECT")
     else:
-        raise ValueError(f"records of keytype {kind[:40]!r} are not known here")
+        raise ValueError(f"records of keytype {kind[:40]!r} are not supported")
 
 
 def _delete(contents: Contents, subject: str, up_to: int, *, softly: bool) -> None:
@@ -140,11 +140,11 @@ def _config(value: Mapping[str, Any]) -> Config:
 
 
 def written_records(state: RegistryState, prefix: str = "") -> Iterator[str]:
-    """What is in force as lines of a `_schemas` topic: settings, then schemas by id.
+    """Yield the registry as lines of a `_schemas` topic: settings, then schemas by id.
 
     Args:
-        state: of now.
-        prefix: only subjects whose names begin so, and what they refer to; all settings without one.
+        state: the current registry.
+        prefix: only subjects with this prefix and the schemas that they refer to; empty for everything.
     """
     for subject, config in sorted(state.configs.items()):
         if subject.startswith(prefix):
@@ -201,12 +201,12 @@ def _line(key: Mapping[str, Any], value: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import comes to."""
+    """The effect of an import."""
 
     versions: int
-    """Versions that are new here, or stand otherwise than before."""
+    """Versions that are new here, or change their state."""
     known: int
-    """Versions that are here already."""
+    """Versions that exist here already."""
     settings: int
     """Levels and modes that change."""
 
@@ -214,19 +214,19 @@ class Imported:
 def import_all(
     state: RegistryState, contents: Contents, checks: Checks, now_ms: int
 ) -> tuple[Sequence[SchemaRow], Imported]:
-    """Plan to take over schemas under their ids and versions, and levels and modes.
+    """Plan to import schemas with their ids and versions, and levels and modes.
 
-    What is compatible with what, the registry has judged where they come from.
+    Compatibility is not checked, because the other registry has checked it.
 
     Args:
-        state: of now.
-        contents: of the other registry.
-        checks: who can read schemas.
+        state: the current registry.
+        contents: contents of the other registry.
+        checks: checks of schema types.
         now_ms: time of the rows.
 
     Raises:
-        SchemaRegistryError: an id or a version belongs to another schema here, what a schema refers to is not among
-            them, or a mode is against it; 42205, 42201, 409.
+        SchemaRegistryError: an id or a version belongs to another schema here, a referenced schema is missing, or a
+            mode forbids the change; 42205, 42201, 409.
     """
     rows: list[SchemaRow] = []
     known = 0
@@ -251,7 +251,7 @@ def import_all(
 
 
 def _in_order(waiting: Sequence[RegistrationRequest]) -> list[RegistrationRequest]:
-    """What is referred to before what refers to it."""
+    """Return the requests in the order of their references."""
     there = {(w.subject, w.version) for w in waiting}
     done: set[tuple[str, int | None]] = set()
     order: list[RegistrationRequest] = []

@@ -31,19 +31,19 @@ from kafkalike.model.schemas.schema_rows import (
 def delete_subject(
     state: RegistryState, subject: str, now_ms: int, *, permanent: bool
 ) -> tuple[Sequence[SchemaRow], list[int]]:
-    """Plan to delete all versions of a subject, and softly its level and mode.
+    """Plan to delete all versions of a subject, and by a soft deletion also its level and mode.
 
     Args:
-        state: of now.
+        state: the current registry.
         subject: its name.
         now_ms: time of the rows.
-        permanent: for good; the subject must have been deleted softly before.
+        permanent: delete permanently; the subject must have been soft-deleted before.
 
     Returns:
         The rows, and the numbers of the versions.
 
     Raises:
-        SchemaRegistryError: it is refused: 40401, 40404, 40405, 42205, 42206.
+        SchemaRegistryError: the request is rejected: 40401, 40404, 40405, 42205, 42206.
     """
     _check_writable(state, subject)
     known = state.subject(subject)
@@ -62,20 +62,20 @@ def delete_subject(
 def delete_version(
     state: RegistryState, subject: str, version: int | str, now_ms: int, *, permanent: bool
 ) -> tuple[Sequence[SchemaRow], int]:
-    """Plan to delete one version, and with the last one softly the subject's level and mode.
+    """Plan to delete one version; the soft deletion of the last one also deletes the subject's level and mode.
 
     Args:
-        state: of now.
+        state: the current registry.
         subject: its name.
         version: a number, or `latest`.
         now_ms: time of the row.
-        permanent: for good; the version must have been deleted softly before.
+        permanent: delete permanently; the version must have been soft-deleted before.
 
     Returns:
         The rows, and the number of the version.
 
     Raises:
-        SchemaRegistryError: it is refused: 40401, 40402, 40406, 40407, 42205, 42206.
+        SchemaRegistryError: the request is rejected: 40401, 40402, 40406, 40407, 42205, 42206.
     """
     _check_writable(state, subject)
     known = state.subject(subject)
@@ -100,20 +100,20 @@ def delete_version(
 
 
 def referrers(state: RegistryState, subject: str, version: int, *, deleted: bool = False) -> list[int]:
-    """Ids of the schemas that refer to a version.
+    """Return the ids of the schemas that refer to a version.
 
     Args:
-        state: of now.
-        subject: of the version.
+        state: the current registry.
+        subject: subject of the version.
         version: its number.
-        deleted: also those that only have versions that are deleted softly.
+        deleted: include schemas with only soft-deleted versions.
     """
     ids = state.referrers.get((subject, version))
     return sorted(i for i in ids or () if deleted or LIVE in state.schemas[i].uses.values())
 
 
 def _check_unused(state: RegistryState, subject: str, version: int, *, permanent: bool) -> None:
-    # Records of a schema that is deleted softly can still be read, so what it refers to must stay.
+    # Records of a soft-deleted schema can still be read, so the schemas that it refers to must stay.
     if referrers(state, subject, version, deleted=permanent):
         raise refusals.referenced(subject, version)
 
@@ -121,7 +121,7 @@ def _check_unused(state: RegistryState, subject: str, version: int, *, permanent
 def _rows(
     state: RegistryState, subject: str, versions: Sequence[int], now_ms: int, *, permanent: bool
 ) -> list[SchemaRow]:
-    """Versions go, and the subject's level and mode where no live version is left."""
+    """Return the rows that delete versions, and the subject's level and mode if no live version remains."""
     rows = _standing_rows(state, subject, versions, GONE if permanent else SOFT, now_ms)
     if not permanent and set(state.subject(subject).live) <= set(versions):
         for kind, settings in ((CONFIG, state.configs), (MODE, state.modes)):
@@ -155,14 +155,14 @@ NOT_KEPT = (
     "alias", "compatibilityGroup", "defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet",
     "validateFields", "validateRules",
 )  # fmt: skip
-"""Settings of Confluent's that do nothing here, and are refused rather than forgotten."""
+"""Confluent's settings that have no effect here; they are rejected instead of ignored."""
 
 
 def check_level(given: object) -> str:
-    """The name of a compatibility level, in any case.
+    """Return the name of a compatibility level, given in any case.
 
     Raises:
-        SchemaRegistryError: it is none; 42203.
+        SchemaRegistryError: it is not a level; 42203.
     """
     name = given.upper() if isinstance(given, str) else ""
     if name not in LEVELS:
@@ -171,10 +171,10 @@ def check_level(given: object) -> str:
 
 
 def check_mode_name(given: object) -> str:
-    """The name of a mode that can be set, in any case.
+    """Return the name of a settable mode, given in any case.
 
     Raises:
-        SchemaRegistryError: it is none, or FORWARD; 42204.
+        SchemaRegistryError: it is not a mode, or it is FORWARD; 42204.
     """
     name = given.upper() if isinstance(given, str) else ""
     if name not in MODES:
@@ -185,19 +185,19 @@ def check_mode_name(given: object) -> str:
 
 
 def set_config(state: RegistryState, subject: str, config: Config, now_ms: int) -> tuple[Sequence[SchemaRow], Config]:
-    """Plan to set what a configuration says; what it does not say stays.
+    """Plan to change the settings of a subject.
 
     Args:
-        state: of now.
-        subject: empty for all that have nothing of their own.
-        config: None in it stays as it is.
+        state: the current registry.
+        subject: empty for all subjects without their own settings.
+        config: new settings; None in it keeps the current value.
         now_ms: time of the row.
 
     Returns:
-        The row, none when nothing changes, and what is set then.
+        The row (none if nothing changes) and the resulting settings.
 
     Raises:
-        SchemaRegistryError: something changes, and the mode does not allow it; 42205.
+        SchemaRegistryError: the settings change, and the mode does not allow it; 42205.
     """
     before = state.configs.get(subject, NOTHING_SET)
     after = Config(
@@ -211,10 +211,10 @@ def set_config(state: RegistryState, subject: str, config: Config, now_ms: int) 
 
 
 def delete_config(state: RegistryState, subject: str, now_ms: int) -> tuple[Sequence[SchemaRow], Config]:
-    """Plan to forget what is set; returns the row, and what was set.
+    """Plan to delete the settings of a subject. Return the row and the deleted settings.
 
     Raises:
-        SchemaRegistryError: a subject has nothing of its own, 40408; the mode does not allow it, 42205.
+        SchemaRegistryError: the subject does not have its own settings, 40408; the mode does not allow it, 42205.
     """
     _check_writable(state, subject)
     before = state.configs.get(subject)
@@ -231,28 +231,28 @@ def set_mode(
     """Plan to set a mode; see `set_config`.
 
     Args:
-        state: of now.
-        subject: empty for all that have none of their own.
+        state: the current registry.
+        subject: empty for all subjects without their own mode.
         mode: its name.
         now_ms: time of the row.
-        force: also begin to import where schemas are.
+        force: allow mode IMPORT although there are schemas.
 
     Raises:
-        SchemaRegistryError: schemas are there that could be in the way of those that come; 42205.
+        SchemaRegistryError: existing schemas could collide with imported ones; 42205.
     """
     if mode == IMPORT and not force and state.modes.get(subject) != IMPORT and _has_schemas(state, subject):
         where = f"versions of subject {subject}" if subject else "subjects"
-        raise refusals.not_permitted(f"Cannot import since found existing {where}; force=true imports all the same")
+        raise refusals.not_permitted(f"Cannot import since found existing {where}; force=true allows it")
     if state.modes.get(subject) == mode:
         return [], mode
     return [_row(state, MODE, subject, mode_value(mode), now_ms)], mode
 
 
 def delete_mode(state: RegistryState, subject: str, now_ms: int) -> tuple[Sequence[SchemaRow], str]:
-    """Plan to forget a mode; returns the row, and the mode that was set.
+    """Plan to delete a mode. Return the row and the deleted mode.
 
     Raises:
-        SchemaRegistryError: a subject has none of its own; 40409.
+        SchemaRegistryError: the subject does not have its own mode; 40409.
     """
     before = state.modes.get(subject)
     if before is None:

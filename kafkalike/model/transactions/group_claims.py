@@ -1,6 +1,6 @@
-"""Group claims: in whose name a transaction commits the offsets of a group, and whether the group lets it.
+"""Group claims: the membership under which a transaction commits the offsets of a group, and its check.
 
-`kafkalike.model.groups.group_state` answers what these rules ask of the groups' table.
+`kafkalike.model.group_state` has the groups' table that these rules read.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from kafkalike.model.transactions.transactional_id import TopicLife, Transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupClaim:
-    """A group whose offsets a transaction commits, and the membership that it does so by."""
+    """A group whose offsets a transaction commits, and the membership under which it does so."""
 
     group_id: str
     generation: int = -1
-    """The generation that the consumer knows; -1 outside the membership."""
+    """The generation that the consumer knows; -1 outside the group."""
     member_id: str = ""
-    """Id of the member; empty outside the membership."""
+    """Id of the member; empty outside the group."""
     group_instance_id: str | None = None
     """Its static name, if it has one."""
     client_id: str = ""
-    """Who is told to have committed."""
+    """Client id to record with the commit."""
     alone: bool = False
-    """Whether the group must have no members, who alone may commit then; outside the membership."""
+    """True if the group must not have members; only for a commit from outside the group."""
     lives: tuple[tuple[str, str], ...] = ()
-    """Ids of topics that the offsets belong to, by name; a topic that is not named may be any of its name."""
+    """Ids of the topics of the offsets, by name; a missing topic may be any topic of its name."""
 
     @property
     def of_member(self) -> bool:
-        """Whether it is a member's; else nobody's membership is looked at, as in Kafka."""
+        """True if it names a member; otherwise the membership is not checked, as in Kafka."""
         return self.generation >= 0 or bool(self.member_id)
 
     @classmethod
     def of(cls, metadata: ConsumerGroupMetadata | str, client_id: str = "") -> GroupClaim:
-        """What `send_offsets_to_transaction` was given.
+        """Return the claim of a call of `send_offsets_to_transaction`.
 
         Args:
-            metadata: of a consumer, or only the group's id: then no membership is looked at, as in Kafka.
-            client_id: who is told to have committed.
+            metadata: of a consumer, or only the group's id: then the membership is not checked, as in Kafka.
+            client_id: client id to record with the commit.
 
         Raises:
-            ValueError: no group.
+            ValueError: the consumer does not have a group.
         """
         if isinstance(metadata, str):
             return cls(group_id=metadata, client_id=client_id)
@@ -66,28 +66,28 @@ class GroupClaim:
 
 
 GroupOffsets = Mapping[GroupClaim, Mapping[TopicPartition, OffsetAndMetadata]]
-"""Offsets of groups that are to be committed, by claim and partition."""
+"""Offsets of groups to commit, by claim and partition."""
 
 
 def check_claim(roster: Roster, claim: GroupClaim) -> None:
-    """Refuse offsets in the name of anyone but a live member, where a claim is a member's, or wants no members.
+    """Reject the claim of anyone but a live member, if it names a member or requires a group without members.
 
     Args:
-        roster: the group that the claim names.
-        claim: in whose name.
+        roster: the group of the claim.
+        claim: the claim.
 
-    Raises: as `check_commit`.
+    Raises: see `check_commit`.
     """
     if claim.of_member or claim.alone:
         check_commit(roster, claim.group_id, claim.member_id, claim.generation, claim.group_instance_id)
 
 
 def joined_lives(known: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """Ids of the topics that all offsets of a transaction belong to.
+    """Merge the topic ids of a transaction's offsets.
 
     Args:
-        known: ids by name, of the offsets that were given before.
-        given: of those that are given now.
+        known: ids by name, of the offsets added before.
+        given: ids by name, of the new offsets.
 
     Raises:
         UnknownTopicOrPartitionError: a topic was deleted and created again in between.
@@ -104,11 +104,11 @@ def joined_lives(known: Mapping[str, str], given: Mapping[str, str]) -> dict[str
 def with_lives(
     offsets: GroupOffsets, lives: Mapping[str, str]
 ) -> dict[GroupClaim, Mapping[TopicPartition, OffsetAndMetadata]]:
-    """The same offsets, for the topics with these ids alone.
+    """Restrict offsets to the topics with these ids.
 
     Args:
         offsets: by claim, whose own `lives` are replaced.
-        lives: ids by name; offsets of others may be those of any topic of the name.
+        lives: ids by name; offsets of other names may belong to any topic of the name.
     """
     made: dict[GroupClaim, Mapping[TopicPartition, OffsetAndMetadata]] = {}
     for claim, positions in offsets.items():
@@ -118,14 +118,14 @@ def with_lives(
 
 
 def check_partitions(offsets: GroupOffsets, topics: Mapping[str, TopicInfo]) -> None:
-    """Refuse offsets of partitions that a topic does not have. Topics that are not there are left to `offset_commit`.
+    """Reject offsets of partitions that a topic does not have. Missing topics are left to `offset_commit`.
 
     Args:
-        offsets: what is to be committed.
-        topics: by name.
+        offsets: the offsets to commit.
+        topics: topics by name.
 
     Raises:
-        UnknownTopicOrPartitionError: there is no such partition.
+        UnknownTopicOrPartitionError: a partition does not exist.
     """
     for positions in offsets.values():
         for tp in positions:
@@ -137,24 +137,24 @@ def check_partitions(offsets: GroupOffsets, topics: Mapping[str, TopicInfo]) -> 
 def offset_commit(
     groups: Groups, claim: GroupClaim, tp: TopicPartition, at: OffsetAndMetadata, topics: Mapping[str, str]
 ) -> TransactionOffset:
-    """The offset that a transaction commits for a partition.
+    """Return the offset that a transaction commits for a partition.
 
     Args:
-        groups: the table now.
-        claim: in whose name.
+        groups: the current table.
+        claim: the membership.
         tp: the partition.
         at: its next offset to read.
-        topics: ids of the topics that exist, by name.
+        topics: ids of the existing topics, by name.
 
     Raises:
-        UnknownTopicOrPartitionError: the topic is gone. And see `check_claim`.
+        UnknownTopicOrPartitionError: the topic was deleted. See also `check_claim`.
     """
     roster = groups.group(claim.group_id).roster
     check_claim(roster, claim)
     topic_id = topics.get(tp.topic)
     lives = dict(claim.lives)
     if topic_id is None or lives.get(tp.topic, topic_id) != topic_id:
-        why = "there is no such topic" if topic_id is None else "it was deleted and created again"
+        why = "the topic does not exist" if topic_id is None else "it was deleted and created again"
         raise UnknownTopicOrPartitionError(f"offsets of {tp.topic!r} cannot be committed: {why}; nothing was committed")
     return TransactionOffset(
         group_id=claim.group_id,
@@ -170,16 +170,16 @@ def offset_commit(
 
 
 class RosterOwner(Protocol):
-    """A group."""
+    """A group with a roster."""
 
     @property
     def roster(self) -> Roster:
-        """Its members."""
+        """The members of the group."""
         ...
 
 
 class Groups(Protocol):
-    """The groups' table at a row; `GroupsState` is one."""
+    """The groups' table at a row; `GroupsState` implements it."""
 
     @property
     def seq(self) -> int:
@@ -188,14 +188,14 @@ class Groups(Protocol):
 
     @property
     def transactions(self) -> Mapping[str, TransactionalIdState]:
-        """Transactional ids that are not forgotten."""
+        """States of transactional ids that have not expired."""
         ...
 
     @property
     def unsettled(self) -> Mapping[str, PendingDecisions]:
-        """Decisions that are not known to be in all topics, by the id of a topic that they bring records into."""
+        """By topic id, decisions that may not be in all of their topics yet."""
         ...
 
     def group(self, group_id: str) -> RosterOwner:
-        """A group; an empty one when it is not known."""
+        """Return a group; an empty one if it is unknown."""
         ...

@@ -1,7 +1,7 @@
 """Roll forward: bring decisions of transactions into all of their topics; and the effects that the protocols yield.
 
-Any process rolls forward what it finds. A topic gets decisions in the order of their rows, so the number of its last
-one tells that it has all before it.
+Any process rolls forward the pending decisions that it finds. A topic gets decisions in the order of their rows, so the
+number of its last decision shows that it has all earlier ones.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from kafkalike.model.transactions.transactional_id import (
 
 
 def pending(groups: Groups, topic_id: str, applied: int, upto: int) -> Sequence[PendingDecision]:
-    """Decisions that a topic does not have, in their order.
+    """Return the decisions that a topic does not have, in their order.
 
     Args:
         groups: the table at row `upto` or later.
-        topic_id: which topic.
+        topic_id: id of the topic.
         applied: number of the last decision that it has.
-        upto: number of the last one that is wanted.
+        upto: number of the last wanted decision.
 
     Returns:
-        All that are missing: an id's row is only followed by another one when its decision is in all topics.
+        All missing decisions, because an id's row is only replaced when its decision is in all topics.
     """
     return due_in(groups.unsettled, topic_id).between(applied, upto)
 
 
 def check_not_behind(groups: Groups, topic: TopicLife, applied: int) -> None:
-    """Refuse transactions where a topic has one that the groups' table cannot have numbered.
+    """Reject transactions if a topic has a decision that the groups' table cannot have numbered.
 
     Raises:
-        LogCorruptError: that table was removed or rewound: its next numbers would be taken for done.
+        LogCorruptError: the table was removed or rewound, so topics would skip its next numbers.
     """
     if applied > groups.seq:
         raise LogCorruptError(
@@ -53,7 +53,7 @@ def check_not_behind(groups: Groups, topic: TopicLife, applied: int) -> None:
 
 
 def looking(topic: TopicLife) -> Generator[TransactionEffect, Any, int | None]:
-    """Look which decision a topic has last; None when it is gone."""
+    """Return the number of the last decision of a topic; None if the topic is deleted."""
     last: int | None = yield from LookAtTopic(topic)
     return last
 
@@ -61,21 +61,21 @@ def looking(topic: TopicLife) -> Generator[TransactionEffect, Any, int | None]:
 def rolling(
     topic: TopicLife, known: Groups, upto: int, wanted: int = 0
 ) -> Generator[TransactionEffect, Any, Appended | None]:
-    """Bring decisions into a topic, all up to one, in their order.
+    """Bring decisions into a topic in their order.
 
     Args:
-        topic: which one.
+        topic: the topic.
         known: the groups' table at row `upto` or later.
-        upto: number of the last decision that is wanted.
-        wanted: number of the decision whose place is asked for; 0 for none.
+        upto: number of the last wanted decision.
+        wanted: number of the decision whose place to return; 0 for none.
 
     Returns:
-        That place; None when the topic is gone, or nothing is asked for.
+        That place; None if the topic is deleted, or for no decision.
     """
     applied = yield from LookAtTopic(topic, fresh=False)
     todo = _missing(known, topic, applied, upto)
     if any(due.seq != wanted for due in todo):
-        # Others' decisions are most probably there, and reading their files would be in vain.
+        # Other producers' decisions are probably there already, and reading their files would be wasted.
         applied = yield from LookAtTopic(topic)
         todo = _missing(known, topic, applied, upto)
     if applied is None:
@@ -100,10 +100,10 @@ def settling(known: Groups, committed: CommittedTransaction) -> Generator[Transa
     """Bring a decision into all of its topics.
 
     Returns:
-        Its place by topic; those that are gone are missing.
+        Its place by topic; deleted topics are missing.
 
     Raises:
-        KafkaError: what went wrong at the first topic that failed; all have been tried.
+        KafkaError: the error of the first topic that failed; all topics have been tried.
     """
     results = yield from Beside([_settling(known, committed, part) for part in committed.parts])
     for result in results:
@@ -117,7 +117,7 @@ def _settling(
 ) -> Generator[TransactionEffect, Any, Appended | None]:
     place = yield from rolling(part.topic, known, committed.seq, committed.seq)
     if place is None:
-        # The topic is gone or was left out of it, or somebody else was there first.
+        # The topic was deleted or left out of the decision, or another process was first.
         applied = yield from LookAtTopic(part.topic)
         if applied is not None and applied >= committed.seq:
             place = yield from Find(committed, part)
@@ -125,7 +125,7 @@ def _settling(
 
 
 def finishing(known: Groups, committed: CommittedTransaction) -> Generator[TransactionEffect, Any, dict[str, Appended]]:
-    """Bring a decision into all of its topics, then remove its files. Returns its place by topic."""
+    """Bring a decision into all of its topics, then remove its files. Return its place by topic."""
     places = yield from settling(known, committed)
     yield from Remove(*committed.attempt)
     return places
@@ -135,25 +135,25 @@ def helping(late: Mapping[TopicLife, int], known: Groups) -> Generator[Transacti
     """Bring decisions into some topics.
 
     Args:
-        late: by topic, the number of the last one that is wanted.
+        late: by topic, the number of the last wanted decision.
         known: the groups' table, at the highest of them or later.
 
     Returns:
-        What went wrong.
+        The errors.
     """
     results = yield from Beside([rolling(topic, known, upto) for topic, upto in late.items()])
     return [result for result in results if isinstance(result, KafkaError)]
 
 
 def cutting(topics: Sequence[TopicLife]) -> Generator[TransactionEffect, Any, tuple[Groups, list[TopicCut]]]:
-    """One moment of several topics. Returns the groups' table then, and the topics, in order.
+    """Find consistent versions of several topics. Return the groups' table and the topics, in order.
 
-    What was decided by then comes into all of them first. What was decided later may be there already; the version
-    before it is the one.
+    All decisions of that table are first brought into the topics. A topic may already have later decisions; then the
+    version before them is taken.
 
     Raises:
-        UnknownTopicOrPartitionError: one of the topics is gone.
-        KafkaError: what went wrong at the first topic that failed.
+        UnknownTopicOrPartitionError: a topic was deleted.
+        KafkaError: the error of the first topic that failed.
     """
     known: Groups = yield from LookAtGroups()
     found = yield from Beside([_cutting(topic, known) for topic in topics])
@@ -173,44 +173,45 @@ def _cutting(topic: TopicLife, known: Groups) -> Generator[TransactionEffect, An
 
 @dataclass(frozen=True, slots=True)
 class LookAtGroups(Effect[Groups]):
-    """Look at the groups' table. Comes to `Groups`."""
+    """Read the groups' table. The answer is `Groups`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookAtTopics(Effect[Mapping[str, str]]):
-    """Look at the cluster's topics. Comes to their ids by name."""
+    """Read the cluster's topics. The answer is their ids by name."""
 
 
 Plan = Callable[[Groups, int], "Entries | None"]
-"""Rows of the groups' table and a time, ms; None when nothing is to be written. It may be called several times."""
+"""Returns rows for the groups' table at a time (ms), or None if there is nothing to write. It may be called several
+times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write(Effect[Groups]):
-    """Change the groups' table by a plan of what it is then. Comes to `Groups`, after it.
+    """Change the groups' table by a plan of its current state. The answer is `Groups` after the change.
 
-    What the plan raises comes out, and nothing is written then.
+    An error of the plan is raised, and nothing is written.
     """
 
     plan: Plan
     step: str
-    """What for: `begin`, `commit`, `abort`, `fence`, `forget` or `leave_out`."""
+    """Name of the step: `begin`, `commit`, `abort`, `fence`, `forget` or `leave_out`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookAtTopic(Effect[int | None]):
-    """Look at a topic's table. Comes to the number of the last decision that it has, or None when the topic is gone."""
+    """Read a topic's table. The answer is the number of its last decision, or None if the topic is deleted."""
 
     topic: TopicLife
     fresh: bool = True
-    """False: what was seen before will do, which is the same number or a lower one."""
+    """False if an earlier result is good enough, which may be a lower number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Apply(Effect[Appended | None]):
-    """Append the records of a decision, unless the topic has it or a later one. Comes to `Appended`; None: it is gone.
+    """Append the records of a decision, unless the topic has it or a later one. The answer is `Appended`, or None.
 
-    The table's version says which decision it brings: no two of them bring one.
+    The answer is None if the topic is deleted. The table's version names its decision, so none is appended twice.
     """
 
     committed: CommittedTransaction
@@ -219,7 +220,7 @@ class Apply(Effect[Appended | None]):
 
 @dataclass(frozen=True, slots=True)
 class Find(Effect[Appended | None]):
-    """Where the records of a decision are that the topic has. Comes to `Appended`."""
+    """Find the records of a decision that a topic has. The answer is `Appended`."""
 
     committed: CommittedTransaction
     part: TransactionPart
@@ -227,7 +228,7 @@ class Find(Effect[Appended | None]):
 
 @dataclass(frozen=True, slots=True)
 class CutAt(Effect[TopicCut | None]):
-    """The newest version of a topic that has no decision after one. Comes to `TopicCut`, or None: the topic is gone."""
+    """Find the newest version of a topic without decisions after `seq`. The answer is `TopicCut`, or None."""
 
     topic: TopicLife
     seq: int
@@ -235,16 +236,16 @@ class CutAt(Effect[TopicCut | None]):
 
 @dataclass(frozen=True, slots=True)
 class Beside(Effect[list[Any]]):
-    """Carry out protocols, side by side. Comes to what each has returned, or the `KafkaError` that it has raised."""
+    """Run protocols concurrently. The answer is the result of each, or its `KafkaError`."""
 
     protocols: Sequence[TransactionProtocol]
 
 
 @dataclass(frozen=True, slots=True)
 class Remove(Effect[None]):
-    """Remove the staged files of transactions. Failing is harmless. Comes to nothing.
+    """Delete the staged files of transactions; failures are harmless. The answer is None.
 
-    Without a number, those of all transactions of the epoch.
+    Without a number, the files of all transactions of the epoch.
     """
 
     producer_id: int
@@ -254,7 +255,7 @@ class Remove(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class ListFolders(Effect[Sequence[StagedFolder]]):
-    """Look which transactions have staged files. Comes to a list of `Folder`."""
+    """List the transactions with staged files. The answer is a list of `StagedFolder`."""
 
 
 TransactionEffect = (

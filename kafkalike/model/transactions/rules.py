@@ -1,6 +1,6 @@
-"""Rules: what the groups' table has and what somebody wants in, the rows to be written out, or a named error.
+"""Rules of transactions: plan the rows of a step from the state of the groups' table, or raise a named error.
 
-Every rule is called inside a change of that table, so what it looks at is what the rows come after.
+Every rule is called inside a change of that table, so it sees exactly the state before its rows.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from kafkalike.model.transactions.transactional_id import (
 )
 
 MAX_EPOCH: Final = 32_766
-"""The highest epoch that is given out; the one after it is a new producer id's first, as in Kafka."""
+"""The highest assigned epoch; the next one is the first of a new producer id, as in Kafka."""
 
 TAKES_OVER: Final = frozenset({Why.TIMEOUT, Why.ADMIN})
-"""Reasons for a new epoch after which no other producer has the id: its own may begin anew."""
+"""Reasons for a new epoch after which the id still belongs to its producer, which may start over."""
 
 
 class UnsettledError(ConcurrentTransactionsError):
-    """The id has decided something that the caller has not brought into all topics: its row must stay until then."""
+    """The caller has not yet brought the id's last decision into all topics; its row must stay until then."""
 
 
 def plan_init(
     groups: Groups, transactional_id: str, *, settled: int, timeout_ms: int, client_id: str, now_ms: int
 ) -> Entries:
-    """A new epoch, which aborts what is open. See `Transactions.begin_session`.
+    """Plan a new epoch, which aborts an open transaction. See `Transactions.begin_session`.
 
     Args:
-        groups: the table now.
-        transactional_id: whose.
-        settled: number of the last decision of the id that the caller knows to be in all topics; 0 for none.
-        timeout_ms: of the new producer.
-        client_id: the same.
+        groups: the current table.
+        transactional_id: the id.
+        settled: number of the id's last decision that the caller has brought into all topics; 0 for none.
+        timeout_ms: transaction timeout of the new producer.
+        client_id: client id of the new producer.
         now_ms: the time.
 
     Raises:
-        UnsettledError: another decision is there.
+        UnsettledError: the table has a later decision.
     """
     known = groups.transactions.get(transactional_id)
     _check_settled(transactional_id, known, settled)
@@ -74,34 +74,34 @@ def plan_init(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """A transaction that is to be committed."""
+    """A transaction to commit."""
 
     transactional_id: str
     attempt: TransactionAttempt
     parts: tuple[TransactionPart, ...] = ()
     offsets: GroupOffsets
     settled: int
-    """Number of the decision of the id before it, which is in all topics; 0 for none."""
+    """Number of the id's previous decision, which is in all topics; 0 for none."""
     in_doubt: bool = False
-    """Whether an earlier try may have committed it."""
+    """True if an earlier try may have committed it."""
     name: WriteName | None = None
-    """What its application calls it."""
+    """Name that the application gives it."""
 
 
 def committed_as(groups: Groups, transactional_id: str, attempt: TransactionAttempt) -> CommittedTransaction | None:
-    """The decision of an attempt, if the table still says that it was committed: repeats find it."""
+    """Return the decision of an attempt if the table still has it, so that repeated calls find it."""
     known = groups.transactions.get(transactional_id)
     committed = None if known is None else known.committed
     return committed if committed is not None and committed.attempt == attempt else None
 
 
 def plan_commit(groups: Groups, wanted: CommitRequest, topics: Mapping[str, str], now_ms: int) -> Entries | None:
-    """The decision, with the offsets; None when it was made before. See `TransactionSession.commit`.
+    """Plan a decision with its offsets; None if it was made before. See `TransactionSession.commit`.
 
     Args:
-        groups: the table now.
+        groups: the current table.
         wanted: the transaction.
-        topics: ids of the topics that exist, by name.
+        topics: ids of the existing topics, by name.
         now_ms: the time.
 
     Raises: see `TransactionSession.commit`.
@@ -140,11 +140,11 @@ def plan_commit(groups: Groups, wanted: CommitRequest, topics: Mapping[str, str]
 def plan_abort(
     groups: Groups, transactional_id: str, attempt: TransactionAttempt, *, settled: int, in_doubt: bool, now_ms: int
 ) -> Entries | None:
-    """The outcome "aborted"; None when it has that. See `TransactionSession.abort`.
+    """Plan the outcome "aborted"; None if the transaction has it. See `TransactionSession.abort`.
 
     Raises:
         InvalidTxnStateError: it was committed.
-        ProducerFencedError, InvalidProducerEpochError: the epoch is over, and with it everything that was open in it.
+        ProducerFencedError, InvalidProducerEpochError: its epoch has ended, which aborted it if it was open.
     """
     if committed_as(groups, transactional_id, attempt) is not None:
         raise InvalidTxnStateError(
@@ -168,25 +168,25 @@ def plan_fence(
     now_ms: int,
     only: TransactionAttempt | None = None,
 ) -> Entries | None:
-    """A new epoch that no producer has: what is open is aborted. None when that has happened.
+    """Plan a new epoch without a producer, which aborts an open transaction; None if that has happened.
 
     Args:
-        groups: the table now.
-        transactional_id: whose.
+        groups: the current table.
+        transactional_id: the id.
         why: `TIMEOUT` or `ADMIN`.
         settled: see `plan_init`.
         now_ms: the time.
-        only: the open transaction that is meant; None means whatever is open.
+        only: the open transaction to abort; None for any.
 
     Raises:
-        TransactionalIdNotFoundError: no such id.
+        TransactionalIdNotFoundError: the id does not exist.
         UnsettledError: see `plan_init`.
     """
     known = groups.transactions.get(transactional_id)
     if known is None:
         if only is not None:
             return None
-        raise TransactionalIdNotFoundError(f"there is no transactional id {transactional_id!r}")
+        raise TransactionalIdNotFoundError(f"transactional id {transactional_id!r} does not exist")
     if only is not None and not is_open(known, only):
         return None
     _check_settled(transactional_id, known, settled)
@@ -197,9 +197,9 @@ def plan_fence(
 def plan_forget(
     groups: Groups, transactional_id: str, *, settled: int, expiration_ms: int, now_ms: int
 ) -> Entries | None:
-    """The row that forgets an id which was not used for long; None when it was used, or is forgotten.
+    """Plan the row that deletes an unused id; None if it has been used or is deleted.
 
-    A producer that comes back is fenced: the id has another producer id from now on, the number of a later row.
+    A returning producer is fenced, because the id gets another producer id, the number of a later row.
 
     Raises:
         UnsettledError: see `plan_init`.
@@ -212,11 +212,11 @@ def plan_forget(
 
 
 def plan_drop(groups: Groups, transactional_id: str, seq: int, topic_id: str, now_ms: int) -> Entries | None:
-    """Take a topic out of a decision, because the records that it was to get are lost. None when that was done before.
+    """Plan to remove a topic from a decision, because its records are lost; None if that was done before.
 
     Args:
-        groups: the table now.
-        transactional_id: whose decision.
+        groups: the current table.
+        transactional_id: id of the decision.
         seq: its number.
         topic_id: the topic that does not get its records.
         now_ms: the time.
@@ -233,12 +233,12 @@ def plan_drop(groups: Groups, transactional_id: str, seq: int, topic_id: str, no
 
 
 def expired(known: TransactionalIdState, expiration_ms: int, now_ms: int) -> bool:
-    """Whether an id was not used for so long that it may be forgotten."""
+    """Return whether an id has been unused for so long that it may be deleted."""
     return now_ms - known.changed_ms >= expiration_ms
 
 
 def is_open(known: TransactionalIdState, attempt: TransactionAttempt) -> bool:
-    """Whether a transaction may still be committed."""
+    """Return whether a transaction may still be committed."""
     current = (known.producer_id, known.epoch) == (attempt.producer_id, attempt.epoch)
     return current and attempt.number > known.number
 
@@ -246,12 +246,12 @@ def is_open(known: TransactionalIdState, attempt: TransactionAttempt) -> bool:
 def _current(
     groups: Groups, transactional_id: str, attempt: TransactionAttempt, *, in_doubt: bool
 ) -> TransactionalIdState:
-    """How an id stands, if an attempt is of its current epoch."""
+    """Return the state of an id if an attempt has its current epoch."""
     known = groups.transactions.get(transactional_id)
     if known is not None and (known.producer_id, known.epoch) == (attempt.producer_id, attempt.epoch):
         return known
     committed = None if known is None else known.committed
-    # Of an id that was forgotten nothing is known, also when a new producer has it that has committed nothing yet.
+    # The outcome is unknown for a deleted id, even if a new producer uses it and has not committed anything yet.
     forgotten = known is None or (known.producer_id != attempt.producer_id and committed is None)
     newer = forgotten or (committed is not None and committed.attempt > attempt)
     outcome = (
@@ -260,7 +260,7 @@ def _current(
         else "; nothing was committed"
     )
     if known is None or known.producer_id != attempt.producer_id:
-        raise ProducerFencedError(f"{transactional_id!r} was forgotten, or has another producer by now{outcome}")
+        raise ProducerFencedError(f"{transactional_id!r} has expired, or has another producer{outcome}")
     if known.epoch == attempt.epoch + 1 and known.why in TAKES_OVER:
         by = "it was open for longer than its timeout" if known.why is Why.TIMEOUT else "an administrator asked for it"
         raise InvalidProducerEpochError(f"the transaction of {transactional_id!r} was aborted: {by}{outcome}")
@@ -277,7 +277,7 @@ def _check_settled(transactional_id: str, known: TransactionalIdState | None, se
 
 
 def _fact(known: TransactionalIdState) -> CommittedTransaction | None:
-    """What stays of the last decision when a later row takes its place."""
+    """Return the part of the last decision that later rows keep."""
     committed = known.committed
     return None if committed is None else replace(committed, parts=(), groups=())
 

@@ -1,12 +1,11 @@
 """Transaction protocol: begin, commit, abort and fence the transactions of a transactional id, and clean up after them.
 
 The guarantees rest on the order of the effects (see `kafkalike.model.effects`), which only this module decides. Any
-process may stop between any two effects for ever, or continue years later.
+process may stop between any two effects forever, or continue years later.
 
 Three orders matter most. Files of a transaction are removed only after its outcome is a row, and after all topics have
 it if the outcome is "committed". A row of an id follows its decision only when all topics have that decision. A topic
-gets decisions in the order of their rows, so the number of its last one tells that it has all before it.
-`settling` brings decisions into topics. `upkeep` removes files that no transaction needs.
+gets decisions in the order of their rows, so the number of its last decision shows that it has all earlier ones.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ from kafkalike.model.transactions.transactional_id import (
 def beginning(
     transactional_id: str, *, timeout_ms: int, client_id: str
 ) -> Generator[TransactionEffect, Any, TransactionalIdState]:
-    """What `init_transactions` does. Returns how the id stands, with the new epoch."""
+    """Run `init_transactions`. Return the state of the id with its new epoch."""
 
     def plan(settled: int) -> Plan:
         def rows(groups: Groups, now_ms: int) -> Entries:
@@ -81,7 +80,7 @@ def beginning(
 def committing(
     wanted: CommitRequest,
 ) -> Generator[TransactionEffect, Any, tuple[CommittedTransaction, dict[str, Appended]]]:
-    """What `commit_transaction` does. Returns the decision, and its place by topic.
+    """Run `commit_transaction`. Return the decision, and its place by topic.
 
     Raises: see `TransactionSession.commit`.
     """
@@ -91,7 +90,7 @@ def committing(
 
 
 def deciding(wanted: CommitRequest) -> Generator[TransactionEffect, Any, tuple[Groups, CommittedTransaction]]:
-    """Write the decision, unless it is there. Returns the groups' table after it, and the decision with its parts."""
+    """Write the decision, unless it is there. Return the groups' table after it, and the decision with its parts."""
     topics: Mapping[str, str] = {}
     if wanted.parts or any(wanted.offsets.values()):
         topics = yield from LookAtTopics()
@@ -120,7 +119,7 @@ def deciding(wanted: CommitRequest) -> Generator[TransactionEffect, Any, tuple[G
 def aborting(
     transactional_id: str, attempt: TransactionAttempt, *, settled: int, in_doubt: bool
 ) -> Generator[TransactionEffect, Any, None]:
-    """What `abort_transaction` does.
+    """Run `abort_transaction`.
 
     Raises: see `TransactionSession.abort`.
     """
@@ -132,7 +131,7 @@ def aborting(
             "abort",
         )
     except (ProducerFencedError, InvalidProducerEpochError):
-        # It is over, one way or the other: if it was committed, all topics have it, as the epoch rose after that.
+        # The transaction has ended. If it was committed, all topics have it, because the epoch rose after that.
         yield from Remove(*attempt)
         raise
     yield from Remove(*attempt)
@@ -141,9 +140,9 @@ def aborting(
 def fencing(
     transactional_id: str, why: Why, only: TransactionAttempt | None = None
 ) -> Generator[TransactionEffect, Any, TransactionalIdState | None]:
-    """Shut a producer out, and abort what is open; see `plan_fence`. Returns how the id stands then.
+    """Fence a producer, and abort its open transaction; see `plan_fence`. Return the new state of the id.
 
-    With `only`, None when the transaction that is meant was not open any more.
+    With `only`, return None if that transaction was not open any more.
     """
 
     def plan(settled: int) -> Plan:
@@ -161,10 +160,10 @@ def fencing(
 def _taking_over(
     transactional_id: str, plan: Callable[[int], Plan], step: str
 ) -> Generator[TransactionEffect, Any, tuple[TransactionalIdState | None, TransactionalIdState | None]]:
-    """Settle what an id has decided, and write the next row of it; again when it has decided more meanwhile.
+    """Settle the id's decision and write its next row; repeat if it has decided more meanwhile.
 
     Returns:
-        How it stood before, and how it does now; None where nothing was written.
+        The states before and after; None if nothing was written.
     """
     while True:
         known = yield from LookAtGroups()
@@ -186,7 +185,7 @@ def _taking_over(
 
 
 def _settled(known: Groups, transactional_id: str) -> Generator[TransactionEffect, Any, int]:
-    """Bring what an id has decided into all topics, and returns its number; 0 where there is nothing to bring."""
+    """Bring an id's decision into all topics and return its number; 0 if there is nothing to bring."""
     standing = known.transactions.get(transactional_id)
     unsettled = None if standing is None else standing.unsettled
     if unsettled is None:
@@ -196,10 +195,10 @@ def _settled(known: Groups, transactional_id: str) -> Generator[TransactionEffec
 
 
 def forgetting(transactional_id: str, settled: int) -> Generator[TransactionEffect, Any, None]:
-    """Forget an id that is not used again; nothing where it was used by somebody else meanwhile.
+    """Delete an id that its owner does not use again, unless another process has used it meanwhile.
 
     Args:
-        transactional_id: which one.
+        transactional_id: the id.
         settled: number of its last decision, which is in all topics; 0 for none.
     """
 
@@ -213,16 +212,16 @@ def forgetting(transactional_id: str, settled: int) -> Generator[TransactionEffe
 
 
 def maintaining(expiration_ms: int, now_ms: int) -> Generator[TransactionEffect, Any, list[KafkaError]]:
-    """What maintenance does: settle, abort what hangs, forget ids, remove files.
+    """Run maintenance: settle decisions, abort expired transactions, delete unused ids, remove files.
 
     Args:
         expiration_ms: `transactional.id.expiration.ms`.
         now_ms: the time.
 
     Returns:
-        What could not be done.
+        The errors of failed steps.
     """
-    # The files first: what was begun after this look at them is none of theirs.
+    # List the files first, so that none of them belongs to a transaction that begins after the read of the table.
     folders: Sequence[StagedFolder] = yield from ListFolders()
     known: Groups = yield from LookAtGroups()
     problems: list[KafkaError] = []
@@ -239,7 +238,7 @@ def maintaining(expiration_ms: int, now_ms: int) -> Generator[TransactionEffect,
             yield from Remove(*folder.attempt)
     opened = {folder.attempt.producer_id for folder in folders}
     for name, standing in known.transactions.items():
-        # One whose files are there is used, or will be aborted first.
+        # An id with files is in use, or its transaction is aborted first.
         if expired(standing, expiration_ms, now_ms) and standing.producer_id not in opened:
             protocols.append(_forgetting(name, standing, settled, expiration_ms))
     results = yield from Beside(protocols)
@@ -247,22 +246,22 @@ def maintaining(expiration_ms: int, now_ms: int) -> Generator[TransactionEffect,
 
 
 def is_over(standing: TransactionalIdState, attempt: TransactionAttempt, settled: Mapping[int, bool]) -> bool:
-    """Whether nobody needs the files of a transaction any more.
+    """Return whether the files of a transaction can be removed.
 
     Args:
-        standing: how its id stands.
+        standing: state of its id.
         attempt: the transaction; not open.
-        settled: numbers of decisions that were seen to be in all topics.
+        settled: numbers of decisions, with whether all topics have them.
     """
     unsettled = standing.unsettled
     if unsettled is not None and unsettled.attempt == attempt:
         return settled.get(unsettled.seq, False)
-    # A later epoch than what is known: begun after the look.
+    # A later epoch than the known one began after the read.
     return (attempt.producer_id, attempt.epoch) <= (standing.producer_id, standing.epoch)
 
 
 def _settling_all(known: Groups, problems: list[KafkaError]) -> Generator[TransactionEffect, Any, dict[int, bool]]:
-    """Bring all decisions into their topics. Returns which of them are settled, by number."""
+    """Bring all decisions into their topics. Return by number whether each is settled."""
     decisions = [d for standing in known.transactions.values() if (d := standing.unsettled) is not None]
     topics = sorted({part.topic for decision in decisions for part in decision.parts})
     results = yield from Beside([rolling(topic, known, known.seq) for topic in topics])
@@ -289,12 +288,12 @@ def _forgetting(
             "forget",
         )
     except UnsettledError:
-        # It was used just now.
+        # The id has just been used.
         return
 
 
 def leaving_out(lost: LostPart) -> Generator[TransactionEffect, Any, bool]:
-    """Take a topic out of a decision whose records for it are lost. Returns whether it was still in it."""
+    """Remove a topic from a decision whose records for it are lost. Return whether it was still part of it."""
     done: list[bool] = []
 
     def plan(groups: Groups, now_ms: int) -> Entries | None:

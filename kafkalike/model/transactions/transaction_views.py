@@ -1,8 +1,8 @@
 """Views of transactions: their state for other rooms, decisions pending by topic, and consistent versions of topics.
 
 A transaction reaches its topics one after the other, so their versions at one time may show a part of it. A decision
-that any topic shows at that time was made by then, and all topics have it by now: `whole_versions` takes the other
-topics at the later versions that show it too.
+that any topic shows at that time was made by then, and all topics have it by the time of the call: `whole_versions`
+takes the other topics at the later versions that show it too.
 
 A pending decision is kept until a later row of its id replaces it, so a topic has as many as ids have written to it.
 They are stored in blocks in the order of their numbers: a row changes one block of each of its topics, and a reader of
@@ -34,16 +34,16 @@ class TransactionState(StrEnum):
     COMPLETE_COMMIT = "CompleteCommit"
     """Committed, and in all of its topics that still exist."""
     COMPLETE_ABORT = "CompleteAbort"
-    """Aborted; nothing of it was ever visible."""
+    """Aborted; its records were never visible."""
     PREPARE_ABORT = "PrepareAbort"
-    """Never here, as an abort is one row; Kafka's tools may ask for it. The same goes for the next three."""
+    """Does not occur, because an abort is one row; Kafka's tools may name it. The same holds for the next three."""
     DEAD = "Dead"
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
     UNKNOWN = "Unknown"
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """The producer that a transactional id has at a time."""
+    """The current producer of a transactional id."""
 
     producer_id: int
     epoch: int
@@ -60,7 +60,7 @@ class TransactionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionReport:
-    """A transactional id and its last transaction, or the one that is open."""
+    """A transactional id with its open or last transaction."""
 
     transactional_id: str
     state: TransactionState
@@ -72,18 +72,18 @@ class TransactionReport:
     """`transaction_timeout_ms` of the producer."""
     client_id: str
     start_ms: int
-    """When it began, ms; -1 where it is not open."""
+    """Start of the open transaction, ms since the epoch; -1 if none is open."""
     topics: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """Records of a decided transaction, by topic and partition. Of an open one, its topics, each with an empty mapping,
-    or with the records that are staged where these were looked at and say their partitions."""
+    """Records of a decided transaction, by topic and partition. For an open one, its topics, each with an empty
+    mapping, or with the number of staged records if the caller has read them and they name their partitions."""
     unapplied: tuple[str, ...] = ()
     """Topics that do not have a decided transaction yet."""
     groups: tuple[str, ...] = ()
     """Groups whose offsets a decided transaction committed."""
     reason: str = ""
-    """Why it is in this state: `init`, `commit`, `abort`, `timeout`, `admin`."""
+    """Reason for this state: `init`, `commit`, `abort`, `timeout`, `admin`."""
     changed_ms: int = 0
-    """Time of the last change, ms."""
+    """Time of the last change, ms since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,26 +92,26 @@ class TopicCut:
 
     topic_id: str
     version: int
-    """Table version, for `VERSION AS OF`: the newest one that has no transaction decided after the cut."""
+    """Table version, for `VERSION AS OF`: the newest one without a transaction decided after the cut."""
     ends: Mapping[int, int]
     """Log end of each partition in that version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Several topics and the groups as of one decision: of every transaction they show all or nothing."""
+    """Several topics and the groups as of one decision: they show all or nothing of every transaction."""
 
     seq: int
     """Number of the last row of the groups' table that counts; transactions decided by it are in, later ones not."""
     groups_version: int
-    """Table version of `__consumer_offsets` that ends with this row; 0 when there is no such table."""
+    """Table version of `__consumer_offsets` that ends with this row; 0 if the table does not exist."""
     topics: Mapping[str, TopicCut]
-    """By name."""
+    """The topics by their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostPart:
-    """What a committed transaction was to bring into a topic, and cannot: its staged files are gone or damaged."""
+    """Part of a committed transaction that a topic cannot get, because its staged files are lost or damaged."""
 
     transactional_id: str
     seq: int
@@ -119,31 +119,31 @@ class LostPart:
     topic: str
     topic_id: str
     counts: Mapping[int, int]
-    """Records by partition."""
+    """Number of records by partition."""
     why: str
 
 
 APPLIED: Final = "kafkalike.transactions"
-"""Delta application whose version, in a topic's table, is the number of the last decision that the topic has."""
+"""Delta application whose version, in a topic's table, is the number of the topic's last decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """A topic's table at a time, and what came after it."""
+    """A topic's table at a time, and its later versions."""
 
     version: int
-    """The newest version of that time."""
+    """The newest version at that time."""
     applied: int
-    """Number of the last decision that it has; 0 for none."""
+    """Number of its last decision; 0 for none."""
     later: Sequence[tuple[int, int]] = ()
-    """Versions above it that brought in a decision, and its number, in any order; all up to now."""
+    """All later versions that brought a decision, each with its number, in any order."""
 
 
 def whole_versions(pasts: Mapping[str, Past]) -> tuple[int, dict[str, int]]:
-    """The first versions, not before those of the time, that show all or nothing of every transaction.
+    """Return the first versions, not before the given ones, with all or nothing of every transaction.
 
     Args:
-        pasts: the topics; all that was decided has been brought into them.
+        pasts: the topics, which have all decisions.
 
     Returns:
         Number of the last decision that counts, and the version of each topic.
@@ -156,11 +156,11 @@ def whole_versions(pasts: Mapping[str, Past]) -> tuple[int, dict[str, int]]:
 
 
 BLOCK: Final = 128
-"""The most decisions of a block: copying one costs less than reading the row that changes it."""
+"""Most decisions of a block: copying one costs less than reading the row that changes it."""
 
 
 class PendingDecision(NamedTuple):
-    """What a decision brings into one topic, which may not have it yet."""
+    """The records of a decision for one topic, which may not have them yet."""
 
     seq: int
     """Number of the decision."""
@@ -168,17 +168,17 @@ class PendingDecision(NamedTuple):
     committed: CommittedTransaction
     part: TransactionPart
     changed_ms: int
-    """When its row was written, by the clock of its writer."""
+    """Time of its row, ms, by the clock of its writer."""
 
 
 _new_due: Final[Callable[[tuple[int, str, CommittedTransaction, TransactionPart, int]], PendingDecision]] = partial(
     tuple.__new__, PendingDecision
 )
-"""Without the function that Python makes for each NamedTuple: there is one for each topic of each row."""
+"""Constructor without the Python function that NamedTuple generates, because each row makes one value per topic."""
 
 
 class PendingDecisions:
-    """Unsettled decisions of one topic, in their order. A value: changes make a new one."""
+    """Pending decisions of one topic, in their order: an immutable value."""
 
     __slots__ = ("_blocks",)
 
@@ -194,11 +194,11 @@ class PendingDecisions:
 
     @property
     def last(self) -> int:
-        """Number of the last decision; 0 when there is none."""
+        """Number of the last decision; 0 without one."""
         return self._blocks[-1][-1].seq if self._blocks else 0
 
     def between(self, applied: int, upto: int) -> list[PendingDecision]:
-        """Decisions after `applied`, up to and with `upto`."""
+        """Return decisions after `applied`, up to and including `upto`."""
         found: list[PendingDecision] = []
         for block in reversed(self._blocks):
             if block[-1].seq <= applied:
@@ -207,7 +207,7 @@ class PendingDecisions:
         return found
 
     def extended(self, dues: Sequence[PendingDecision]) -> PendingDecisions:
-        """With some more, in their order, all after the last one."""
+        """Return the decisions with some more, in their order, all after the last one."""
         blocks, last = self._blocks, self._blocks[-1] if self._blocks else ()
         start = BLOCK - len(last) if last else 0
         if start:
@@ -217,7 +217,7 @@ class PendingDecisions:
         return PendingDecisions(blocks)
 
     def put(self, due: PendingDecision) -> PendingDecisions:
-        """With one more, or with another one of the same number and id."""
+        """Return the decisions with one more, or with a new value of the same number and id."""
         blocks = self._blocks
         at, left, right = self._find(due.seq, due.transactional_id)
         if at < 0:
@@ -226,26 +226,26 @@ class PendingDecisions:
         made = (*block[:left], due, *block[right:])
         if len(made) <= BLOCK:
             return PendingDecisions((*blocks[:at], made, *blocks[at + 1 :]))
-        # Most come at the end: then the full block stays.
+        # Most are added at the end; then the full block stays.
         middle = BLOCK if left == len(block) else len(made) // 2
         return PendingDecisions((*blocks[:at], made[:middle], made[middle:], *blocks[at + 1 :]))
 
     def drop(self, seq: int, transactional_id: str) -> PendingDecisions:
-        """Without the decision of a number and id; the same when it is not there."""
+        """Return the decisions without one; the same object if it is not there."""
         blocks = self._blocks
         at, left, right = self._find(seq, transactional_id)
         if left == right:
             return self
         made = blocks[at][:left] + blocks[at][right:]
         if at and len(blocks[at - 1]) + len(made) <= BLOCK // 2:
-            # Few are left of both.
+            # Merge two blocks with few decisions.
             return PendingDecisions((*blocks[: at - 1], blocks[at - 1] + made, *blocks[at + 1 :]))
         return PendingDecisions((*blocks[:at], *((made,) if made else ()), *blocks[at + 1 :]))
 
     def _find(self, seq: int, transactional_id: str) -> tuple[int, int, int]:
-        """The block that a decision is in or would be in, and from where to where; block -1 is before all."""
+        """Return the block of a decision, present or not, and its start and stop there; block -1 is before all."""
         blocks, place = self._blocks, (seq, transactional_id)
-        # A tuple comes right before those that begin with it.
+        # A tuple sorts directly before longer tuples with the same start.
         at = bisect_left(blocks, (place,))
         if at == len(blocks) or blocks[at][0][:2] != place:
             at -= 1
@@ -257,20 +257,20 @@ class PendingDecisions:
 
 
 def _at(block: tuple[PendingDecision, ...], place: tuple[int] | tuple[int, str]) -> int:
-    """Where the first decision of a block is that does not come before a place."""
+    """Return the index of the first decision of a block that does not come before a place."""
     return bisect_left(block, place)
 
 
 NONE_DUE: Final = PendingDecisions()
-"""Of a topic that no unsettled decision names."""
+"""The value for a topic without pending decisions."""
 
 
 def dues_of(transactional_id: str, standing: TransactionalIdState | None) -> list[PendingDecision]:
-    """What an id has decided and a topic may lack.
+    """Return the decisions of an id that a topic may lack.
 
     Args:
         transactional_id: the id.
-        standing: how it stands; None when it is not known.
+        standing: its state; None if it is unknown.
     """
     decision = None if standing is None else standing.unsettled
     if standing is None or decision is None:
@@ -280,10 +280,10 @@ def dues_of(transactional_id: str, standing: TransactionalIdState | None) -> lis
 
 
 class UnsettledDraft:
-    """Unsettled decisions by topic id, in the making.
+    """Pending decisions by topic id, in preparation.
 
     Args:
-        base: as they were; stays as it is.
+        base: decisions to start from; it stays as it is.
     """
 
     __slots__ = ("_draft", "_last", "_late")
@@ -291,19 +291,19 @@ class UnsettledDraft:
     def __init__(self, base: FrozenMap[str, PendingDecisions]) -> None:
         self._draft = Draft(base)
         self._late: dict[str, list[PendingDecision]] = {}
-        """By topic id, decisions that come after all that `_draft` has: of many rows at once nearly all."""
+        """By topic id, decisions after all of `_draft`; nearly all decisions when many rows are applied at once."""
         self._last: dict[str, int] = {}
         """Number of the last decision of the topics of `_late`."""
 
     def note(
         self, transactional_id: str, before: TransactionalIdState | None, after: TransactionalIdState | None
     ) -> None:
-        """Take over how an id stands.
+        """Apply a change of an id's state.
 
         Args:
             transactional_id: the id.
-            before: how it stood.
-            after: how it stands now.
+            before: its old state.
+            after: its new state.
         """
         decision = None if before is None else before.unsettled
         parts, seq = ((), 0) if decision is None else (decision.parts, decision.seq)
@@ -328,7 +328,7 @@ class UnsettledDraft:
                 self._draft.put(topic_id, self._of(topic_id).put(due))
 
     def frozen(self) -> FrozenMap[str, PendingDecisions]:
-        """What they are now."""
+        """Return the decisions with all changes so far."""
         for topic_id in list(self._late):
             self._settle(topic_id)
         return self._draft.frozen()
@@ -337,7 +337,7 @@ class UnsettledDraft:
         return self._draft.get(topic_id) or NONE_DUE
 
     def _settle(self, topic_id: str) -> None:
-        """Let the draft have all of a topic."""
+        """Move a topic's late decisions to the draft."""
         late = self._late.pop(topic_id, None)
         if late is not None:
             del self._last[topic_id]
@@ -345,5 +345,5 @@ class UnsettledDraft:
 
 
 def due_in(unsettled: Mapping[str, PendingDecisions], topic_id: str) -> PendingDecisions:
-    """The unsettled decisions of a topic."""
+    """Return the pending decisions of a topic."""
     return unsettled.get(topic_id, NONE_DUE)

@@ -1,4 +1,4 @@
-"""TransactionalId: what an id has decided, as values, and the JSON `value` of its row in `__consumer_offsets`."""
+"""TransactionalId: the state of an id and its last decision, and JSON of its row in `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -13,64 +13,64 @@ from typing import Any, Final, NamedTuple
 from kafkalike.model.row_value import VERSION, as_text, as_whole, text, whole
 
 BATCHES: Final = "batches"
-"""Layout of a part whose files are each a producer's batch: see `kafkalike.log.topic.batch_payload`."""
+"""Layout of a part whose files are producer batches: see `kafkalike.log.topic.batch_payload`."""
 
 
 class Why(StrEnum):
-    """What made a transactional id stand as it does."""
+    """Reason for the state of a transactional id."""
 
     INIT = "init"
     COMMIT = "commit"
     ABORT = "abort"
     TIMEOUT = "timeout"
-    """Maintenance has aborted a transaction that was open for too long; the epoch rose."""
+    """Maintenance aborted a transaction that was open for too long; the epoch rose."""
     ADMIN = "admin"
-    """An administrator has aborted what was open; the epoch rose."""
+    """An administrator aborted the open transaction; the epoch rose."""
 
 
 class TransactionAttempt(NamedTuple):
-    """One transaction of one producer: it has one outcome at most."""
+    """One transaction of one producer, with at most one outcome."""
 
     producer_id: int
     epoch: int
     number: int
-    """From 1 on in each epoch."""
+    """Counts from 1 in each epoch."""
 
 
 class TopicLife(NamedTuple):
-    """One life of a topic."""
+    """A topic from its creation to its deletion."""
 
     name: str
     topic_id: str
 
 
 class WriteName(NamedTuple):
-    """What a Spark application calls a write: the same again is a rerun, which adds nothing (decision 012)."""
+    """A Spark application's name for a write; repeating it is a rerun, which adds nothing (decision 012)."""
 
     app_id: str
     version: int
 
 
 class StagedFile(NamedTuple):
-    """A file in the folder of a transaction, exactly as it was when the transaction was decided."""
+    """A file in the folder of a transaction, as it was when the transaction was decided."""
 
     name: str
     size: int
-    """Bytes."""
+    """Size of the file in bytes."""
     checksum: int
-    """CRC-32 of all of them."""
+    """CRC-32 of the content."""
 
 
 class TransactionPart(NamedTuple):
-    """What a transaction brings into one topic."""
+    """The records that a transaction brings into one topic."""
 
     topic: TopicLife
     counts: Mapping[int, int]
-    """Records by partition."""
+    """Number of records by partition."""
     files: tuple[StagedFile, ...]
     """In the order of their records."""
     layout: str = BATCHES
-    """How the files hold the records."""
+    """Format of the files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,31 +81,31 @@ class CommittedTransaction:
     seq: int
     """Number of its row, which is its place among all transactions."""
     parts: tuple[TransactionPart, ...] = ()
-    """Empty in later rows of the id: then all topics have them."""
+    """Empty in later rows of the id, when all topics have them."""
     groups: tuple[str, ...] = ()
     """Groups whose offsets it has committed; empty in later rows."""
     name: WriteName | None = None
-    """What its application calls it, where that has a name for it; in later rows too."""
+    """The application's name for it, if it has one; also in later rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionalIdState:
-    """How a transactional id stands."""
+    """State of a transactional id."""
 
     producer_id: int
     epoch: int
     number: int = 0
-    """The last transaction of the epoch that has an outcome; 0 when none has."""
+    """The last transaction of the epoch with an outcome; 0 if none has one."""
     why: Why
     timeout_ms: int
     client_id: str = ""
     changed_ms: int
     committed: CommittedTransaction | None = None
-    """The last transaction of the id that was committed, whatever came after it."""
+    """The last committed transaction of the id, whatever followed it."""
 
     @property
     def unsettled(self) -> CommittedTransaction | None:
-        """What is decided and may not be in all topics yet. No row of the id may follow before it is."""
+        """The decision that may not be in all topics yet. No row of the id may follow before it is."""
         return self.committed if self.why is Why.COMMIT else None
 
 
@@ -126,24 +126,24 @@ class TransactionOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """Rows that are to be written in one change of the groups' table: first the standing's, then the offsets'."""
+    """Rows to write in one change of the groups' table: first the id's state, then the offsets."""
 
     transactional_id: str
     standing: TransactionalIdState | None
-    """None forgets the id."""
+    """None deletes the id."""
     offsets: tuple[TransactionOffset, ...] = ()
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFolder:
-    """Staged files of one transaction, as they were found."""
+    """Staged files of one transaction, as found in the storage."""
 
     attempt: TransactionAttempt
     age_ms: int
-    """Since the first of them was written, by the storage's clock."""
+    """ms since the first of them was written, by the storage's clock."""
     topics: tuple[str, ...] = field(default=())
-    """Ids of the topics that they are for."""
+    """Ids of their topics."""
 
 
 FORMAT: Final = 1
@@ -152,11 +152,11 @@ FORMAT: Final = 1
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]*")
 
 DEAD: Final = "dead"
-"""What stands for the reason in the row that forgets an id."""
+"""Reason in the row that deletes an id."""
 
 
 def dump_standing(standing: TransactionalIdState, seq: int) -> str:
-    """The `value` of the row of a number; its time and its client are the row's own."""
+    """Return the `value` of row `seq`; its time and client are columns of the row."""
     found: dict[str, Any] = {
         VERSION: FORMAT,
         "why": standing.why.value,
@@ -173,7 +173,7 @@ def dump_standing(standing: TransactionalIdState, seq: int) -> str:
             found["parts"] = [_dump_part(part) for part in committed.parts]
             found["groups"] = list(committed.groups)
             if committed.seq != seq:
-                # A topic was taken out of it later; its place among all transactions is the old one.
+                # A topic was removed from it later; it keeps its old place among all transactions.
                 found["seq"] = committed.seq
         else:
             found["committed"] = [*committed.attempt, committed.seq]
@@ -181,18 +181,18 @@ def dump_standing(standing: TransactionalIdState, seq: int) -> str:
 
 
 def dump_dead() -> str:
-    """The `value` of the row that forgets an id."""
+    """Return the `value` of the row that deletes an id."""
     return json.dumps({VERSION: FORMAT, "why": DEAD}, separators=(",", ":"))
 
 
 def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: str) -> TransactionalIdState | None:
-    """What a row says; None for one that forgets the id.
+    """Parse a row; None if the row deletes the id.
 
     Args:
-        value: its `value`, parsed.
+        value: its parsed `value`.
         seq: its number.
         time_ms: its time.
-        client_id: its client.
+        client_id: its client id.
 
     Raises:
         ArithmeticError, LookupError, TypeError, ValueError: it is damaged.
@@ -244,7 +244,7 @@ def _dump_part(part: TransactionPart) -> dict[str, Any]:
 
 
 def _load_part(found: Any) -> TransactionPart:  # noqa: ANN401 - any JSON
-    # Most of reading a table with many ids is spent here: what is as it should be costs no call.
+    # Most of the time to read a table with many ids is spent here, so valid values cost no function call.
     name, topic_id, layout = found["topic"], found["id"], found["layout"]
     if not type(name) is type(topic_id) is type(layout) is str:
         name, topic_id, layout = as_text(name, "topic"), as_text(topic_id, "id"), as_text(layout, "layout")
@@ -252,7 +252,7 @@ def _load_part(found: Any) -> TransactionPart:  # noqa: ANN401 - any JSON
     for file in _items(found["files"], "files"):
         number, size, checksum = _items(file, "files")
         if type(number) is type(size) is type(checksum) is int and number >= 0 and size >= 0 and checksum >= 0:
-            # Most: see `_short`.
+            # The usual case; see `_short`.
             files.append(_new_file((f"{number}.{topic_id}", size, checksum)))
         else:
             files.append(_load_file(number, size, checksum, topic_id))
@@ -270,9 +270,9 @@ _new_part: Final[Callable[[tuple[TopicLife, dict[int, int], tuple[StagedFile, ..
     tuple.__new__, TransactionPart
 )
 _new_file: Final[Callable[[tuple[str, int, int]], StagedFile]] = partial(tuple.__new__, StagedFile)
-"""Without the function that Python makes for each NamedTuple."""
+"""Constructors without the Python function that NamedTuple generates."""
 _topic: Final = lru_cache(maxsize=1024)(TopicLife)
-"""Many ids write to a few topics: one value for each, which is found faster than made."""
+"""Many ids write to a few topics, and a lookup is faster than creating a value."""
 
 
 def _load_file(name: object, size: object, checksum: object, topic_id: str) -> StagedFile:
@@ -281,12 +281,12 @@ def _load_file(name: object, size: object, checksum: object, topic_id: str) -> S
     else:
         name = as_text(name, "files")
         if "/" in name or not name.strip("."):
-            raise ValueError(f"{name!r} is no file of the transaction's folder")
+            raise ValueError(f"{name!r} is not a file of the transaction's folder")
     return StagedFile(name, as_whole(size, "files"), as_whole(checksum, "files"))
 
 
 def _short(name: str, topic: TopicLife) -> str | int:
-    """A file's name, or its number where that says it: a transaction may have very many files."""
+    """Return a file's name, or only its number if that is enough, because a transaction may have very many files."""
     number, _, rest = name.partition(".")
     return int(number) if rest == topic.topic_id and _NUMBER.fullmatch(number) else name
 

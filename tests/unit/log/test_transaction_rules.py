@@ -237,7 +237,7 @@ def test_what_was_committed_is_not_aborted() -> None:
 
 # --- an epoch that is over -------------------------------------------------------------------
 
-FORGOTTEN = "'id' was forgotten, or has another producer by now"
+FORGOTTEN = "'id' has expired, or has another producer"
 NEWER = "'id' is in epoch {}, this producer is of epoch 3: another one has called init_transactions"
 TIMED_OUT = "the transaction of 'id' was aborted: it was open for longer than its timeout"
 BY_ADMIN = "the transaction of 'id' was aborted: an administrator asked for it"
@@ -304,7 +304,7 @@ def test_an_id_that_is_not_there_cannot_be_fenced() -> None:
     with pytest.raises(TransactionalIdNotFoundError) as raised:
         fence(table(None))
 
-    assert str(raised.value) == "there is no transactional id 'id'"
+    assert str(raised.value) == "transactional id 'id' does not exist"
 
 
 def test_a_transaction_is_open_after_those_that_have_an_outcome() -> None:
@@ -412,7 +412,7 @@ def test_offsets_of_a_topic_that_is_gone_are_refused_with_the_reason() -> None:
         texts.append(str(raised.value))
 
     assert texts == [
-        "offsets of 'a' cannot be committed: there is no such topic; nothing was committed",
+        "offsets of 'a' cannot be committed: the topic does not exist; nothing was committed",
         "offsets of 'a' cannot be committed: it was deleted and created again; nothing was committed",
     ]
     assert claimed(replace(claim, lives=(("a", "a-id"),))).topic == A

@@ -284,10 +284,10 @@ def test_what_the_mode_is_against() -> None:
 
     assert refused(lambda: register(world.state, "a", TWO, id=5)) == "Subject a is not in import mode"
     assert refused(lambda: registry_settings.set_mode(world.state, "a", "IMPORT", 1, force=False)) == (
-        "Cannot import since found existing versions of subject a; force=true imports all the same"
+        "Cannot import since found existing versions of subject a; force=true allows it"
     )
     assert refused(lambda: registry_settings.set_mode(world.state, "", "IMPORT", 1, force=False)) == (
-        "Cannot import since found existing subjects; force=true imports all the same"
+        "Cannot import since found existing subjects; force=true allows it"
     )
     world.add(registry_settings.set_mode(world.state, "a", "IMPORT", 1, force=True))
     assert refused(lambda: register(world.state, "a", TWO)) == "Subject a is not in read-write mode"
@@ -333,8 +333,8 @@ def test_what_ids_versions_and_guids_are_for_ever() -> None:
     assert refused(TWO, id=7, version=4) == "Overwrite new schema with id 7 is not permitted."
     assert refused(TWO, id=8, version=3) == "version 3 of subject a has id 7 for ever"
     assert refused(TWO, id=8, version=4, guid=guid) == f"GUID {guid} belongs to another schema"
-    assert refused(TWO, id=last + 1, version=4) == f"there is no id or version above {last}"
-    assert refused(TWO, id=8, version=last + 1) == f"there is no id or version above {last}"
+    assert refused(TWO, id=last + 1, version=4) == f"ids and versions above {last} do not exist"
+    assert refused(TWO, id=8, version=last + 1) == f"ids and versions above {last} do not exist"
     made, result = registration_rules.take_over(world.state, wanted("a", TWO, id=last, version=last), TOY, 1)
     assert (len(made), result.id, result.version) == (1, last, last)
     assert said(lambda: register(world.state, "a", TWO, version=5)) == (

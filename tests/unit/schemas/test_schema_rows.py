@@ -99,10 +99,10 @@ GOOD = '{"type":"AVRO","schema":"1"}'
 @pytest.mark.parametrize(
     ("damaged", "why"),
     [
-        (row('{"type":"XML","schema":"1"}'), "ValueError(\"'XML' is none of AVRO, PROTOBUF, JSON\")"),
+        (row('{"type":"XML","schema":"1"}'), "ValueError(\"'XML' is not in AVRO, PROTOBUF, JSON\")"),
         (row('{"type":1,"schema":"1"}'), "TypeError(\"'type' is 1, not a text\")"),
         (row('{"type":"AVRO","schema":1}'), "TypeError(\"'schema' is 1, not a text\")"),
-        (row('{"type":"AVRO","schema":"1","is":"lost"}'), "ValueError(\"'lost' is none of live, soft, gone\")"),
+        (row('{"type":"AVRO","schema":"1","is":"lost"}'), "ValueError(\"'lost' is not in live, soft, gone\")"),
         (row('{"type":"AVRO","schema":"1","is":1}'), "TypeError(\"'is' is 1, not a text\")"),
         (row('{"type":"AVRO","schema":"1","guid":1}'), "TypeError(\"'guid' is 1, not a text\")"),
         (
@@ -131,7 +131,7 @@ GOOD = '{"type":"AVRO","schema":"1"}'
         (
             row('{"compatibility":"SIDEWARD"}', kind="config"),
             (
-                "ValueError(\"'SIDEWARD' is none of NONE, BACKWARD, BACKWARD_TRANSITIVE, FORWARD, FORWARD_TRANSITIVE, "
+                "ValueError(\"'SIDEWARD' is not in NONE, BACKWARD, BACKWARD_TRANSITIVE, FORWARD, FORWARD_TRANSITIVE, "
                 'FULL, FULL_TRANSITIVE")'
             ),
         ),
@@ -139,7 +139,7 @@ GOOD = '{"type":"AVRO","schema":"1"}'
         (row('{"normalize":1}', kind="config"), "TypeError(\"'normalize' is 1, not true or false\")"),
         (
             row('{"mode":"MAYBE"}', kind="mode"),
-            "ValueError(\"'MAYBE' is none of READWRITE, READONLY, READONLY_OVERRIDE, IMPORT, FORWARD\")",
+            "ValueError(\"'MAYBE' is not in READWRITE, READONLY, READONLY_OVERRIDE, IMPORT, FORWARD\")",
         ),
         (row('{"mode":1}', kind="mode"), "TypeError(\"'mode' is 1, not a text\")"),
     ],
