@@ -1,4 +1,4 @@
-"""Client settings: keyword arguments of a producer, consumer or admin client in, a checked dataclass out."""
+"""Client settings: check the keyword arguments of producers, consumers and admin clients, and build settings objects."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NO_MEANING: Final[Mapping[str, str]] = {
         "there is no network connection",
     ),
 }
-"""kafka-python's arguments that are rejected here, with the reason; but not with a value that asks for nothing."""
+"""kafka-python's arguments that are rejected, with the reason, unless their value requests nothing."""
 
 NO_SECURITY: Final[Mapping[str, tuple[object, ...]]] = {
     "security_protocol": ("PLAINTEXT", "plaintext"),
@@ -60,49 +60,49 @@ NO_SECURITY: Final[Mapping[str, tuple[object, ...]]] = {
     "sock_chunk_bytes": (4096,),
     "sock_chunk_buffer_count": (1000,),
 }
-"""kafka-python's defaults of these arguments, which ask for no security of a broker; so do None and an empty text."""
+"""kafka-python's defaults of these arguments, which request nothing of a broker; None and an empty text do neither."""
 
 C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleSettings:
-    """kafka-python's arguments that a producer and a consumer take and that tune what is not there."""
+    """kafka-python's arguments of producers and consumers that tune parts which do not exist here."""
 
     api_version: Any = None
-    """Without effect: there is no wire protocol."""
+    """Without effect: kafkalike does not use a wire protocol."""
     api_version_auto_timeout_ms: float = 2000
-    """Without effect: there is no wire protocol."""
+    """Without effect: kafkalike does not use a wire protocol."""
     bootstrap_timeout_ms: float = 30_000
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
     client_dns_lookup: str = "use_all_dns_ips"
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
     connections_max_idle_ms: float = 540_000
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
     metrics_num_samples: int = 2
     """Without effect: `metrics()` gives totals."""
     metrics_sample_window_ms: float = 30_000
     """Without effect: `metrics()` gives totals."""
     net: Any = None
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
     receive_buffer_bytes: int | None = None
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
     receive_message_max_bytes: int = 100_000_000
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
     reconnect_backoff_max_ms: float = 30_000
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
     reconnect_backoff_ms: float = 50
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
     send_buffer_bytes: int | None = None
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
     socket_connection_setup_timeout_max_ms: float = 30_000
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
     socket_connection_setup_timeout_ms: float = 10_000
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
 
 
 def refuse_to_pickle(client: object) -> NoReturn:
-    """Raise the error for a client that is to go to another process.
+    """Raise the error for pickling a client.
 
     Raises:
         TypeError: always.
@@ -115,21 +115,21 @@ def refuse_to_pickle(client: object) -> NoReturn:
 
 
 def default_bootstrap_servers() -> str:
-    """The environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
+    """Return the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, or `./kafkalike-data` without it."""
     return os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT
 
 
 def build(kind: type[C], configs: Mapping[str, Any], checks: Mapping[str, Callable[[Any], Any]]) -> C:
-    """Make a settings dataclass of keyword arguments.
+    """Build a settings dataclass from keyword arguments.
 
     Args:
         kind: a dataclass whose fields are the known settings.
-        configs: what the user gave.
-        checks: by setting, a function that returns the value to keep or raises `ValueError` with what would be right.
+        configs: the user's arguments.
+        checks: by setting, a function that returns the value to keep, or raises `ValueError` with the expected value.
 
     Raises:
-        KafkaConfigurationError: for an unknown setting (naming the nearest known one), one that has no meaning
-            here and does not have kafka-python's default, or a bad value.
+        KafkaConfigurationError: an unknown setting (the message names the nearest known one), a setting without a
+            meaning here whose value is not kafka-python's default, or a bad value.
     """
     known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
     kept: dict[str, Any] = {}
@@ -156,9 +156,9 @@ def _asks_for_nothing(name: str, value: object) -> bool:
 
 
 def number(low: float, high: float = 2**63 - 1, *, infinite: bool = False) -> Callable[[Any], int | float]:
-    """Check of a number of ms, bytes or records: int or float, not bool, not NaN, from `low` to `high`.
+    """Return a check of a number of ms, bytes or records: int or float, not bool, not NaN, from `low` to `high`.
 
-    With `infinite`, infinity is allowed as well and means without end.
+    With `infinite`, infinity is also allowed, for no limit.
     """
 
     def check(value: Any) -> int | float:  # noqa: ANN401
@@ -176,7 +176,7 @@ def number(low: float, high: float = 2**63 - 1, *, infinite: bool = False) -> Ca
 
 
 def flag(value: Any) -> bool:  # noqa: ANN401
-    """Check of a bool."""
+    """Return `value` if it is a bool; otherwise raise ValueError."""
     if not isinstance(value, bool):
         message = f"True or False is needed, not {value!r}"
         raise ValueError(message)  # noqa: TRY004 - callers turn ValueError into a configuration error
@@ -184,21 +184,21 @@ def flag(value: Any) -> bool:  # noqa: ANN401
 
 
 def text(value: Any) -> str:  # noqa: ANN401
-    """Check of a str that is not empty, and can be stored."""
+    """Return `value` if it is a non-empty str that can be stored; otherwise raise ValueError."""
     if not isinstance(value, str) or not value:
-        raise ValueError(f"a str that is not empty is needed, not {value!r}")
+        raise ValueError(f"a non-empty str is needed, not {value!r}")
     if not is_storable(value):
-        raise ValueError(f"{value!r} is no valid text: it has a half of a surrogate pair")
+        raise ValueError(f"{value!r} is not valid text: it has half of a surrogate pair")
     return value
 
 
 def optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The same check, with None allowed."""
+    """Return a check that also allows None."""
     return lambda value: None if value is None else check(value)
 
 
 def choice(*allowed: Any) -> Callable[[Any], Any]:  # noqa: ANN401
-    """Check of one value out of several; `1` and `True` are different values."""
+    """Return a check that allows only these values; `1` and `True` are different values."""
 
     def check(value: Any) -> Any:  # noqa: ANN401
         for candidate in allowed:
@@ -211,62 +211,62 @@ def choice(*allowed: Any) -> Callable[[Any], Any]:  # noqa: ANN401
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminConfig:
-    """Settings of an admin client, under kafka-python's names.
+    """Settings of an admin client, with kafka-python's names.
 
-    Those of `NO_EFFECT` tune network connections. They are accepted, so that code written for brokers runs, and
-    change nothing; the client says so once, by name, when one is given.
+    The settings in `NO_EFFECT` tune network connections. They are accepted, so that code written for brokers runs, and
+    have no effect; the client logs their names once if any is set.
     """
 
     bootstrap_servers: Address | None = None
     """Storage root; see `kafkalike.connect.connect`."""
     storage_options: StorageOptions | None = None
-    """Of a root in an object store: a dict by obstore's names, such as `access_key_id` or
-    `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never shown."""
+    """Options of a root in an object store: a dict by obstore's names, such as `access_key_id` or `AWS_ACCESS_KEY_ID`.
+    Environment variables are used for missing options. Values are never shown."""
     client_id: str = "kafkalike-admin"
     """Name of this client in messages."""
     api_version: Any = None
-    """No effect: there is no wire protocol."""
+    """No effect: kafkalike does not use a wire protocol."""
     api_version_auto_timeout_ms: float = 2000
-    """No effect (ms)."""
+    """No effect (ms): kafkalike does not use a network."""
     bootstrap_timeout_ms: float | None = 30_000
-    """No effect (ms): a root is there or not."""
+    """No effect (ms): opening a root does not wait for brokers."""
     client_dns_lookup: str = "use_all_dns_ips"
-    """No effect."""
+    """No effect: kafkalike does not use a network."""
     connections_max_idle_ms: float = 540_000
-    """No effect (ms)."""
+    """No effect (ms): kafkalike does not use a network."""
     default_api_timeout_ms: float = 60_000
-    """No effect (ms): no call takes its limit from it. Not below `request_timeout_ms` where both are given."""
+    """No effect (ms): calls do not use it. Must not be below `request_timeout_ms` if both are set."""
     max_in_flight_requests_per_connection: int = 5
-    """No effect."""
+    """No effect: kafkalike does not use a network."""
     metadata_max_age_ms: float = 300_000
     """No effect (ms): metadata is read fresh for every call."""
     metric_reporters: Sequence[Any] = ()
     """Must be empty: an admin client has no metrics."""
     metrics_num_samples: int = 2
-    """No effect."""
+    """No effect: an admin client does not keep metrics."""
     metrics_sample_window_ms: float = 30_000
-    """No effect (ms)."""
+    """No effect (ms): an admin client does not keep metrics."""
     receive_buffer_bytes: int | None = None
-    """No effect (bytes)."""
+    """No effect (bytes): kafkalike does not use a network."""
     receive_message_max_bytes: int = 100_000_000
-    """No effect (bytes)."""
+    """No effect (bytes): kafkalike does not use a network."""
     reconnect_backoff_max_ms: float = 30_000
-    """No effect (ms)."""
+    """No effect (ms): kafkalike does not use a network."""
     reconnect_backoff_ms: float = 50
-    """No effect (ms)."""
+    """No effect (ms): kafkalike does not use a network."""
     request_timeout_ms: float = 30_000
-    """No effect (ms): a change of metadata waits 60 s for concurrent writers at most."""
+    """No effect (ms): a change of metadata waits at most 60 s for concurrent writers."""
     retry_backoff_ms: float = 100
-    """No effect (ms)."""
+    """No effect (ms): calls do not use it."""
     send_buffer_bytes: int | None = None
-    """No effect (bytes)."""
+    """No effect (bytes): kafkalike does not use a network."""
 
     @classmethod
     def from_configs(cls, configs: Mapping[str, Any]) -> AdminConfig:
         """Check keyword arguments.
 
         Raises:
-            KafkaConfigurationError: for an unknown setting, one that has no meaning here, or a bad value.
+            KafkaConfigurationError: an unknown setting, a setting without a meaning here, or a bad value.
         """
         config = build(cls, configs, _CHECKS)
         both = configs.keys() >= {"default_api_timeout_ms", "request_timeout_ms"}
@@ -284,7 +284,7 @@ NO_EFFECT: Final = frozenset(AdminConfig.__dataclass_fields__) - {
     "metric_reporters",
     "storage_options",
 }
-"""Settings that are accepted and change nothing."""
+"""Settings that are accepted and have no effect."""
 
 
 def _no_reporters(value: Any) -> Sequence[Any]:  # noqa: ANN401 - what a user may give

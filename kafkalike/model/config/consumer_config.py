@@ -1,4 +1,4 @@
-"""ConsumerConfig: keyword arguments of a `KafkaConsumer` in, checked settings with kafka-python's names out."""
+"""ConsumerConfig: check the keyword arguments of a `KafkaConsumer`; settings have kafka-python's names."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ WITHOUT_EFFECT: Final = frozenset(
         "socket_connection_setup_timeout_ms",
     }
 )
-"""Settings that ported code passes and that change nothing here, as there is no network.
-A value that is plainly wrong is refused; each is named once in the log."""
+"""Settings that ported code passes and that have no effect, because kafkalike does not use a network. Values of a wrong type
+are rejected. The log names each of them once."""
 
 _OLD_RESETS: Final = {"smallest": "earliest", "largest": "latest"}
 _INSTANCE_ID: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -51,102 +51,103 @@ _INSTANCE_ID: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(DeadLetterSettings):
-    """Settings of a consumer; kafka-python 3.x's names and defaults.
+    """Settings of a consumer, with kafka-python 3.x's names and defaults.
 
-    Times are ms, sizes bytes. Settings in `WITHOUT_EFFECT` are taken for the sake of ported code only.
+    Times are ms, sizes bytes. Settings in `WITHOUT_EFFECT` are accepted only for ported code.
     """
 
     bootstrap_servers: Address | None = None
-    """The cluster: a path or URI, a list with one of them, or an opened `Cluster`. None takes the environment
-    variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
+    """The cluster: a path or URI, a list of roots, or an opened `Cluster`. None for the environment variable
+    `KAFKALIKE_BOOTSTRAP_SERVERS`, or `./kafkalike-data` without it."""
     storage_options: StorageOptions | None = None
-    """Of a root in an object store: a dict by obstore's names, such as `access_key_id` or
-    `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never shown."""
+    """Options of a root in an object store: a dict by obstore's names, such as `access_key_id` or `AWS_ACCESS_KEY_ID`.
+    Environment variables are used for missing options. Values are never shown."""
     client_id: str = "kafkalike"
-    """Name of this client; shown beside the offsets it commits."""
+    """Name of this client, stored with the offsets that it commits."""
     group_id: str | None = None
-    """Consumer group, under which offsets are committed. None: no commits, and `subscribe` takes all partitions."""
+    """Consumer group whose offsets are committed. None: no commits, and `subscribe` assigns all partitions."""
     group_instance_id: str | None = None
-    """Name that a member keeps over restarts: a static member. It does not leave its group when it is closed, and one
-    that comes back under the same name within `session_timeout_ms` goes on with its partitions, without a rebalance.
-    Another process that takes the name while this one lives fences it (`FencedInstanceIdError`). Needs `group_id`."""
+    """Name of a static member, which it keeps over restarts. A static member does not leave its group when it is
+    closed; if it comes back under the same name within `session_timeout_ms`, it keeps its partitions without a
+    rebalance. If another process takes the name meanwhile, this member is fenced (`FencedInstanceIdError`). Needs
+    `group_id`."""
     key_deserializer: Any = None
-    """`Deserializer`, or a callable of the bytes; None leaves bytes."""
+    """`Deserializer`, or a callable of the bytes; None returns bytes."""
     value_deserializer: Any = None
-    """`Deserializer`, or a callable of the bytes; None leaves bytes."""
+    """`Deserializer`, or a callable of the bytes; None returns bytes."""
     auto_offset_reset: str = "latest"
-    """Where to begin without a committed offset, or when the position is out of range: `earliest`, `latest`, or
-    `none`, which raises `NoOffsetForPartitionError` or `OffsetOutOfRangeError`."""
+    """Start position without a committed offset, or if the position is out of range: `earliest`, `latest`, or `none`,
+    which raises `NoOffsetForPartitionError` or `OffsetOutOfRangeError`."""
     enable_auto_commit: bool = True
-    """Whether positions are committed by `poll` and `close`. Has no effect without `group_id`."""
+    """True to commit positions in `poll` and `close`. Has no effect without `group_id`."""
     auto_commit_interval_ms: float = 5000
     """ms between two automatic commits."""
     default_offset_commit_callback: Callable[[Any, Any], Any] | None = None
-    """Called as `callback(offsets, error_or_None)` after automatic commits and after `commit_async` without a
-    callback. None logs a warning when the commit failed."""
+    """Called as `callback(offsets, error_or_None)` after automatic commits, and after `commit_async` without a
+    callback. With None, failed commits are logged as warnings."""
     max_poll_records: int = 500
     """Most records that one `poll` returns."""
     fetch_min_bytes: int = 1
-    """`poll` holds records back until so many bytes are there, but no longer than `fetch_max_wait_ms`."""
+    """Bytes for which `poll` waits before it returns records, at most for `fetch_max_wait_ms`."""
     fetch_max_wait_ms: float = 500
-    """ms that `poll` may hold records back for the sake of `fetch_min_bytes`; below `request_timeout_ms`."""
+    """ms that `poll` waits at most for `fetch_min_bytes`; must be below `request_timeout_ms`."""
     fetch_max_bytes: int = 52_428_800
-    """Bytes after which one `poll` stops reading; the first read is made whatever its size."""
+    """Bytes after which one `poll` stops reading; the first read is made regardless of its size."""
     max_partition_fetch_bytes: int = 1_048_576
-    """Bytes near which one read of one partition stops; a larger record is still read, alone."""
+    """Bytes near which one read of one partition stops; a larger record is read alone."""
     consumer_timeout_ms: float = math.inf
     """ms without a record after which iteration ends. Infinity or -1: never."""
     metadata_max_age_ms: float = 300_000
-    """ms after which topics are looked up again. They also are whenever the log is looked at, since that is cheap;
-    this bounds it for a consumer that lives on its buffer."""
+    """ms after which topics are looked up again. Every look at the log also refreshes them; this setting limits the age
+    for a consumer that returns buffered records only."""
     exclude_internal_topics: bool = True
-    """Whether a pattern passes over names that begin with `__`. kafkalike's own tables are no topics in any case."""
+    """True if a pattern does not match names with the prefix `__`. kafkalike's own tables never match."""
     allow_auto_create_topics: bool = True
-    """A consumer never creates a topic. True: a topic that is missing when it is subscribed or assigned by name is
-    treated as if it were created then, so that it is read from its beginning once it appears, whatever
-    `auto_offset_reset` says. That is what Kafka's automatic creation comes to. False: `auto_offset_reset` holds."""
+    """A consumer never creates a topic. True: a topic that is missing when it is subscribed or assigned by name is read
+    from its beginning once it exists, regardless of `auto_offset_reset`, as if it had been created at that time by
+    Kafka's automatic creation. False: `auto_offset_reset` applies."""
     request_timeout_ms: float = 30_000
-    """ms for the commit that `close` makes. As in kafka-python it must be above `fetch_max_wait_ms` and below
+    """ms for the commit in `close`. As in kafka-python it must be above `fetch_max_wait_ms` and below
     `connections_max_idle_ms`."""
     default_api_timeout_ms: float = 60_000
-    """ms that `commit` may take when no timeout is given; and for which polls return nothing, instead of raising, while
-    an object store gives no answer."""
+    """ms that `commit` may take without an explicit timeout; also how long polls return nothing, instead of raising,
+    while an object store does not answer."""
     retry_backoff_ms: float = 100
-    """ms until an automatic commit that failed for a passing reason is tried again."""
+    """ms until a failed automatic commit is retried after a transient error."""
     isolation_level: str = "read_uncommitted"
-    """`read_uncommitted` or `read_committed`. Both read the same: records of an open or aborted transaction are in no
-    topic, and of a committed one a topic gets all records at once. So nobody waits for an open transaction."""
+    """`read_uncommitted` or `read_committed`. Both return the same records: records of an open or aborted transaction
+    are not in any topic, and a topic gets all records of a committed one at once. Consumers never wait for an open
+    transaction."""
     metrics_enabled: bool = True
-    """Whether `metrics()` answers."""
+    """True if `metrics()` returns values."""
     metric_reporters: Any = ()
     """Must be empty: read `metrics()`."""
     session_timeout_ms: float = 45_000
-    """ms without a heartbeat after which the group takes a member for dead and shares out its partitions. It has no
-    lower bound; in an object store, where a heartbeat is a request, some seconds are wise."""
+    """ms without a heartbeat after which the group expires a member and reassigns its partitions. Any value is allowed;
+    use several seconds in an object store, where each heartbeat is a request."""
     heartbeat_interval_ms: float = 3000
-    """ms between two heartbeats, given by a thread of its own; below `session_timeout_ms`, a third of it at most
-    as a rule. The others are looked after at the same interval, and their changes are seen by each `poll`. In an object
-    store, where each is a request that costs money, the default is 10,000, or a third of a shorter session, but no
-    less than here."""
+    """ms between two heartbeats, sent by a separate thread; below `session_timeout_ms`, usually at most a third of it.
+    Other members are checked at the same interval, and each `poll` sees their changes. In an object store, where each
+    heartbeat is a paid request, the default is 10,000, or a third of a shorter session, but at least this default."""
     max_poll_interval_ms: float = 300_000
-    """ms between two calls of `poll` after which the consumer leaves its group by itself: its application hangs."""
+    """ms between two calls of `poll` after which the consumer leaves its group, because its application hangs."""
     partition_assignment_strategy: Any = None
-    """How a group's partitions are shared out: a list of `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or
-    of `PartitionAssignor` classes, the one liked best first. None: `range`, `roundrobin`. The group takes one that
+    """Assignors of the group's partitions: a list of `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or of
+    `PartitionAssignor` classes, the preferred one first. None: `range`, `roundrobin`. The group uses an assignor that
     all members have."""
     check_crcs: bool = True
     """Without effect: the checksums of Parquet pages are always checked."""
     client_rack: str = ""
-    """Rack where this client is, as brokers have it in `broker.rack`: of a cluster of several roots, data files are
-    read at a replica there that is in sync, else at the leader. Without effect on a cluster of one root."""
+    """Rack of this client, as in `broker.rack`: in a cluster of several roots, data files are read from a replica in
+    sync in this rack, otherwise from the leader. Without effect in a cluster of one root."""
     stripe_reads: bool = False
-    """Whether the replicas in sync of a cluster of several roots take turns to give data files, file by file: those of
-    `client_rack` if it has any, else all. Many consumers then read as fast as all roots together give. kafkalike's own:
-    Kafka has no such setting. Without effect on a cluster of one root."""
+    """True to spread reads of data files over the replicas in sync of a cluster of several roots: over the replicas in
+    `client_rack` if there are any, otherwise over all. Many consumers then read at the speed of all roots together. A
+    setting of kafkalike only. Without effect in a cluster of one root."""
     enable_incremental_fetch_sessions: bool = True
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
     max_in_flight_requests_per_connection: int = 5
-    """Without effect: there is no network."""
+    """Without effect: kafkalike does not use a network."""
     metric_group_prefix: str = "consumer"
     """Without effect: the groups of `metrics()` have Kafka's names."""
 
@@ -155,11 +156,11 @@ class ConsumerConfig(DeadLetterSettings):
         """Check keyword arguments.
 
         Args:
-            configs: what the user gave to `KafkaConsumer`.
+            configs: the arguments of `KafkaConsumer`.
 
         Raises:
-            KafkaConfigurationError: an unknown setting, one without meaning here, a value that is not allowed, or
-                timeouts that contradict each other.
+            KafkaConfigurationError: an unknown setting, a setting without a meaning here, a bad value, or contradictory
+                timeouts.
         """
         config = build(cls, configs, _CHECKS)
         if config.group_instance_id is not None and config.group_id is None:
@@ -190,12 +191,12 @@ class ConsumerConfig(DeadLetterSettings):
         return config
 
     def at(self, heartbeat_ms: float, given: Container[str]) -> Self:
-        """The settings at a cluster that has a default of its own for heartbeats.
+        """Return the settings for a cluster with its own default of `heartbeat_interval_ms`.
 
         Args:
-            heartbeat_ms: that default, `Cluster.heartbeat_ms`. It gives way to a session that is shorter than three of
-                them, down to Kafka's default.
-            given: names of settings that the user gave; these stay as they are.
+            heartbeat_ms: that default, `Cluster.heartbeat_ms`. For sessions shorter than three of these intervals it is
+                reduced, down to Kafka's default.
+            given: names of settings that the user has set, which stay.
         """
         if "heartbeat_interval_ms" in given:
             return self
@@ -204,7 +205,7 @@ class ConsumerConfig(DeadLetterSettings):
 
 
 def _count(low: int) -> Callable[[Any], int]:
-    """Check of a whole number of bytes or records; NumPy's integers are taken."""
+    """Return a check of a whole number of bytes or records; NumPy's integers are allowed."""
     bounded = number(low)
 
     def check(value: Any) -> int:  # noqa: ANN401
@@ -216,14 +217,14 @@ def _count(low: int) -> Callable[[Any], int]:
 
 
 def _timeout(value: Any) -> float:  # noqa: ANN401
-    """Check of `consumer_timeout_ms`: kafka-python takes -1 for never."""
+    """Check `consumer_timeout_ms`; -1 means never, as in kafka-python."""
     if type(value) is int and value == -1:
         return math.inf
     return number(0, infinite=True)(value)
 
 
 def _reset(value: Any) -> str:  # noqa: ANN401
-    """Check of `auto_offset_reset`."""
+    """Check `auto_offset_reset`, including its old names."""
     new = _OLD_RESETS.get(value) if isinstance(value, str) else None
     if new is not None:
         log.warning("auto_offset_reset=%r is an old name of %r", value, new)
@@ -240,14 +241,14 @@ def _group(value: Any) -> str:  # noqa: ANN401
 
 
 def _instance(value: Any) -> str:  # noqa: ANN401
-    """Check of a static member's name; Kafka's rule is that of topic names."""
+    """Check a static member's name, by Kafka's rule of topic names."""
     if not isinstance(value, str) or not _INSTANCE_ID.fullmatch(value) or value in {".", ".."}:
         raise ValueError(f"1 to 249 letters, digits, '.', '_' or '-' are needed, not {value!r}")
     return value
 
 
 def _rack(value: Any) -> str:  # noqa: ANN401
-    """Check of `client_rack`; empty for none."""
+    """Check `client_rack`; empty for none."""
     return value if value == "" else text(value)
 
 

@@ -1,4 +1,4 @@
-"""Dead-letter settings: Kafka Connect's names as keyword arguments in, checked fields out."""
+"""Dead-letter settings: check keyword arguments with Kafka Connect's names."""
 
 from __future__ import annotations
 
@@ -16,46 +16,47 @@ from kafkalike.model.names import check_topic_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterSettings(IdleSettings):
-    """What becomes of a record that cannot be read; Kafka Connect's names, with `_` for `.`."""
+    """Handling of records that cannot be deserialized; Kafka Connect's names, with `_` for `.`."""
 
     errors_tolerance: str = "none"
-    """`none`: `poll` raises `RecordDeserializationError`. `all`: the record becomes a dead letter, and `poll` goes on
-    with the next one. The letter is written by the commit that moves the group's offset past its record, in one
-    outcome with it."""
+    """`none`: `poll` raises `RecordDeserializationError`. `all`: the record becomes a dead letter, and `poll` continues
+    with the next one. The commit that moves the group's offset past the record writes the letter, with the same
+    outcome."""
     errors_deadletterqueue_topic_name: str | None = None
-    """With `errors_tolerance='all'`: the topic of the dead letters; None takes the record's topic with `.dlq` behind.
-    The empty text writes none: such records are passed over, as by Connect without the setting."""
+    """With `errors_tolerance='all'`: the topic of the dead letters; None for the record's topic with the suffix `.dlq`.
+    The empty text writes no letters: such records are skipped, as in Connect without the setting."""
     errors_deadletterqueue_context_headers_enable: bool = True
-    """Whether a letter says in headers `__connect.errors.…` where it comes from and why it is one. Connect's default is
+    """True to add headers `__connect.errors.…` with the record's origin and error to a letter. Connect's default is
     False; `kafkalike dlq` needs them."""
     errors_log_enable: bool = False
-    """Whether each such record is logged as well."""
+    """True to log each such record as well."""
     errors_log_include_messages: bool = False
-    """Whether the log says the record's topic, partition, offset and time, too; never its content, as in Connect."""
+    """True to include the record's topic, partition, offset and time in the log; its content is never logged, as in
+    Connect."""
 
     @property
     def tolerant(self) -> bool:
-        """Whether records that cannot be read are passed over."""
+        """True if unreadable records are skipped."""
         return self.errors_tolerance == "all"
 
     def letters_of(self, topic: str) -> str | None:
-        """The dead-letter topic of a topic's records; None where no letters are written."""
+        """Return the dead-letter topic of a topic's records; None if letters are not written."""
         name = self.errors_deadletterqueue_topic_name
         return default_topic(topic) if name is None else name or None
 
     def is_letters(self, topic: str) -> bool:
-        """Whether a topic is one that letters are written to, so that a pattern passes over it."""
+        """Return whether letters are written to a topic, so that patterns do not match it."""
         name = self.errors_deadletterqueue_topic_name
         return self.tolerant and (topic.endswith(SUFFIX) if name is None else topic == name)
 
 
 def settings_of(tolerance: str, topic: str | None, *, context_headers: bool = True) -> DeadLetterSettings:
-    """Settings of a job or a stream.
+    """Return the settings of a job or a stream.
 
     Args:
         tolerance: `none` or `all`.
         topic: the dead-letter topic; None for the default, the empty text for none.
-        context_headers: whether letters say where they come from.
+        context_headers: True to add headers with the record's origin and error.
 
     Raises:
         KafkaConfigurationError: a bad value.
@@ -69,16 +70,16 @@ def settings_of(tolerance: str, topic: str | None, *, context_headers: bool = Tr
 
 
 def topic_settings(source: Mapping[str, str]) -> dict[str, str]:
-    """Settings of a dead-letter topic that is made for a topic with these settings in effect.
+    """Return the settings of a new dead-letter topic for a topic with these settings in effect.
 
-    It takes all that its source has: of any age, with or without a key.
+    The dead-letter topic accepts every record of its source: of any age, with or without a key.
     """
     config = TopicConfig.from_properties(source)
     return {
         "cleanup.policy": "delete",
-        # A letter keeps its record's time, which may be long ago: retention counts from when it became one.
+        # A letter keeps its record's time, which may be long ago, so retention counts from the time of the letter.
         "kafkalike.retention.clock": "append",
-        # What was refused or cannot be read must have a place.
+        # Rejected and unreadable records must be accepted.
         "kafkalike.key.schema.validation": "false",
         "kafkalike.value.schema.validation": "false",
         "max.message.bytes": str(min(INT_MAX, config.max_message_bytes + CONTEXT_BYTES)),
@@ -89,10 +90,10 @@ def topic_settings(source: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_dead_letters(settings: DeadLetterSettings, group_id: str | None) -> None:
-    """Refuse settings that contradict each other.
+    """Reject settings that contradict each other.
 
     Raises:
-        KafkaConfigurationError: letters without a group, with whose offsets they are committed.
+        KafkaConfigurationError: letters without a group, although they are committed with a group's offsets.
     """
     if settings.tolerant and group_id is None and settings.errors_deadletterqueue_topic_name != "":
         raise KafkaConfigurationError(

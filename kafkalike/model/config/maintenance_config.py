@@ -1,4 +1,4 @@
-"""MaintenanceConfig: the settings in effect for a topic in, what maintenance needs to know of them out."""
+"""MaintenanceConfig: the policies of maintenance for a topic, from its settings in effect."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from kafkalike.model.maintenance.log_cleanup import (
 )
 
 RETENTION_PARTS: Final = 10
-"""Merged files that the retained part of a partition consists of at least, in time and in bytes: whole files expire, so
-what stays beyond the policy is at most one of so many parts."""
+"""Minimum number of merged files in the retained part of a partition, by time and by size. Whole files expire, so the
+excess over the policy is at most one part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceConfig:
-    """How one topic is kept in shape."""
+    """Maintenance policies of one topic."""
 
     retention: RetentionPolicy
     compaction: CompactionPolicy
@@ -32,13 +32,13 @@ class MaintenanceConfig:
     wait_groups: tuple[str, ...]
     """Groups that retention waits for."""
     wait_max_ms: int
-    """Age, ms, at which it no longer waits."""
+    """Age, ms, above which retention does not wait."""
     wait_max_bytes: int
-    """Bytes of a partition above which it no longer waits; -1 is no limit."""
+    """Bytes of a partition above which retention does not wait; -1 for no limit."""
     file_delete_delay_ms: int
-    """How long, ms, the file of a deleted segment stays on disk."""
+    """Time, ms, that the file of a deleted segment stays on disk."""
     replaced_delay_ms: int
-    """How long, ms, a file that was merged or compacted into another one stays on disk."""
+    """Time, ms, that a merged or compacted file stays on disk after its replacement."""
 
     @classmethod
     def from_properties(cls, effective: Mapping[str, str]) -> MaintenanceConfig:
@@ -108,7 +108,7 @@ class MaintenanceConfig:
             )
 
     def _with_merge_limits(self, segment_bytes: int) -> MaintenanceConfig:
-        """The same with merged files that are fine enough for retention."""
+        """Limit merged files so that retention can delete in small enough parts."""
         target, span = min(self.merging.target_bytes, segment_bytes), self.merging.max_span_ms
         retention = self.retention
         if retention.delete and retention.retention_bytes != FOREVER:

@@ -1,4 +1,4 @@
-"""ProducerConfig: keyword arguments of a `KafkaProducer` in, checked settings with kafka-python's names out."""
+"""ProducerConfig: check the keyword arguments of a `KafkaProducer`; settings have kafka-python's names."""
 
 from __future__ import annotations
 
@@ -39,94 +39,94 @@ WITHOUT_EFFECT: Final = frozenset(
         "socket_connection_setup_timeout_ms",
     }
 )
-"""Settings that ported code passes and that change nothing here: there is no network, and a topic has one append
-under way at a time. A value that is plainly wrong is refused; each is named once in the log."""
+"""Settings that ported code passes and that have no effect, because kafkalike does not use a network and a topic has
+one append in flight at a time. Values of a wrong type are rejected. The log names each of them once."""
 
 MAX_IN_FLIGHT: Final = 5
-"""Most requests in flight that Kafka's idempotence allows; more switches it off or is refused, as in kafka-python."""
+"""Most requests in flight with Kafka's idempotence; a higher value disables it or is rejected, as in kafka-python."""
 
 _names = count(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(IdleSettings):
-    """Settings of a producer; kafka-python 3.x's names and defaults.
+    """Settings of a producer, with kafka-python 3.x's names and defaults.
 
-    Times are ms, sizes bytes. Settings in `WITHOUT_EFFECT` are taken for the sake of ported code only.
+    Times are ms, sizes bytes. Settings in `WITHOUT_EFFECT` are accepted only for ported code.
     """
 
     bootstrap_servers: Address | None = None
-    """The cluster: a path or URI, a list with one of them, or an opened `Cluster`. None takes the environment
-    variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
+    """The cluster: a path or URI, a list of roots, or an opened `Cluster`. None for the environment variable
+    `KAFKALIKE_BOOTSTRAP_SERVERS`, or `./kafkalike-data` without it."""
     storage_options: StorageOptions | None = None
-    """Of a root in an object store: a dict by obstore's names, such as `access_key_id` or
-    `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never shown."""
+    """Options of a root in an object store: a dict by obstore's names, such as `access_key_id` or `AWS_ACCESS_KEY_ID`.
+    Environment variables are used for missing options. Values are never shown."""
     client_id: str | None = None
-    """Name of this client, in log lines. None becomes `kafkalike-producer-N`."""
+    """Name of this client in log lines. None for `kafkalike-producer-N`."""
     key_serializer: Any = None
-    """`Serializer`, or a callable of the key; None takes bytes only."""
+    """`Serializer`, or a callable of the key; None accepts bytes only."""
     value_serializer: Any = None
-    """`Serializer`, or a callable of the value; None takes bytes only."""
+    """`Serializer`, or a callable of the value; None accepts bytes only."""
     acks: int | str = -1
-    """When a record counts as sent. -1, `all` and 1: when its table commit is made, with several roots at all replicas
-    in sync, as 1 is served as `all`. 0: at once; its future has offset -1, and an error is only logged. `of` turns
-    `all` into -1.
-    """
+    """When a record counts as sent. -1, `all` and 1: after its table commit, with several roots at all replicas in
+    sync, because 1 is treated as `all`. 0: at once; its future has offset -1, and errors are only logged. `of` converts
+    `all` to -1."""
     enable_idempotence: bool = True
-    """Retries never double a record, on or off: a write has an id by which its outcome is found, and only what is known
-    not to be written is written again. Kept for Kafka's rule: with acks 0 or 1, retries=0 or more than 5 requests in
-    flight it is turned off with a warning, or refused when it was asked for by name or by `transactional_id`."""
+    """Retries never duplicate a record, with either value: each write has an id by which its outcome is found, and only
+    writes that certainly did not happen are repeated. The setting follows Kafka's rule: acks 0 or 1, retries=0 or more
+    than 5 requests in flight disable it with a warning, or are rejected if it was set explicitly or required by
+    `transactional_id`."""
     retries: float = math.inf
-    """How often a batch is tried again after an error that may pass, within `delivery_timeout_ms`. 0: never."""
+    """Number of retries of a batch after transient errors, within `delivery_timeout_ms`. 0: never."""
     retry_backoff_ms: float = 100
-    """ms until a batch is tried again. Other topics are served meanwhile."""
+    """ms until a batch is retried. Other topics are served meanwhile."""
     delivery_timeout_ms: float = 120_000
-    """ms from `send` after which a record that is not written fails with `KafkaTimeoutError`; the records of a batch
-    count from its first one. At least `linger_ms` + `request_timeout_ms`, as in Kafka: less is refused, and the default
-    is raised to it."""
+    """ms from `send` after which an unwritten record fails with `KafkaTimeoutError`; for the records of a batch it
+    counts from the first one. At least `linger_ms` + `request_timeout_ms`, as in Kafka: a lower value is rejected, and
+    the default is raised to it."""
     request_timeout_ms: float = 30_000
-    """ms that one append may wait for other writers of the topic, before other topics get their turn and it is tried
-    again; counts as one of `retries`."""
+    """ms that one append may wait for other writers of the topic before other topics are served and it is retried,
+    which counts toward `retries`."""
     batch_size: int = 16_384
-    """Bytes per partition, on average over a topic's partitions, at which `linger_ms` is not waited for. No upper
-    limit: one append takes everything that is queued for its topic."""
+    """Bytes per partition, averaged over a topic's partitions, at which a batch is sent without waiting for
+    `linger_ms`. An append may be larger: one append takes all queued records of its topic."""
     linger_ms: float = 0
-    """ms that a topic's first queued record waits for more. 0: sent at once; what comes while an append runs goes
-    with the next one, so batches grow with the load anyway."""
+    """ms that a topic's first queued record waits for more. 0: sent at once; records that arrive during an append go
+    with the next one, so batches grow with the load."""
     buffer_memory: int = 33_554_432
-    """Bytes of records (keys, values, headers, and 70 bytes for each record) that may wait or be under way. When they
-    are reached, `send` blocks."""
+    """Bytes of records (keys, values, headers, and 70 bytes for each record) that may be queued or in flight. At this
+    limit `send` blocks."""
     max_block_ms: float = 60_000
-    """ms that `send` may block while the buffer is full; then `KafkaTimeoutError`."""
+    """ms that `send` may block while the buffer is full; then it raises `KafkaTimeoutError`."""
     max_request_size: int = 1_048_576
-    """Largest record in bytes, counted as `buffer_memory` counts; `send` refuses a larger one."""
+    """Largest record in bytes, counted as for `buffer_memory`; `send` rejects a larger one."""
     compression_type: str | None = None
     """Codec of the data files in a topic whose own `compression.type` is `producer`: gzip, snappy, lz4, zstd, or None
     (`none`) for no compression."""
     partitioner: Any = None
     """Chooses partitions: a `Partitioner`, or a 2.x callable `(key, all, available)`. None: `DefaultPartitioner()`,
-    murmur2 of the serialised key, at random without key."""
+    which uses murmur2 of the serialized key, or a random partition without a key."""
     allow_auto_create_topics: bool = True
-    """Whether `send` and `partitions_for` create a missing topic, where the server's `auto.create.topics.enable`
-    allows it too. Otherwise they raise `UnknownTopicOrPartitionError`."""
+    """True if `send` and `partitions_for` create a missing topic, provided that the server's
+    `auto.create.topics.enable` allows it. Otherwise they raise `UnknownTopicOrPartitionError`."""
     metadata_max_age_ms: float = 300_000
-    """ms after which a partitioner of the user's must hear of new partitions. Every append looks anyway; this bounds
-    it for a producer that was idle."""
+    """ms after which a user's partitioner must see new partitions. Every append refreshes them; this setting limits the
+    age for an idle producer."""
     transactional_id: str | None = None
-    """Name under which a producer has transactions, over restarts: a newer producer of the name fences the older one.
-    Idempotence then is on, and what excludes it is refused. None: no transactions."""
+    """Name of the producer's transactions over restarts: a newer producer with the name fences the older one. It
+    enables idempotence and rejects settings that exclude it. None: no transactions."""
     transaction_timeout_ms: float = 60_000
-    """ms after the first record of a transaction from which it cannot be committed any more, and maintenance may abort
-    it; at most the server's `transaction.max.timeout.ms`. Nobody waits for an open transaction meanwhile."""
+    """ms after the first record of a transaction from which it cannot be committed and maintenance may abort it; at
+    most the server's `transaction.max.timeout.ms`. Consumers do not wait for an open transaction meanwhile."""
     metrics_enabled: bool = True
-    """Whether `metrics()` answers."""
+    """True if `metrics()` returns values."""
     metric_reporters: Any = ()
     """Must be empty: read `metrics()`."""
     max_in_flight_requests_per_connection: int = 5
-    """Without effect, apart from the rule of `enable_idempotence`: a topic has one append under way at a time, so
-    order is kept over retries."""
+    """Without effect, apart from the rule of `enable_idempotence`: a topic has one append in flight at a time, so
+    retries keep the order."""
     default_api_timeout_ms: float = 60_000
-    """Without effect: no call of a producer uses it."""
+    """Without effect: producers do not use it."""
     metric_group_prefix: str = "producer"
     """Without effect: the groups of `metrics()` have Kafka's names."""
 
@@ -135,14 +135,14 @@ class ProducerConfig(IdleSettings):
         """Check keyword arguments.
 
         Args:
-            configs: what the user gave to `KafkaProducer`.
+            configs: the arguments of `KafkaProducer`.
 
         Returns:
-            The settings, with a `client_id`, and with `enable_idempotence` off where others exclude it.
+            The settings, with a `client_id`, and with `enable_idempotence` off if other settings exclude it.
 
         Raises:
-            KafkaConfigurationError: an unknown setting, one without meaning here, a value that is not allowed, or
-                values that exclude each other.
+            KafkaConfigurationError: an unknown setting, a setting without a meaning here, a bad value, or values that
+                exclude each other.
         """
         config = build(cls, configs, _CHECKS)
         if config.client_id is None:
@@ -161,10 +161,10 @@ class ProducerConfig(IdleSettings):
 
 
 def _with_time_to_deliver(config: ProducerConfig, given: Mapping[str, Any]) -> ProducerConfig:
-    """Kafka's rule: the time to deliver a record holds its lingering and at least one request.
+    """Apply Kafka's rule: the delivery timeout includes the linger time and at least one request.
 
     Raises:
-        KafkaConfigurationError: a `delivery_timeout_ms` that was asked for is too short; the default is raised.
+        KafkaConfigurationError: an explicit `delivery_timeout_ms` is too short; the default is raised instead.
     """
     needed = config.linger_ms + config.request_timeout_ms
     if config.delivery_timeout_ms >= needed:
@@ -178,10 +178,10 @@ def _with_time_to_deliver(config: ProducerConfig, given: Mapping[str, Any]) -> P
 
 
 def _with_idempotence(config: ProducerConfig, given: Mapping[str, Any]) -> ProducerConfig:
-    """Kafka's rule (KIP-679): transactions need idempotence, and some settings exclude it.
+    """Apply Kafka's rule (KIP-679): transactions need idempotence, and some settings exclude it.
 
     Raises:
-        KafkaConfigurationError: values that were asked for by name exclude each other; a default gives way.
+        KafkaConfigurationError: explicit values exclude each other; a default gives way.
     """
     transactional = config.transactional_id is not None
     if transactional and not config.enable_idempotence:
@@ -197,7 +197,7 @@ def _with_idempotence(config: ProducerConfig, given: Mapping[str, Any]) -> Produ
 
 
 def _against_idempotence(config: ProducerConfig, given: Mapping[str, Any]) -> str:
-    """The given settings that exclude idempotence in Kafka; empty when there are none."""
+    """Return the explicit settings that exclude idempotence in Kafka; empty without any."""
     flight = config.max_in_flight_requests_per_connection
     found = [
         ("acks", config.acks, config.acks != -1),
@@ -208,7 +208,7 @@ def _against_idempotence(config: ProducerConfig, given: Mapping[str, Any]) -> st
 
 
 def _count(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
-    """Check of a whole number of bytes or requests; NumPy's integers are taken."""
+    """Return a check of a whole number of bytes or requests; NumPy's integers are allowed."""
     bounded = number(low, high)
 
     def check(value: Any) -> int:  # noqa: ANN401
@@ -220,14 +220,14 @@ def _count(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
 
 
 def _retries(value: Any) -> float:  # noqa: ANN401
-    """Check of `retries`: a whole number, or infinity."""
+    """Check `retries`: a whole number, or infinity."""
     if isinstance(value, float) and value == math.inf:
         return value
     return _count(0)(value)
 
 
 def _acks(value: Any) -> int:  # noqa: ANN401
-    """Check of `acks`."""
+    """Check `acks` and convert `all` to -1."""
     chosen = choice(0, 1, -1, "all")(value)
     return -1 if chosen == "all" else int(chosen)
 

@@ -1,4 +1,4 @@
-"""Properties: a dotted Kafka setting's name, type, default and bounds; text in, checked values out."""
+"""Properties: names, types, defaults and bounds of Kafka's dotted settings, and checks of their values in text form."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ INT_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """One setting."""
+    """A setting with Kafka's dotted name."""
 
     name: str
     parse: Callable[[str], Value]
-    """Turns the text into a value, or raises `ValueError` with what would be right."""
+    """Converts the text to a value, or raises `ValueError` with the expected value."""
     default: str
     """In text form, as Kafka prints it."""
     doc: str
-    """Meaning, with unit."""
+    """Meaning of the setting, with unit."""
     is_list: bool = False
-    """Whether APPEND and SUBTRACT make sense."""
+    """True if APPEND and SUBTRACT are possible."""
 
 
 def whole(low: int, high: int = LONG_MAX) -> Callable[[str], int]:
-    """Parser of whole numbers from `low` to `high`, both included."""
+    """Return a parser of whole numbers from `low` to `high`, both included."""
 
     def parse(text: str) -> int:
         try:
@@ -51,7 +51,7 @@ def whole(low: int, high: int = LONG_MAX) -> Callable[[str], int]:
 
 
 def ratio(text: str) -> float:
-    """Parser of numbers from 0 to 1."""
+    """Parse a number from 0 to 1."""
     try:
         number = float(text)
     except ValueError:
@@ -62,7 +62,7 @@ def ratio(text: str) -> float:
 
 
 def boolean(text: str) -> bool:
-    """Parser of true and false, in any case."""
+    """Parse true or false, in any case."""
     word = text.strip().lower()
     if word not in {"true", "false"}:
         raise ValueError(f"true or false is needed, not {text!r}")
@@ -70,7 +70,7 @@ def boolean(text: str) -> bool:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """Parser of one word out of several."""
+    """Return a parser that allows only these words."""
 
     def parse(text: str) -> str:
         if text not in words:
@@ -81,7 +81,7 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 def words_of(*words: str, empty: bool = False) -> Callable[[str], tuple[str, ...]]:
-    """Parser of a comma-separated list out of several words, without repeats; `empty`: whether it may be empty."""
+    """Return a parser of a comma-separated list of these words without repeats; with `empty`, it may be empty."""
 
     def parse(text: str) -> tuple[str, ...]:
         items = tuple(item.strip() for item in text.split(",") if item.strip())
@@ -94,7 +94,7 @@ def words_of(*words: str, empty: bool = False) -> Callable[[str], tuple[str, ...
 
 
 def group_ids(text: str) -> tuple[str, ...]:
-    """Parser of a comma-separated list of group ids, without repeats; it may be empty."""
+    """Parse a comma-separated list of group ids without repeats; it may be empty."""
     items = tuple(item.strip() for item in text.split(",") if item.strip())
     if len(set(items)) != len(items):
         raise ValueError(f"a comma-separated list of group ids without repeats is needed, not {text!r}")
@@ -102,16 +102,16 @@ def group_ids(text: str) -> tuple[str, ...]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that names the known setting that looks most like `name`; empty when none does."""
+    """Return a hint with the known setting most similar to `name`; empty if none is similar."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def as_text(value: Any) -> str:  # noqa: ANN401 - what users put into a dict of settings
-    """A setting's value in Kafka's text form: `True` is `true`, numbers as they are.
+    """Return a setting's value in Kafka's text form: `True` is `true`, numbers as they are.
 
     Raises:
-        InvalidConfigurationError: for types that have no text form.
+        InvalidConfigurationError: the type has no text form.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -123,13 +123,13 @@ def as_text(value: Any) -> str:  # noqa: ANN401 - what users put into a dict of 
 
 
 class PropertySet:
-    """A closed set of settings: what is known, and what Kafka knows but has no meaning here.
+    """The known settings of one kind, and Kafka's settings that have no meaning here.
 
     Args:
         kind: `topic` or `server`, for messages.
-        properties: the settings that are honoured.
-        meaningless: Kafka's settings that are refused here, with the reason.
-        aliases: other names of settings, by which they may be given; they are kept and shown under their own.
+        properties: the supported settings.
+        meaningless: Kafka's settings that are rejected, with the reason.
+        aliases: other names of settings; values are stored and shown under the settings' own names.
     """
 
     def __init__(
@@ -144,14 +144,15 @@ class PropertySet:
         self.meaningless = dict(meaningless)
         self._aliases = dict(aliases or {})
         self.check: Callable[[str, str], Value] = lru_cache(maxsize=4096)(self._check)
-        """`check(name, text)` parses one setting, once for each text: a maintenance run asks for 30 of each topic.
+        """`check(name, text)` parses one setting, once for each text, because maintenance reads 30 settings of each
+        topic.
 
         Raises:
-            InvalidConfigurationError: it is unknown, has no meaning here, or its value is not allowed.
+            InvalidConfigurationError: the setting is unknown or has no meaning here, or its value is not allowed.
         """
 
     def name_of(self, name: str) -> str:
-        """A setting's own name."""
+        """Return a setting's own name for any of its names."""
         return self._aliases.get(name, name)
 
     def _check(self, name: str, text: str) -> Value:

@@ -1,4 +1,4 @@
-"""ServerConfig: server settings with Kafka's names, of a cluster's metadata or a `server.properties` file."""
+"""ServerConfig: server settings with Kafka's names, from a cluster's metadata or a `server.properties` file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkalike.model.config.topic_config import FOREIGN_WRITES, TOPIC_PROPERTIES
 
 
 def voters(text: str) -> str:
-    """Ids of brokers that vote; Kafka's form `1@host:port,2@host:port` will do.
+    """Parse the ids of voting brokers; Kafka's form `1@host:port,2@host:port` is accepted.
 
     Raises:
         ValueError: they are not one, three or five different ids.
@@ -26,16 +26,16 @@ def voters(text: str) -> str:
 
 
 SERVER_PROPERTIES_VARIABLE: Final = "KAFKALIKE_SERVER_PROPERTIES"
-"""Environment variable that names the file of server defaults."""
+"""Environment variable with the path of a file of server defaults."""
 
 SERVER_PROPERTIES_FILE: Final = "server.properties"
-"""File of server defaults inside a cluster's root; it wins over the environment variable."""
+"""File of server defaults inside a cluster's root; it takes precedence over the environment variable."""
 
 PER_ROOT: Final = frozenset({"broker.rack", "controller.quorum.voters"})
-"""Settings of a single root, or of the moment in which a cluster is founded: no defaults of a cluster."""
+"""Settings of a single root, or of the creation of a cluster, which are not defaults of a cluster."""
 
 MAX_PARTITIONS: Final = 10_000
-"""Most partitions a topic may have: every partition is a folder of files that each append and listing pays for."""
+"""Most partitions of a topic: every partition is a folder that adds cost to each append and listing."""
 
 TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     "cleanup.policy": ("log.cleanup.policy",),
@@ -74,11 +74,11 @@ TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     "segment.bytes": ("log.segment.bytes",),
     "segment.ms": ("log.roll.ms", "log.roll.hours"),
 }
-"""Which server setting gives a topic setting its default; the first one that is set wins. Source: Kafka's
-documentation of topic configs, row "Server Default Property"; settings that Kafka does not have are named alike."""
+"""Server settings that give a topic setting its default; the first setting with a value wins. Source: Kafka's documentation
+of topic configs, row "Server Default Property"; settings that Kafka does not have are named alike."""
 
-_BESIDES: Final = {"log.kafkalike.flush": " It also holds for committed offsets, which have no topic of a user's."}
-"""What else some of these settings do."""
+_BESIDES: Final = {"log.kafkalike.flush": " It also applies to committed offsets, which are not in a user's topic."}
+"""Additional effects of some of these settings."""
 
 _UNIT_MS: Final = {"minutes": 60_000, "hours": 3_600_000}
 
@@ -97,7 +97,7 @@ def _topic_default(server_name: str, topic_name: str) -> Property:
 
 
 def _in_unit(parse_ms: Callable[[str], Value], unit_ms: int) -> Callable[[str], int]:
-    """Parser of a number of minutes or hours whose ms the topic setting would take; -1 stays -1."""
+    """Return a parser of minutes or hours that checks the resulting ms as the topic setting does; -1 stays -1."""
 
     def parse(text: str) -> int:
         number = whole(-1, INT_MAX)(text)
@@ -108,7 +108,7 @@ def _in_unit(parse_ms: Callable[[str], Value], unit_ms: int) -> Callable[[str], 
 
 
 def _one_table(text: str) -> int:
-    """Parser of what can only be 1."""
+    """Parse a setting that can only be 1."""
     if whole(1, INT_MAX)(text) > 1:
         raise ValueError(
             f"{text} is not possible: the offsets of all groups are in one table, so that a commit of several groups "
@@ -124,40 +124,40 @@ SERVER_PROPERTIES: Final = PropertySet(
             name="num.partitions",
             parse=whole(1, MAX_PARTITIONS),
             default="1",
-            doc="Partitions of a topic that is created without a count.",
+            doc="Number of partitions of a topic that is created without one.",
         ),
         Property(
             name="default.replication.factor",
             parse=whole(1, INT_MAX),
             default="1",
-            doc="Replicas of a topic that is created without a factor, each on a root of its own.",
+            doc="Number of replicas of a topic that is created without a replication factor, each on its own root.",
         ),
         Property(
             name="offsets.topic.replication.factor",
             parse=whole(1, INT_MAX),
             default="3",
-            doc="Replicas of committed offsets and of schemas; as many as there are roots, if those are fewer.",
+            doc="Number of replicas of committed offsets and of schemas; at most one for each root.",
         ),
         Property(
             name="controller.quorum.voters",
             parse=voters,
             default="",
-            doc="Brokers whose roots decide about topics, leaders and brokers when a cluster of several roots is made: "
-            "one, three or five ids, such as `1,2,3`. By default the first three, and the first one where there are "
+            doc="Brokers whose roots vote on topics, leaders and brokers when a cluster of several roots is created: "
+            "one, three or five ids, such as `1,2,3`. By default the first three, or the first one if there are "
             "fewer.",
         ),
         Property(
             name="broker.rack",
             parse=str,
             default="",
-            doc="Rack of the root that has this file, as of the moment in which it becomes a broker: replicas of a "
+            doc="Rack of the root that has this file, read when the root becomes a broker: replicas of a "
             "topic go to different racks, and consumers with the same `client_rack` read from it.",
         ),
         Property(
             name="replica.lag.time.max.ms",
             parse=whole(0, INT_MAX),
             default="30000",
-            doc="For how long (ms) a root may give no answer before its replicas are taken for out of sync.",
+            doc="Time (ms) without an answer of a root after which its replicas count as out of sync.",
         ),
         Property(
             name="auto.leader.rebalance.enable",
@@ -169,7 +169,7 @@ SERVER_PROPERTIES: Final = PropertySet(
             name="auto.create.topics.enable",
             parse=boolean,
             default="true",
-            doc="Whether producing to a topic that does not exist creates it.",
+            doc="Whether producers create missing topics.",
         ),
         Property(
             name="delete.topic.enable",
@@ -193,31 +193,31 @@ SERVER_PROPERTIES: Final = PropertySet(
             name="transaction.max.timeout.ms",
             parse=whole(1, INT_MAX),
             default="900000",
-            doc="Longest transaction_timeout_ms that a producer may ask for.",
+            doc="Longest transaction_timeout_ms of a producer.",
         ),
         Property(
             name="transactional.id.expiration.ms",
             parse=whole(1, INT_MAX),
             default="604800000",
-            doc="How long (ms) a transactional id that is not used is remembered.",
+            doc="Time (ms) after which an unused transactional id expires.",
         ),
         Property(
             name="offsets.topic.num.partitions",
             parse=_one_table,
             default="1",
-            doc="Tables of committed offsets: one, for all groups.",
+            doc="Number of tables of committed offsets: one, for all groups.",
         ),
         Property(
             name="log.cleaner.dedupe.buffer.size",
             parse=whole(1_048_576, INT_MAX),
             default="134217728",
-            doc="Memory (bytes) for the keys of one compaction pass; a partition with more keys takes several runs.",
+            doc="Memory (bytes) for the keys of one compaction pass; a partition with more keys needs several passes.",
         ),
         Property(
             name="log.retention.check.interval.ms",
             parse=whole(1),
             default="300000",
-            doc="How often (ms) an embedded maintenance scheduler looks.",
+            doc="Interval (ms) of an embedded maintenance scheduler.",
         ),
         *(_topic_default(server, topic) for topic, names in TOPIC_DEFAULTS.items() for server in names),
     ],
@@ -242,7 +242,7 @@ SERVER_PROPERTIES: Final = PropertySet(
                 "transaction.abort.timed.out.transaction.cleanup.interval.ms",
                 "transaction.remove.expired.transaction.cleanup.interval.ms",
             ),
-            "maintenance does it, as often as it runs: see 'kafkalike maintain --every'",
+            "each maintenance run does it: see 'kafkalike maintain --every'",
         ),
         **dict.fromkeys(
             (
@@ -252,9 +252,9 @@ SERVER_PROPERTIES: Final = PropertySet(
                 "transaction.state.log.replication.factor",
                 "transaction.state.log.segment.bytes",
             ),
-            "transactions stand in __consumer_offsets",
+            "transactions are in __consumer_offsets",
         ),
-        "producer.id.expiration.ms": "nothing is kept of a producer without a transactional id",
+        "producer.id.expiration.ms": "producers without a transactional id have no stored state",
     },
 )
 
@@ -269,23 +269,23 @@ class ServerProperties:
     """Defaults of a cluster."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Only what was set, by Kafka's dotted names, in text form."""
+    """Explicit settings only, by Kafka's dotted names, in text form."""
 
     @classmethod
     def from_properties(cls, settings: Mapping[str, str]) -> ServerProperties:
-        """Check and take settings in text form.
+        """Check settings in text form.
 
         Raises:
-            InvalidConfigurationError: for an unknown or bad one.
+            InvalidConfigurationError: an unknown setting or a bad value.
         """
         return cls(settings=SERVER_PROPERTIES.check_all(settings))
 
     @classmethod
     def load(cls, root: str | None = None, environ: Mapping[str, str] | None = None) -> ServerProperties:
-        """Read the file `server.properties` in a folder, else the one that `KAFKALIKE_SERVER_PROPERTIES` names.
+        """Read the file `server.properties` in a folder, or else the file in `KAFKALIKE_SERVER_PROPERTIES`.
 
         Raises:
-            InvalidConfigurationError: the file is missing, cannot be read, or holds a bad setting.
+            InvalidConfigurationError: the file is missing, cannot be read, or has a bad setting.
             OSError: the folder does not answer.
         """
         own = None if root is None else cls.in_folder(root)
@@ -299,8 +299,8 @@ class ServerProperties:
         """Read the file `server.properties` in a folder; None if there is none.
 
         Raises:
-            InvalidConfigurationError: it cannot be read, or holds a bad setting. A setting that is there never counts
-                as missing.
+            InvalidConfigurationError: it cannot be read, or has a bad setting. An unreadable file is never treated as
+                missing.
             OSError: the folder does not answer.
         """
         path = Path(root) / SERVER_PROPERTIES_FILE
@@ -348,9 +348,9 @@ class ServerProperties:
             name: its name, for errors.
 
         Raises:
-            InvalidConfigurationError: it is no such file, or holds a bad setting.
+            InvalidConfigurationError: it is not a `.properties` file, or has a bad setting.
         """
-        import javaproperties  # 65 ms, which a cluster without such a file need not pay
+        import javaproperties  # importing it takes 65 ms, which clusters without such a file are spared
 
         try:
             return cls.from_properties(javaproperties.loads(content))
@@ -359,11 +359,11 @@ class ServerProperties:
 
     @property
     def cluster_wide(self) -> dict[str, str]:
-        """The settings without those that belong to one root, or to the founding."""
+        """The settings that apply to the whole cluster, without those in `PER_ROOT`."""
         return {name: text for name, text in self.settings.items() if name not in PER_ROOT}
 
     def contradictions(self, *others: ServerProperties) -> list[str]:
-        """Return the cluster-wide settings of this file whose effect is that of none of the others."""
+        """Return the cluster-wide settings of this file whose effect differs from that in all other files."""
         return [
             name
             for name in self.cluster_wide
@@ -371,7 +371,7 @@ class ServerProperties:
         ]
 
     def conflicts(self, other: ServerProperties) -> list[str]:
-        """Return the settings that both set, this one to another effect; each root has its own rack."""
+        """Return the settings that both files set with different effects; each root has its own rack."""
         return [
             name
             for name in self.settings
@@ -379,42 +379,42 @@ class ServerProperties:
         ]
 
     def _sets(self, name: str) -> bool:
-        """Whether it sets that, or the same thing in another unit."""
+        """Return whether a setting is set, in any unit."""
         group = next((names for names in TOPIC_DEFAULTS.values() if name in names), (name,))
         return any(each in self.settings for each in group)
 
     def _effect(self, name: str) -> object:
-        """The value that a setting comes to: of hours and ms of one thing, ms win."""
+        """Return the effective value of a setting: if hours and ms are both set, ms win."""
         for topic_name, names in TOPIC_DEFAULTS.items():
             if name in names:
                 return TOPIC_PROPERTIES.check(topic_name, self.topic_default(topic_name)[0])
         return SERVER_PROPERTIES.check(name, self.get(name))
 
     def get(self, name: str) -> str:
-        """A server setting in effect, in text form."""
+        """Return a server setting in effect, in text form."""
         return self.settings.get(name, SERVER_PROPERTIES.properties[name].default)
 
     @property
     def num_partitions(self) -> int:
-        """Partitions of a topic created without a count."""
+        """Number of partitions of a topic that is created without one."""
         return int(self.get("num.partitions"))
 
     @property
     def flush(self) -> bool:
-        """Whether what is written is forced to the disk, committed offsets too, where no topic says otherwise."""
+        """True if writes, including committed offsets, are flushed to disk unless a topic sets otherwise."""
         return boolean(self.topic_default("kafkalike.flush")[0])
 
     @property
     def auto_create_topics(self) -> bool:
-        """Whether producing creates missing topics."""
+        """True if producers create missing topics."""
         return boolean(self.get("auto.create.topics.enable"))
 
     def is_closed(self, topic_configs: Mapping[str, str]) -> bool:
-        """Whether a topic with these settings of its own has a table that is closed to foreign writers."""
+        """Return whether the table of a topic with these settings rejects foreign writers."""
         return (topic_configs.get(FOREIGN_WRITES) or self.topic_default(FOREIGN_WRITES)[0]) == "reject"
 
     def topic_default(self, name: str) -> tuple[str, bool]:
-        """Default of a topic setting: its text, and whether this server set it (else it is Kafka's own)."""
+        """Return the default of a topic setting, and whether this server has set it (otherwise it is Kafka's)."""
         for server_name in TOPIC_DEFAULTS[name]:
             if server_name in self.settings:
                 text = self.settings[server_name]
@@ -425,7 +425,7 @@ class ServerProperties:
         return TOPIC_PROPERTIES.properties[name].default, False
 
     def effective(self, topic_configs: Mapping[str, str]) -> dict[str, str]:
-        """Every topic setting in effect: the topic's own, else this server's, else Kafka's default."""
+        """Return every topic setting in effect: the topic's own, otherwise this server's, otherwise Kafka's default."""
         found = {name: prop.default for name, prop in TOPIC_PROPERTIES.properties.items()}
         if self.settings:
             found |= {name: self.topic_default(name)[0] for name in found}
@@ -433,7 +433,7 @@ class ServerProperties:
 
 
 def check_partition_count(total: object) -> int:
-    """A partition count that a topic may have.
+    """Check a number of partitions.
 
     Raises:
         InvalidPartitionsError: below 1, above `MAX_PARTITIONS`, or not an int.
@@ -450,10 +450,10 @@ def merge_configs(
 ) -> dict[str, str]:
     """Return the settings of a topic, or of a cluster, after one SET, DELETE, APPEND or SUBTRACT.
 
-    APPEND and SUBTRACT work on list settings (`cleanup.policy`), from the current value or else Kafka's default.
+    APPEND and SUBTRACT change list settings (`cleanup.policy`), from the current value or Kafka's default.
 
     Raises:
-        InvalidConfigurationError: unknown setting or operation, or a list operation on a setting that is no list.
+        InvalidConfigurationError: unknown setting or operation, or a list operation on a setting that is not a list.
     """
     after = dict(current)
     name = properties.name_of(name)

@@ -1,4 +1,4 @@
-"""Storage names: the options of object stores, provider by provider, as obstore and delta-rs call them."""
+"""Names of storage options: the options of object stores by provider, with obstore's and delta-rs's names."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ class Kind:
 
     title: str
     prefixes: tuple[str, ...]
-    """Of the names of environment variables, and of options that are spelled as they are."""
+    """Prefixes of environment variables and of options in environment style."""
     names: frozenset[str]
     aliases: Mapping[str, str]
     credentials: tuple[tuple[str, ...], ...]
-    """Sets of options each of which says who asks. Without one, a client asks the machine's metadata address."""
+    """Sets of options, each of which identifies the client. Without any, an SDK would ask the machine's metadata
+    address."""
 
 
 KINDS: Final[Mapping[Provider, Kind]] = {
@@ -158,11 +159,11 @@ NO_MEANING: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(
         ("credential_type", "imdsv1_fallback", "metadata_endpoint", "msi_endpoint", "msi_resource_id", "object_id"),
-        "the machine's metadata address is never asked",
+        "kafkalike never asks the machine's metadata address",
     ),
-    **dict.fromkeys(("s3_express", "use_fabric_endpoint"), "this storage was not tried, so it is not written to"),
+    **dict.fromkeys(("s3_express", "use_fabric_endpoint"), "untested storage, to which kafkalike does not write"),
 }
-"""Options of obstore or delta-rs that are refused, with the reason."""
+"""Options of obstore or delta-rs that are rejected, with the reason."""
 
 SECRETS: Final = frozenset(
     {
@@ -180,4 +181,4 @@ SECRETS: Final = frozenset(
         "token",
     }
 )
-"""Options whose values are never shown, not in parts of other texts either."""
+"""Options whose values are never shown, not even inside other texts."""

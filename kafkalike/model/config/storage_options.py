@@ -1,7 +1,7 @@
-"""Storage options: what a user says of an object store in, checked names and values out; secrets are never shown.
+"""Storage options: check the user's options of an object store, and hide secrets.
 
-obstore's client goes where an answer with a `Location` sends it, and takes headers such as a session token along; it
-has no option against that. So a proxy that is no address stands before every host but those of the storage.
+obstore's client follows an answer with a `Location` and sends headers such as a session token along, and has no option
+to prevent that. Therefore an unreachable proxy is configured for all other hosts than the storage.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kafkalike.model.config.properties import nearest
 from kafkalike.model.config.storage_option_names import CLIENT, KINDS, NO_MEANING, SECRETS, Kind, Provider
 
 HIDDEN: Final = "***"
-"""What stands in the place of a secret."""
+"""Replacement of a secret in texts."""
 
 
 class StorageOptions:
-    """Options of one object store: names of obstore's and their values. Nothing of a value is ever in its `repr`.
+    """Options of one object store by obstore's names. The `repr` contains no values.
 
     Args:
-        values: by name; they hold for each root.
-        roots: those of single roots, which hold before the others: by the root's URI, or the beginning of one.
+        values: options by name, for each root.
+        roots: options of single roots, which take precedence: by the root's URI, or a prefix of one.
     """
 
     __slots__ = ("_roots", "_values")
@@ -50,41 +50,41 @@ class StorageOptions:
         return bool(self._values or self._roots)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Refused: what is pickled lands in files and messages."""
+        """Reject pickling, because pickles end up in files and messages."""
         raise TypeError("storage options are not pickled: they hold secrets")
 
     def for_tasks(self) -> SentOptions:
-        """The same, to be sent to the processes of a Spark job; see `SentOptions`."""
+        """Return a copy that can be sent to the processes of a Spark job; see `SentOptions`."""
         return SentOptions(self._values, self._roots)
 
     @property
     def roots(self) -> Sequence[str]:
-        """The roots that have options of their own, as they were named."""
+        """The given URIs of the roots that have their own options."""
         return list(self._roots)
 
     def of_root(self, named: str | None) -> StorageOptions:
-        """The options of one root.
+        """Return the options of one root.
 
         Args:
-            named: which of `roots` it is; None: none of them.
+            named: an entry of `roots`; None for any other root.
         """
         return StorageOptions({**self._values, **({} if named is None else self._roots[named])})
 
     def get(self, name: str) -> str | None:
-        """One value; None when it was not given."""
+        """Return one value, or None."""
         return self._values.get(name)
 
     def among(self, names: Iterable[str], *, others: bool = False) -> dict[str, str]:
-        """The values of these names, or of all `others`, to hand to a client. Not to be shown."""
+        """Return the values of these names, or of all `others`, for a client. Not to be shown."""
         chosen = set(names)
         return {name: value for name, value in self._values.items() if (name in chosen) is not others}
 
     def given(self) -> dict[str, str]:
-        """All values. Not to be shown."""
+        """Return all values. Not to be shown."""
         return dict(self._values)
 
     def scrubbed(self, text: str) -> str:
-        """A text without any secret of these options."""
+        """Return a text without any secret of these options."""
         for own in (self._values, *self._roots.values()):
             for name in SECRETS & own.keys():
                 text = text.replace(own[name], HIDDEN)
@@ -92,48 +92,47 @@ class StorageOptions:
 
 
 class SentOptions(StorageOptions):
-    """Storage options on their way to the processes of a Spark job: these may be pickled.
+    """Storage options for the processes of a Spark job, which may be pickled.
 
-    Spark keeps what it sends to its tasks out of plans, logs, its page and its settings. So only what goes to tasks may
-    hold them: functions and writers, never rows, options of readers and writers, or settings.
+    Spark does not show the closures of tasks in plans, logs, its UI or its settings. Only functions and writers of
+    tasks may therefore hold these options: never rows, options of readers and writers, or settings.
     """
 
     __slots__ = ()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """With the values."""
+        """Pickle with the values."""
         return SentOptions, (self._values, self._roots)
 
 
 class OpenedCluster(Protocol):
-    """A cluster that `kafkalike.connect.connect` has opened, or a `kafkalike.testing.MemoryCluster`."""
+    """A cluster opened by `kafkalike.connect.connect`, or a `kafkalike.testing.MemoryCluster`."""
 
     @property
     def root(self) -> str:
-        """Where it is, as text."""
+        """Location of the root, as text."""
 
     @property
     def metadata(self) -> object:
-        """Its table of topics."""
+        """The table of topics."""
 
 
 Address = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | OpenedCluster
-"""What `bootstrap_servers` may be: a path or URI, several of them as a sequence or with commas between them, or an
-opened cluster. Where None is taken, it stands for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else
-`./kafkalike-data`."""
+"""Type of `bootstrap_servers`: a path or URI, several of them as a sequence or separated by commas, or an opened
+cluster. None stands for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, or `./kafkalike-data` without it."""
 
 StorageOptionsLike = StorageOptions | Mapping[str, Any]
-"""What `storage_options` may be: a mapping by obstore's names; see `check_options`."""
+"""Type of `storage_options`: a mapping by obstore's names; see `check_options`."""
 
 
 def check_options(value: Any) -> StorageOptions | None:  # noqa: ANN401 - what a user may give
-    """Check of the setting `storage_options` as far as it can be without a root; None for none.
+    """Check `storage_options` without knowing the root; None for none.
 
-    A dict of texts, which hold for each root; where several roots need different ones, a dict in it under the URI of a
-    root holds for that root: `{"region": "x", "s3://a/log": {"access_key_id": "y"}}`.
+    A dict of texts applies to each root. Options of a single root are a dict in it under the root's URI: `{"region":
+    "x", "s3://a/log": {"access_key_id": "y"}}`.
 
     Raises:
-        ValueError: what would be right; never with a value in it.
+        ValueError: the expected form; the message never contains a value.
     """
     if value is None or isinstance(value, StorageOptions):
         return value
@@ -142,7 +141,7 @@ def check_options(value: Any) -> StorageOptions | None:  # noqa: ANN401 - what a
     own = {root: item for root, item in value.items() if isinstance(root, str) and isinstance(item, Mapping)}
     strange = next((root for root in own if "://" not in root), None)
     if strange is not None:
-        raise ValueError(f"{strange!r} has options of its own, and is no root's URI such as 's3://bucket/log'")
+        raise ValueError(f"{strange!r} has its own options, but is not the URI of a root, such as 's3://bucket/log'")
     plain = {name: item for name, item in value.items() if name not in own}
     return StorageOptions(_texts(plain), {root: _texts(item) for root, item in own.items()})
 
@@ -159,17 +158,16 @@ def _texts(given: Mapping[Any, Any]) -> dict[str, str]:
 def resolve_options(
     provider: Provider, given: StorageOptions | None, environ: Mapping[str, str] | None = None
 ) -> StorageOptions:
-    """What a client of an object store is to be made with.
+    """Return the options for a client of an object store.
 
     Args:
-        provider: whose store it is.
-        given: the user's, by obstore's names, in any case, with or without `AWS_`, `AZURE_STORAGE_`,
-            `AZURE_` or `GOOGLE_`.
-        environ: environment variables, which hold where nothing was given; None takes the process's own.
+        provider: provider of the store.
+        given: the user's options by obstore's names, in any case, with or without `AWS_`, `AZURE_STORAGE_`, `AZURE_` or
+            `GOOGLE_`.
+        environ: environment variables, which apply to missing options; None for the process's own.
 
     Raises:
-        KafkaConfigurationError: an unknown option, one that has no meaning here, one named twice, or nothing that
-            says who asks.
+        KafkaConfigurationError: an unknown option, one without a meaning here, one given twice, or missing credentials.
     """
     kind = KINDS[provider]
     known = kind.names | CLIENT
@@ -217,20 +215,20 @@ def _check_credentials(kind: Kind, options: StorageOptions) -> None:
         return
     ways = " or ".join(" and ".join(together) for together in kind.credentials)
     raise KafkaConfigurationError(
-        f"nothing says who asks {kind.title}: give {ways} in storage_options, or as environment variables such as "
-        f"{(kind.prefixes[0] + kind.credentials[0][0]).upper()}. The machine's metadata address is never asked"
+        f"no credentials for {kind.title}: set {ways} in storage_options, or as environment variables such as "
+        f"{(kind.prefixes[0] + kind.credentials[0][0]).upper()}. kafkalike never asks the machine's metadata address"
     )
 
 
 NOBODY: Final = "http://127.0.0.1:0"
-"""A connection to port 0 is refused by this machine, and nobody is asked."""
+"""A connection to port 0 is refused by this machine, so requests to other hosts fail."""
 
 _OWN: Final[Mapping[Provider, tuple[str, ...]]] = {
     "s3": ("amazonaws.com", "amazonaws.com.cn"),
     "azure": ("core.windows.net",),
     "google": ("googleapis.com", "accounts.google.com"),
 }
-"""Hosts that a provider's stores have without an `endpoint`, and whoever gives out Google's tokens."""
+"""Hosts of a provider's stores without an `endpoint`, and the hosts that issue Google's tokens."""
 
 _CONTAINER: Final = "169.254.170.2"
 _EMULATOR: Final = ("127.0.0.1", "localhost")
@@ -238,15 +236,15 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def no_others(provider: Provider, options: StorageOptions, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Options of the HTTP client with which it asks no host but those that its other options name.
+    """Return options of the HTTP client that block all hosts except those in its other options.
 
     Args:
-        provider: whose store it is.
+        provider: provider of the store.
         options: from `resolve_options`.
-        environ: environment variables; None takes the process's own.
+        environ: environment variables; None for the process's own.
 
     Returns:
-        Nothing where the user has a proxy: then that one decides who is asked.
+        Empty if the user has a proxy, which then decides about hosts.
     """
     known = os.environ if environ is None else environ
     if options.get("proxy_url") or any(known.get(name) or known.get(name.upper()) for name in _PROXIES):
@@ -255,7 +253,7 @@ def no_others(provider: Provider, options: StorageOptions, environ: Mapping[str,
 
 
 def _hosts(provider: Provider, options: StorageOptions, environ: Mapping[str, str]) -> set[str]:
-    """Hosts that may be asked; a name stands for those below it, too."""
+    """Return the allowed hosts; a name includes its subdomains."""
     store = options.get("endpoint") or (_google(options) if provider == "google" else None)
     hosts = {_host(store)} if store else set(_OWN[provider])
     if options.get("role_arn"):
@@ -274,7 +272,7 @@ def _hosts(provider: Provider, options: StorageOptions, environ: Mapping[str, st
 
 
 def _host(url: str | None) -> str:
-    """The host of a URL; empty for none. With what is no URL, the client cannot be made, and says so itself."""
+    """Return the host of a URL; empty for none. An invalid URL is reported when the client is created."""
     try:
         return urlsplit(url or "").hostname or ""
     except ValueError:
@@ -282,7 +280,7 @@ def _host(url: str | None) -> str:
 
 
 def _google(options: StorageOptions) -> str | None:
-    """The address of a store that stands for Google's, as an option or a key says it."""
+    """Return the address of a store that replaces Google's, from an option or a key."""
     path = options.get("service_account") or options.get("application_credentials")
     try:
         key = json.loads(options.get("service_account_key") or (Path(path).read_bytes() if path else "{}"))

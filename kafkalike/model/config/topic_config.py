@@ -25,15 +25,15 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Values of `compression.type` that name a codec; `producer` keeps the producer's choice."""
 
 FOREIGN_WRITES: Final = "kafkalike.foreign.writes"
-"""Setting that says whether other Delta writers may change a topic's table."""
+"""Setting that allows or rejects changes of a topic's table by other Delta writers."""
 
 _NO_BROKER = "there is no broker process, page cache or index file to tune"
-_NO_REPLICA = "replicas are copied by whoever writes, as fast as that goes"
+_NO_REPLICA = "writers copy replicas themselves, without a limit of speed"
 _NO_TIER = "the storage root itself is the remote tier"
 
 
 def strategy(text: str) -> str:
-    """Parser of a strategy's name, with or without the package of Confluent's class."""
+    """Parse the name of a subject strategy, with or without the package of Confluent's class."""
     return one_of(*STRATEGIES)(text.removeprefix("io.confluent.kafka.serializers.subject."))
 
 
@@ -52,8 +52,8 @@ TOPIC_PROPERTIES: Final = PropertySet(
             name="compression.type",
             parse=one_of("producer", "uncompressed", *CODECS),
             default="producer",
-            doc="Codec of the data files; `producer` keeps the codec the producer asks for. `uncompressed`, Kafka's "
-            "word for topics, and `none` are the same.",
+            doc="Codec of the data files; `producer` keeps the producer's codec. `uncompressed`, Kafka's "
+            "name for topics, is the same as `none`.",
         ),
         Property(
             name="delete.retention.ms",
@@ -71,8 +71,8 @@ TOPIC_PROPERTIES: Final = PropertySet(
             name="kafkalike.flush",
             parse=one_of("true", "false"),
             default="false",
-            doc="Whether records and their table commit are forced to the disk (fsync) before they are acknowledged, "
-            "so that they survive a power failure. Kafka's default does not do it either.",
+            doc="Whether records and their table commit are flushed to disk (fsync) before they are acknowledged, "
+            "so that they survive a power failure. Like Kafka's, the default does not flush.",
         ),
         Property(
             name=FOREIGN_WRITES,
@@ -98,7 +98,7 @@ TOPIC_PROPERTIES: Final = PropertySet(
                     name=f"kafkalike.{part}.subject.name.strategy",
                     parse=strategy,
                     default=TOPIC_NAME,
-                    doc=f"Which subject that is: {', '.join(STRATEGIES)}. Also as "
+                    doc=f"Strategy that names the subject: {', '.join(STRATEGIES)}. Also as "
                     f"confluent.{part}.subject.name.strategy, and with the package of Confluent's class.",
                 ),
             )
@@ -107,13 +107,13 @@ TOPIC_PROPERTIES: Final = PropertySet(
             name="kafkalike.merge.bytes",
             parse=whole(14, INT_MAX),
             default="134217728",
-            doc="Bytes up to which maintenance merges small files; never more than segment.bytes.",
+            doc="Size (bytes) up to which maintenance merges small files; at most segment.bytes.",
         ),
         Property(
             name="kafkalike.merge.min.age.ms",
             parse=whole(0),
             default="60000",
-            doc="Age (ms, since its append) at which a file may be merged, so that the hot tail stays as it is.",
+            doc="Age (ms, since its append) at which a file may be merged, so that the tail of the log is left alone.",
         ),
         Property(
             name="kafkalike.replaced.file.delay.ms",
@@ -126,8 +126,8 @@ TOPIC_PROPERTIES: Final = PropertySet(
             name="kafkalike.retention.clock",
             parse=one_of("record", "append"),
             default="record",
-            doc="What a segment's age counts from: its newest record's time, but never later than its append, or the "
-            "append.",
+            doc="Start of a segment's age: its newest record's time, but at the latest its append (`record`), or its "
+            "append (`append`).",
         ),
         Property(
             name="kafkalike.retention.wait.groups",
@@ -141,13 +141,13 @@ TOPIC_PROPERTIES: Final = PropertySet(
             name="kafkalike.retention.wait.max.bytes",
             parse=whole(-1),
             default="-1",
-            doc="Bytes of a partition above which retention no longer waits for groups; -1 is no limit.",
+            doc="Size of a partition (bytes) above which retention does not wait for groups; -1 for no limit.",
         ),
         Property(
             name="kafkalike.retention.wait.max.ms",
             parse=whole(1),
             default="2592000000",
-            doc="Age (ms) at which retention no longer waits for groups.",
+            doc="Age (ms) of a segment above which retention does not wait for groups.",
         ),
         Property(
             name="max.compaction.lag.ms",
@@ -165,13 +165,13 @@ TOPIC_PROPERTIES: Final = PropertySet(
             name="message.timestamp.after.max.ms",
             parse=whole(0),
             default="3600000",
-            doc="How far (ms) a record's CreateTime may lie after the time of the append.",
+            doc="How far (ms) a record's CreateTime may be after the time of the append.",
         ),
         Property(
             name="message.timestamp.before.max.ms",
             parse=whole(0),
             default=str(LONG_MAX),
-            doc="How far (ms) a record's CreateTime may lie before the time of the append.",
+            doc="How far (ms) a record's CreateTime may be before the time of the append.",
         ),
         Property(
             name="message.timestamp.type",
@@ -183,49 +183,49 @@ TOPIC_PROPERTIES: Final = PropertySet(
             name="min.cleanable.dirty.ratio",
             parse=ratio,
             default="0.5",
-            doc="Share of uncompacted bytes from which compaction is worth it.",
+            doc="Share of uncompacted bytes above which a partition is compacted.",
         ),
         Property(
             name="min.compaction.lag.ms",
             parse=whole(0),
             default="0",
-            doc="Time (ms) a record stays uncompacted at least.",
+            doc="Shortest time (ms) before a record may be compacted.",
         ),
         Property(
             name="min.insync.replicas",
             parse=whole(1, INT_MAX),
             default="1",
-            doc="Replicas in sync that there must be for a record to be taken.",
+            doc="Number of replicas in sync that an append requires.",
         ),
         Property(
             name="unclean.leader.election.enable",
             parse=boolean,
             default="false",
-            doc="Whether a replica that may lack records may lead when no other one answers.",
+            doc="Whether a replica out of sync, which may lack records, may become leader if no other one answers.",
         ),
         Property(
             name="retention.bytes",
             parse=whole(-1),
             default="-1",
-            doc="Bytes a partition may have before its oldest segments go; -1 is no limit.",
+            doc="Size of a partition (bytes) above which its oldest segments are deleted; -1 for no limit.",
         ),
         Property(
             name="retention.ms",
             parse=whole(-1),
             default="604800000",
-            doc="Age (ms) at which a segment may go; -1 keeps it forever.",
+            doc="Age (ms) above which a segment is deleted; -1 keeps it forever.",
         ),
         Property(
             name="segment.bytes",
             parse=whole(14, INT_MAX),
             default="1073741824",
-            doc="Bytes up to which maintenance merges small segments.",
+            doc="Size (bytes) up to which maintenance merges small segments.",
         ),
         Property(
             name="segment.ms",
             parse=whole(1),
             default="604800000",
-            doc="Age (ms) after which a segment is sealed even when it is small.",
+            doc="Age (ms) after which a segment is sealed regardless of its size.",
         ),
     ],
     meaningless={
@@ -259,16 +259,16 @@ TOPIC_PROPERTIES: Final = PropertySet(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaChecks:
-    """Which schemas the keys and values of a topic's records must have."""
+    """Schemas that the keys and values of a topic's records must have."""
 
     key: str | None = None
-    """Strategy that names the subject of keys; None where keys are not looked at."""
+    """Strategy that names the subject of keys; None if keys are not checked."""
     value: str | None = None
-    """The same for values."""
+    """Strategy that names the subject of values; None if values are not checked."""
 
     @property
     def parts(self) -> Mapping[Part, str]:
-        """Strategies of the parts of a record that are looked at."""
+        """Strategies of the checked parts of a record."""
         found: dict[Part, str] = {}
         if self.key is not None:
             found["key"] = self.key
@@ -282,28 +282,28 @@ NO_CHECKS: Final = SchemaChecks()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The settings that the append path needs, in effect for one topic: the topic's own, else the server's."""
+    """The settings of one topic that appends need: the topic's own, otherwise the server's."""
 
     compression_type: str
     """`producer` or a codec; see `CODECS`."""
     max_message_bytes: int
-    """Bytes; a larger record is refused with `MessageSizeTooLargeError`."""
+    """Bytes; a larger record is rejected with `MessageSizeTooLargeError`."""
     log_append_time: bool
-    """True when records get the time of the append."""
+    """True if records get the time of the append."""
     timestamp_before_max_ms: int
-    """How far in the past (ms) a record's time may lie."""
+    """ms that a record's time may be in the past."""
     timestamp_after_max_ms: int
-    """How far in the future (ms) a record's time may lie."""
+    """ms that a record's time may be in the future."""
     cleanup_policy: tuple[str, ...]
     """`delete`, `compact`, both, or neither."""
     flush: bool = False
-    """Whether an append is on the disk, and not only in the page cache, when it is acknowledged."""
+    """True if appends are flushed to disk before they are acknowledged."""
     schemas: SchemaChecks = NO_CHECKS
-    """Which schemas records must have."""
+    """Schemas that records must have."""
     min_isr: int = 1
-    """Replicas in sync that there must be for a record to be taken."""
+    """Number of replicas in sync that an append requires."""
     closed: bool = True
-    """Whether the topic's table is closed to foreign writers."""
+    """True if the topic's table rejects foreign writers."""
     compacted: bool = field(init=False)
     """True if compaction may remove records, so that offsets may have holes and keys are needed."""
 
@@ -313,7 +313,7 @@ class TopicConfig:
 
     @classmethod
     def from_properties(cls, effective: Mapping[str, str]) -> TopicConfig:
-        """Build from the settings in effect, in text form; missing ones take Kafka's default."""
+        """Build from the settings in effect, in text form; missing ones have Kafka's default."""
 
         def get(name: str) -> Value:
             text = effective.get(name, TOPIC_PROPERTIES.properties[name].default)

@@ -329,9 +329,9 @@ def test_what_ids_versions_and_guids_are_for_ever() -> None:
         assert (status, code) == (422, 42205)
         return why
 
-    assert refused(ONE, id=8, version=4) == "the schema has id 7 for ever, and cannot have id 8 too"
+    assert refused(ONE, id=8, version=4) == "the schema has id 7 permanently, and cannot have id 8 too"
     assert refused(TWO, id=7, version=4) == "Overwrite new schema with id 7 is not permitted."
-    assert refused(TWO, id=8, version=3) == "version 3 of subject a has id 7 for ever"
+    assert refused(TWO, id=8, version=3) == "version 3 of subject a has id 7 permanently"
     assert refused(TWO, id=8, version=4, guid=guid) == f"GUID {guid} belongs to another schema"
     assert refused(TWO, id=last + 1, version=4) == f"ids and versions above {last} do not exist"
     assert refused(TWO, id=8, version=last + 1) == f"ids and versions above {last} do not exist"
