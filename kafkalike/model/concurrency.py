@@ -46,7 +46,7 @@ class OnError:
         self._undo = undo
 
     def __enter__(self) -> None:
-        """Begin the block."""
+        """Enter the block; nothing to prepare."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -71,7 +71,7 @@ class ReportErrors:
         """The error of the block."""
 
     def __enter__(self) -> Self:
-        """Begin the block."""
+        """Enter the block; nothing to prepare."""
         return self
 
     def __exit__(

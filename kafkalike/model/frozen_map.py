@@ -86,7 +86,7 @@ class FrozenMap(Mapping[K, V]):
         return self._whole().keys()
 
     def values(self) -> ValuesView[V]:
-        """Return the values."""
+        """Return the values, in order."""
         return self._whole().values()
 
     def items(self) -> ItemsView[K, V]:

@@ -1,4 +1,4 @@
-"""Client settings: check the keyword arguments of producers, consumers and admin clients, and build settings objects."""
+"""Client settings: check the keyword arguments of producers, consumers and admin clients."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ WITHOUT_EFFECT: Final = frozenset(
         "socket_connection_setup_timeout_ms",
     }
 )
-"""Settings that ported code passes and that have no effect, because kafkalike does not use a network. Values of a wrong type
-are rejected. The log names each of them once."""
+"""Settings that ported code passes and that have no effect, because kafkalike does not use a network. Values of
+a wrong type are rejected. The log names each of them once."""
 
 _OLD_RESETS: Final = {"smallest": "earliest", "largest": "latest"}
 _INSTANCE_ID: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")

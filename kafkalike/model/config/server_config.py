@@ -74,8 +74,8 @@ TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     "segment.bytes": ("log.segment.bytes",),
     "segment.ms": ("log.roll.ms", "log.roll.hours"),
 }
-"""Server settings that give a topic setting its default; the first setting with a value wins. Source: Kafka's documentation
-of topic configs, row "Server Default Property"; settings that Kafka does not have are named alike."""
+"""Server settings that give a topic setting its default; the first setting with a value wins. Source: Kafka's
+documentation of topic configs, row "Server Default Property"; settings that Kafka does not have are named alike."""
 
 _BESIDES: Final = {"log.kafkalike.flush": " It also applies to committed offsets, which are not in a user's topic."}
 """Additional effects of some of these settings."""

@@ -323,7 +323,7 @@ class CompactionPlan:
     clean: tuple[Segment, ...]
     """Cleaned before; may have older values of keys of the dirty part."""
     dirty: tuple[Segment, ...]
-    """Segments to clean."""
+    """Segments that the pass cleans."""
     untouched: tuple[Segment, ...]
     """The active segment, and segments that are too young."""
     tombstones_below: int

@@ -87,7 +87,7 @@ def test_options_that_name_the_metadata_address_are_refused(provider: Provider, 
         ("bucket", "the storage root names the bucket"),
         ("AWS_S3_ALLOW_UNSAFE_RENAME", "every commit is a conditional put"),
         ("conditional_put", "every commit is a conditional put"),
-        ("s3_express", "was not tried"),
+        ("s3_express", "untested storage"),
         ("account_key", "unknown storage option 'account_key' of S3"),
     ],
 )
