@@ -58,4 +58,4 @@ def _visit(name: str) -> None:
 
 _nothing: Final[dict[str, object]] = {}
 point: Final[Callable[[str], object]] = _visit if _ARMED else _nothing.get
-"""Mark a place in a protocol; see `_visit`. Outside of pytest it is a no-op in C, because an append passes five of them."""
+"""Mark a place in a protocol; see `_visit`. Outside of pytest it is a no-op in C, because an append passes five."""
