@@ -268,6 +268,8 @@ class ControlLog(Generic[S, R]):
             self._helpers.start(self._rows.prepare_merge)
 
     def _note_commit(self, landed: Landed) -> None:
+        if landed.version % self._cleaner.interval:
+            return
         with self._table.mutex:
             state = self._table.state
             self._cleaner.after_commit(landed, state.table_id, state.index.paths)

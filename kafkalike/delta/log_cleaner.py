@@ -102,6 +102,8 @@ class LogCleaner:
         scheduler = self._files.scheduler
         self._joining = CommitBundler(self._files, self._every) if scheduler.combines and scheduler.is_remote else None
         """None on a disk, where a request is cheap and bundles are not written."""
+        self.interval = INTERVAL if self._joining is None else 1
+        """`after_commit` has work only for versions that are multiples of this."""
 
     def after_commit(self, landed: Landed, table_id: str, paths: Collection[str]) -> None:
         """Bundle commits and write a checkpoint if either is due, in a thread beside the caller.
@@ -116,7 +118,7 @@ class LogCleaner:
         version, joining = landed.version, self._joining
         if joining is not None:
             joining.note(version, landed.content)
-        if version % (INTERVAL if joining is None else self._every):
+        if version % (self.interval if joining is None else self._every):
             return
         files, carried = len(paths), tuple(paths) if self._rare else ()
 

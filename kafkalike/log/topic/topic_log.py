@@ -272,7 +272,7 @@ class TopicLog(TailedTopic):
     ) -> Landed | Unchanged[T]:
         """Change the topic's table; see `Table.change`. Appends and maintenance call it within `exclusive`."""
         landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
-        if isinstance(landed, Landed):
+        if isinstance(landed, Landed) and landed.version % self._cleaner.interval == 0:
             self._cleaner.after_commit(landed, self.info.table_id, self._table.state.index.paths)
         return landed
 
