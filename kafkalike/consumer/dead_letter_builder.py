@@ -97,7 +97,9 @@ class DeadLetterBuilder:
             letter = self._letter(topic, raw, error)
             self.box.check(letter)
             if not self.box.room(letter, count, size):
-                raise KafkaError(f"{self.box.held.count + count} dead letters wait for a commit already; commit")
+                raise KafkaError(
+                    f"{self.box.held.count + count} dead letters wait for a commit; commit the offsets first"
+                )
         self.metrics.letters += topic is not None
         self.metrics.records_skipped += 1
         self._say(raw, error)
@@ -125,7 +127,7 @@ class DeadLetterBuilder:
         self.metrics.errors_logged += 1
         where = f"{raw.topic}-{raw.partition}: offset {raw.offset}, timestamp {raw.timestamp}"
         about = where if self.settings.errors_log_include_messages else raw.topic
-        log.error("%s: a record was passed over: %s %r", self.reader.task, about, error.__cause__)
+        log.error("%s: a record was skipped: %s %r", self.reader.task, about, error.__cause__)
 
 
 def passes(error: BaseException | None) -> bool:

@@ -97,7 +97,10 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
         if topics:
             self.subscribe(topics)
         if self.config.enable_auto_commit and self.config.group_id is None and "enable_auto_commit" in configs:
-            log.warning("consumer %s: no group_id, so nothing is committed", self.config.client_id)
+            log.warning(
+                "consumer %s: nothing is committed without a group_id; set it, or enable_auto_commit=False",
+                self.config.client_id,
+            )
 
     # --- what to read --------------------------------------------------------------------------
 

@@ -222,7 +222,7 @@ class MetadataMethods:
             IllegalStateError: there is none.
         """
         if self.config.group_id is None:
-            raise IllegalStateError("this needs a group_id")
+            raise IllegalStateError("this call needs a group_id; set it when the consumer is made")
         return self.config.group_id
 
 

@@ -222,7 +222,7 @@ class OffsetCommits:
     def _member(self) -> Membership:
         group_id = self._config.group_id
         if group_id is None:
-            raise IllegalStateError("committing needs a group_id")
+            raise IllegalStateError("a commit needs a group_id; set it when the consumer is made")
         if not self._subscription.automatic:
             return Membership(group_id=group_id, client_id=self._config.client_id)
         membership = None if self._group_member is None else self._group_member.membership
@@ -243,7 +243,7 @@ class OffsetCommits:
             if known is not None and (info is None or info.topic_id != known):
                 raise TopicDeletedError(tp.topic, known, None if info is None else info.topic_id)
             if info is None or tp.partition not in info.partitions:
-                raise UnknownTopicOrPartitionError(f"{tp.topic}-{tp.partition} does not exist")
+                raise UnknownTopicOrPartitionError(f"{tp.topic}-{tp.partition} does not exist; no offset was committed")
             ids[tp.topic] = info.topic_id
         return ids
 
@@ -320,7 +320,9 @@ class StartPositions:
         without = [tp for tp, state in missing if state.position is None and self._reset_of(tp, state) is None]
         if without:
             names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in without)
-            raise NoOffsetForPartitionError(f"no committed offset and auto_offset_reset='none': {names}")
+            raise NoOffsetForPartitionError(
+                f"no committed offset and auto_offset_reset='none': {names}; call seek(), or set another policy"
+            )
         still = [(tp, state) for tp, state in missing if state.position is None]
         self._logs.ahead((tp.topic for tp, _ in still), view)
         for tp, state in still:

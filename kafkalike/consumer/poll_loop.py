@@ -69,8 +69,8 @@ class RootCheck:
             self._there, self._due = True, now + self._cluster.root_interval
         elif self._there:
             raise KafkaConnectionError(
-                f"the storage root {self._cluster.root} has vanished: it holds no topics any more; is its file system "
-                "mounted?"
+                f"the storage root {self._cluster.root} has vanished, or has lost its topics; check that its file "
+                "system is mounted"
             ) from cause
         elif not self._warned:
             self._warned = True

@@ -70,7 +70,9 @@ class OutcomeFuture(Generic[T]):
         """
         outcome = self._outcome
         if not outcome.done and not outcome.wait(timeout):
-            raise KafkaTimeoutError(f"topic {outcome.topic!r}: the record is still under way after {timeout} s")
+            raise KafkaTimeoutError(
+                f"topic {outcome.topic!r}: the record is still in progress after {timeout} s; call get() again"
+            )
         error = outcome.error_of(self._row)
         if error is not None:
             # Many records share one error. Its traceback, which the cause keeps, would grow with each `get` and keep

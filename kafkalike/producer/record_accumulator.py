@@ -231,8 +231,8 @@ class RecordAccumulator:
                 left = deadline.remaining()
                 if left <= 0:
                     raise KafkaTimeoutError(
-                        f"no room for {size} bytes within max_block_ms={self._max_block_ms:g}: "
-                        f"{self.used} of buffer_memory={self.limit} bytes are waiting or under way"
+                        f"the buffer had no space for {size} bytes within max_block_ms={self._max_block_ms:g}: "
+                        f"{self.used} of buffer_memory={self.limit} bytes are in use; send less, or raise a setting"
                     )
             with suppress(Empty):
                 ticket.get(timeout=min(left, threading.TIMEOUT_MAX))
@@ -268,7 +268,7 @@ class RecordAccumulator:
                 batch.due = True
         for batch in waited_for:
             if not batch.outcome.wait(deadline.remaining()):
-                raise KafkaTimeoutError(f"records are still under way after {timeout} s")
+                raise KafkaTimeoutError(f"records are still in progress after {timeout} s; call flush() again")
 
     # --- the sender ----------------------------------------------------------------------------
 

@@ -205,7 +205,7 @@ class Sender:
         if batch.records is None:
             self.metrics.queued((now - batch.born) * 1000)
         if now >= batch.born + self._delivery_seconds:
-            raise KafkaTimeoutError(f"{queue.name}: no append began within {self._delivery()}")
+            raise KafkaTimeoutError(f"{queue.name}: no append began within {self._delivery()}; nothing was written")
         log = self._logs.current(queue)
         self._router.route(batch.columns(), log.info.num_partitions)
         return log
@@ -285,7 +285,7 @@ class Sender:
         else:
             batch.retries += 1
             self.metrics.of_topic(queue.name).retried += len(batch.columns())
-            logger.info("producer %s: %s; trying again", self._config.client_id, error)
+            logger.info("producer %s: %s; retrying", self._config.client_id, error)
             self._buffer.put_back(queue, batch, again)
 
     def _delivery(self) -> str:

@@ -170,7 +170,7 @@ class TransactionManager:
             if error.retriable or isinstance(error, UnknownOutcomeError):
                 raise
             self.failed(error)
-            raise TransactionAbortableError(f"dead letters were refused; abort the transaction: {error}") from error
+            raise TransactionAbortableError(f"dead letters were rejected; abort the transaction: {error}") from error
         self._lettered = standing.number
 
     def _decide(self, standing: ProducerTransactionState, limit: Deadline) -> Mapping[str, Appended]:
@@ -189,7 +189,7 @@ class TransactionManager:
                 again = isinstance(error, UnknownOutcomeError) or error.retriable
                 if not again or self.phase is not TxnPhase.COMMITTING or limit.expired():
                     raise
-                log.info("producer %s: %s; committing again", self._config.client_id, error)
+                log.info("producer %s: %s; retrying the commit", self._config.client_id, error)
             self._clock.sleep(self._config.retry_backoff_ms / 1000)
 
     def abort(self) -> None:

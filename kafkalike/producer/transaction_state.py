@@ -120,7 +120,7 @@ class ProducerTransactionState:
         if self.phase is TxnPhase.FATAL_ERROR:
             raise self._fatal()
         if call is TxnCall.INIT:
-            return self  # as in kafka-python, once it is initialised there is nothing to do
+            return self  # as in kafka-python, once it is initialized there is nothing to do
         if self.phase is TxnPhase.UNINITIALIZED:
             raise IllegalStateError(f"{call.value} needs init_transactions() before it")
         if call is TxnCall.ABORT and self.phase is not TxnPhase.READY:

@@ -440,8 +440,8 @@ def test_with_an_empty_name_records_are_passed_over(
         "deadletterqueue-produce-requests": 0,
         "total-errors-logged": 2,
     }
-    assert next(r.message for r in caplog.records if "passed over" in r.message).startswith(
-        "kafkalike: a record was passed over: orders-0: offset 1"
+    assert next(r.message for r in caplog.records if "skipped" in r.message).startswith(
+        "kafkalike: a record was skipped: orders-0: offset 1"
     )
 
 
@@ -594,7 +594,7 @@ def test_letters_that_their_topic_refuses_make_the_transaction_one_to_abort(
             producer.send("bills", b"1")
             producer.send_offsets_to_transaction({T0: OffsetAndMetadata(5)}, consumer.group_metadata())
 
-    with pytest.raises(TransactionAbortableError, match="dead letters were refused"):
+    with pytest.raises(TransactionAbortableError, match="dead letters were rejected"):
         attempt()
     assert consumer.committed(T0) is None
     orders.set_configs("orders.dlq", {})

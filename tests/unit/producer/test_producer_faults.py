@@ -568,7 +568,7 @@ def test_flush_gives_up_after_its_timeout(cluster: FaultyCluster, make: Callable
     producer = make()
     (_, later), go_on = held_back(cluster, producer, [b"v"])
 
-    with pytest.raises(KafkaTimeoutError, match="under way"):
+    with pytest.raises(KafkaTimeoutError, match="still in progress"):
         producer.flush(0.001)
     go_on.set()
 

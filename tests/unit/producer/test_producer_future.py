@@ -86,7 +86,7 @@ def test_get_says_when_it_has_waited_long_enough() -> None:
     """The record may still be written later."""
     sent = futures(BatchResult("orders", 0), 1)[0]
 
-    with pytest.raises(KafkaTimeoutError, match="still under way"):
+    with pytest.raises(KafkaTimeoutError, match="still in progress"):
         sent.get(timeout=0.001)
 
 
