@@ -46,10 +46,10 @@ ABOVE_THE_LOG = {
     "test_lag_contract",
     "test_lookup",
     "test_producer_contract",
+    "test_record_query",
     "test_schema_checks",
     "test_schema_registry",
     "test_send_arrow",
-    "test_ui_browse",
     "test_ui_notebook",
     "test_ui_pages",
 }

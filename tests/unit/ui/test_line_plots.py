@@ -1,4 +1,4 @@
-"""Points to the coordinates of a line."""
+"""Layout of line plots."""
 
 from hypothesis import given
 from hypothesis import strategies as st

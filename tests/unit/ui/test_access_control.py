@@ -1,4 +1,4 @@
-"""Who may ask the console, and from where."""
+"""Requests that the console allows or refuses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Two pages at once: none waits for what another one reads."""
+"""Parallel pages do not wait for each other."""
 
 import threading
 from collections.abc import Callable, Iterator
