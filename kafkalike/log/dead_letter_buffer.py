@@ -8,14 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.errors import (
-    IllegalStateError,
-    InvalidProducerEpochError,
-    KafkaError,
-    ProducerFencedError,
-    TransactionAbortableError,
-    UnknownOutcomeError,
-)
+from kafkalike import errors
 from kafkalike.log.dead_letter_topic import batch_of, ensure, stage
 from kafkalike.log.group.group_offsets import GroupOffsets, MetadataOfReader
 from kafkalike.log.group.membership import Membership
@@ -93,7 +86,7 @@ class DeadLetterBuffer:
             KafkaError: the dead-letter topic does not exist and must not be created, or its settings reject the letter.
         """
         if letter.topic == letter.origin.topic:
-            raise IllegalStateError(f"{letter.topic} is the dead-letter topic itself")
+            raise errors.IllegalStateError(f"{letter.topic} is the dead-letter topic itself")
         found = self._logs.get(letter.topic)
         if found is None:
             found = self._logs[letter.topic] = ensure(self._cluster, letter.topic, letter.origin.topic)
@@ -169,7 +162,7 @@ TIMEOUT_MS: Final = 60_000
 TIDY_MS: Final = 10_000
 TRIES: Final = 3
 
-OVER: Final = (InvalidProducerEpochError, ProducerFencedError, TransactionAbortableError)
+OVER: Final = (errors.InvalidProducerEpochError, errors.ProducerFencedError, errors.TransactionAbortableError)
 """Errors of a transaction that maintenance (after its timeout) or an administrator has aborted: nothing was
 committed."""
 
@@ -261,8 +254,8 @@ class DeadLetterTransactions:
             stage(self._cluster, session, number, letters, deadline, claim.group_id)
             faults.point("dead_letters.before_commit")
             self._decide(session, number, claim, offsets, deadline)
-        except KafkaError:
-            with suppress(KafkaError):
+        except errors.KafkaError:
+            with suppress(errors.KafkaError):
                 session.abort(number, Deadline(self._clock, TIDY_MS))
                 self._session = session
             raise
@@ -288,14 +281,14 @@ class DeadLetterTransactions:
         while True:
             try:
                 session.commit(number, {claim: offsets}, deadline)
-            except KafkaError as cause:
+            except errors.KafkaError as cause:
                 if session.decided(number):
                     # Any process applies the letters to their topics as soon as the storage answers.
                     _log.warning(
                         "%s: offsets are committed, and the dead letters will be applied later: %s", self._id, cause
                     )
                     return
-                if not isinstance(cause, UnknownOutcomeError) or deadline.expired():
+                if not isinstance(cause, errors.UnknownOutcomeError) or deadline.expired():
                     raise
             else:
                 return
@@ -305,5 +298,5 @@ class DeadLetterTransactions:
         """Forget the transactional id; after a failure maintenance does so later."""
         session, self._session = self._session, None
         if session is not None:
-            with suppress(KafkaError):
+            with suppress(errors.KafkaError):
                 session.forget(Deadline(self._clock, TIDY_MS))

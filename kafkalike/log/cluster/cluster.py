@@ -9,23 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kafkalike import errors
+from kafkalike.delta import layout
 from kafkalike.delta.group_commit.staging_area import OpenTables
-from kafkalike.delta.layout import (
-    BROKERS,
-    CLAIM,
-    CLUSTER_METADATA,
-    METADATA_TABLE_PROPERTIES,
-    check_root_format,
-    grown_error,
-    taken_error,
-)
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.log_files import LogFiles
-from kafkalike.errors import (
-    KafkaConnectionError,
-    KafkaError,
-    KafkaStorageError,
-)
 from kafkalike.log.cluster.control_logs import ControlLogs, GroupsLog, MetadataLog, SchemasLog
 from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.server_defaults import ServerDefaults, ServerFiles, files_of_root, given
@@ -116,7 +104,7 @@ class Cluster(TopicChanges):
         self.groups: GroupsLog = self._control.groups_log(before_change=self._before_commit)
         """Committed offsets and group membership."""
 
-    metadata_properties: Mapping[str, str] = METADATA_TABLE_PROPERTIES
+    metadata_properties: Mapping[str, str] = layout.METADATA_TABLE_PROPERTIES
     """Table properties with which `__cluster_metadata` is created."""
     several = False
     """True if the cluster has several roots and survives the loss of one."""
@@ -136,11 +124,11 @@ class Cluster(TopicChanges):
         return files_of_root(self.store)
 
     def _check_format(self, properties: Mapping[str, str]) -> None:
-        check_root_format(self.root, properties)
+        layout.check_root_format(self.root, properties)
 
     def _refuse_seal(self) -> None:
         """Refuse a control table that has replicas, because this client knows one root only."""
-        raise grown_error(self.root)
+        raise layout.grown_error(self.root)
 
     def _check_new_table(self) -> None:
         """Refuse to create a control table at a root that is, or is becoming, part of a replicated cluster.
@@ -153,11 +141,11 @@ class Cluster(TopicChanges):
             KafkaStorageError: the root does not answer.
         """
         try:
-            taken = any(self.store.look(name) is not None for name in (BROKERS, CLAIM))
+            taken = any(self.store.look(name) is not None for name in (layout.BROKERS, layout.CLAIM))
         except OSError as cause:
-            raise KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
+            raise errors.KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
         if taken:
-            raise taken_error(self.root)
+            raise layout.taken_error(self.root)
         self.check_root()
 
     def check_root(self) -> None:
@@ -166,7 +154,7 @@ class Cluster(TopicChanges):
         Raises:
             KafkaConfigurationError: the root is such a place.
         """
-        if not LogFiles.listed(self.store.at(CLUSTER_METADATA)).commits:
+        if not LogFiles.listed(self.store.at(layout.CLUSTER_METADATA)).commits:
             check_not_enclosed(self.store)
             self._is_root_checked = True
 
@@ -246,15 +234,15 @@ class Cluster(TopicChanges):
         """
         if self.store.scheduler.is_remote:
             # The caller reads the metadata next, or has just read them, so one request serves both.
-            with contextlib.suppress(KafkaError):
+            with contextlib.suppress(errors.KafkaError):
                 self.metadata.look_once()
             if self.metadata.seen_within(JUST_SECONDS):
                 return True
         try:
             since = self.metadata.version if self.store.scheduler.is_remote else 0
-            return bool(LogFiles.listed(self.store.at(CLUSTER_METADATA), since).commits)
+            return bool(LogFiles.listed(self.store.at(layout.CLUSTER_METADATA), since).commits)
         except OSError as cause:
-            raise KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
+            raise errors.KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
 
     def check_there(self) -> None:
         """Refuse a folder that does not exist or has lost its tables.
@@ -264,9 +252,9 @@ class Cluster(TopicChanges):
                 opened.
         """
         if not Path(self.root).is_dir():
-            raise KafkaConnectionError(f"the root {self.root} does not exist")
+            raise errors.KafkaConnectionError(f"the root {self.root} does not exist")
         if self.metadata.state.seq and not is_root(self.root):
-            raise KafkaConnectionError(f"the tables of {self.root} have disappeared; is it still mounted?")
+            raise errors.KafkaConnectionError(f"the tables of {self.root} have disappeared; is it still mounted?")
 
     def reading(self, read_from: ReadFrom) -> Cluster:
         """Return this cluster for a client that chooses where data files are read; a single root leaves no choice."""
@@ -452,7 +440,7 @@ class MemoryCluster(Cluster):
 
 def is_root(folder: str | Path) -> bool:
     """True if a folder of this machine holds the metadata of a cluster."""
-    return Path(folder, CLUSTER_METADATA, "_delta_log").is_dir()
+    return Path(folder, layout.CLUSTER_METADATA, "_delta_log").is_dir()
 
 
 def spark_uri(uri: str) -> str:

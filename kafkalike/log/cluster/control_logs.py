@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from kafkalike.delta import layout
 from kafkalike.delta.control_log import ControlLog
-from kafkalike.delta.layout import (
-    CLUSTER_METADATA,
-    CONSUMER_OFFSETS,
-    METADATA_SCHEMA,
-    METADATA_TABLE_PROPERTIES,
-    OFFSETS_SCHEMA,
-    SCHEMAS,
-    SCHEMAS_SCHEMA,
-)
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.row_table import RowTable
 from kafkalike.model.clock import Clock
@@ -83,8 +75,8 @@ class ControlLogs:
         """Open the table with the rows of topics, settings, brokers and registrations."""
         return RowTable(
             self._store,
-            CLUSTER_METADATA,
-            METADATA_SCHEMA,
+            layout.CLUSTER_METADATA,
+            layout.METADATA_SCHEMA,
             MetadataRow,
             ClusterState,
             clock=self._clock,
@@ -103,7 +95,7 @@ class ControlLogs:
             self.metadata_rows(),
             helpers=self._helpers,
             longest_pause=METADATA_PAUSE_SECONDS,
-            properties=METADATA_TABLE_PROPERTIES,
+            properties=layout.METADATA_TABLE_PROPERTIES,
             on_missing=self._on_missing,
             check_new=self._check_new,
             before_change=before_change,
@@ -132,8 +124,8 @@ class ControlLogs:
     def _groups_table(self) -> RowTable[GroupsState, GroupRow]:
         return RowTable(
             self._store,
-            CONSUMER_OFFSETS,
-            OFFSETS_SCHEMA,
+            layout.CONSUMER_OFFSETS,
+            layout.OFFSETS_SCHEMA,
             GroupRow,
             GroupsState,
             clock=self._clock,
@@ -158,8 +150,8 @@ class ControlLogs:
         return ControlLog(
             RowTable(
                 self._store,
-                SCHEMAS,
-                SCHEMAS_SCHEMA,
+                layout.SCHEMAS,
+                layout.SCHEMAS_SCHEMA,
                 SchemaRow,
                 RegistryState,
                 clock=self._clock,

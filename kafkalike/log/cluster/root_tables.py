@@ -15,17 +15,8 @@ from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import cleaning_turn, turns_of
 from kafkalike.errors import KafkaError, KafkaStorageError
+from kafkalike.log.cluster import topic_folders
 from kafkalike.log.cluster.topic_changes import OutdatedError
-from kafkalike.log.cluster.topic_folders import (
-    check_first,
-    is_later_life,
-    live_topic,
-    location_of,
-    put_aside,
-    refuse_link,
-    remove_folder,
-    topic_table,
-)
 from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.model import faults
 from kafkalike.model.brokers import ONLY_BROKER
@@ -67,7 +58,7 @@ class RootTables:
 
     def location(self, name: TopicName, *, used_before: bool) -> str:
         """Choose the folder, relative to the root, for the table of a new topic."""
-        return location_of(name, used_before=used_before)
+        return topic_folders.location_of(name, used_before=used_before)
 
     def place(
         self,
@@ -143,12 +134,12 @@ class RootTables:
         try:
             if self._store.coordination.reach == "machine":
                 self._make_room(name, location)
-            elif not is_later_life(location):
+            elif not topic_folders.is_later_life(location):
                 _refuse_cluster(name, files)
             if table.create(content):
                 return TopicId(table_id)
             # Another creator, possibly killed long ago, has made the table. The metadata decide whose topic it is.
-            found = topic_table(files)
+            found = topic_folders.topic_table(files)
         except (OSError, KafkaStorageError) as cause:
             self._check_unused(name, location)
             if isinstance(cause, KafkaError):
@@ -164,20 +155,20 @@ class RootTables:
     def _make_room(self, name: TopicName, location: str) -> None:
         """Check that a new table may be created at a place, and remove the rest of a killed deletion."""
         root, folder = Path(self._root), Path(self._root, location)
-        refuse_link(name, folder, root)
-        if not is_later_life(location):
+        topic_folders.refuse_link(name, folder, root)
+        if not topic_folders.is_later_life(location):
             if folder.exists():
                 self._check_unused(name, location)
-                check_first(name, folder, self._store.at(location))
+                topic_folders.check_first(name, folder, self._store.at(location))
             return
         last = self._metadata.state.last(name)
         if last is not None and Path(root, last.location).exists():
-            table = topic_table(self._store.at(last.location))
+            table = topic_folders.topic_table(self._store.at(last.location))
             if table is not None and table.metadata()["id"] == last.table_id and not self._is_alive(last):
-                remove_folder(Path(root, last.location), root, last.table_id)
+                topic_folders.remove_folder(Path(root, last.location), root, last.table_id)
 
     def _is_alive(self, info: TopicInfo) -> bool:
-        return live_topic(self._metadata_on_disk(), info.table_id) is not None
+        return topic_folders.live_topic(self._metadata_on_disk(), info.table_id) is not None
 
     def _check_unused(self, name: TopicName, location: str) -> None:
         """Check by the metadata on disk that a place can still be that of the first topic of a name.
@@ -185,13 +176,13 @@ class RootTables:
         Raises:
             OutdatedError: the name was used after the creation was planned, or this client's metadata were wrong.
         """
-        if not is_later_life(location) and self._metadata_on_disk().was_used(name):
+        if not topic_folders.is_later_life(location) and self._metadata_on_disk().was_used(name):
             self._metadata.reload()
             raise OutdatedError
 
     def discard(self, info: TopicInfo) -> None:
         """Remove the table of a topic that was not created, unless another creator can have adopted it."""
-        if is_later_life(info.location):
+        if topic_folders.is_later_life(info.location):
             self._store.at(info.location).remove(log_name(0), quietly=True)
             if self._store.coordination.reach == "machine":
                 shutil.rmtree(Path(self._root, info.location), ignore_errors=True)
@@ -223,7 +214,7 @@ class RootTables:
         ):
             forget()
             faults.point("delete.after_forget")
-            folder = put_aside(Path(self._root, info.location), Path(self._root), info.table_id)
+            folder = topic_folders.put_aside(Path(self._root, info.location), Path(self._root), info.table_id)
         # Maintenance removes files that are in use at present.
         self._store.coordination.forget_turns(turns_of(info.location))
         shutil.rmtree(folder, ignore_errors=True)

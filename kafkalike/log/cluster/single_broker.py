@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
 
-from kafkalike.errors import (
-    BrokerNotAvailableError,
-    ElectionNotNeededError,
-    InvalidReplicationAssignmentError,
-    KafkaConfigurationError,
-    NoReassignmentInProgressError,
-)
+from kafkalike import errors
 from kafkalike.model.brokers import ONLY_BROKER, AddRoot, Broker, Replicas, ReplicateReport
 
 if TYPE_CHECKING:
@@ -232,14 +226,16 @@ class SingleBroker:
         """Refuse an election, because the only broker leads."""
         del kind
         self._topic(topic)
-        raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: broker {ONLY_BROKER} leads")
+        raise errors.ElectionNotNeededError(f"Leader election not needed for topic {topic}: broker {ONLY_BROKER} leads")
 
     def reassign(self, topic: str, assigned: Sequence[int] | None) -> Replicas:
         """Refuse any assignment but the only broker."""
         if assigned is None:
-            raise NoReassignmentInProgressError(f"No reassignment of topic {topic} is in progress")
+            raise errors.NoReassignmentInProgressError(f"No reassignment of topic {topic} is in progress")
         if list(assigned) != [ONLY_BROKER]:
-            raise InvalidReplicationAssignmentError(f"topic {topic}: this cluster has one root, broker {ONLY_BROKER}")
+            raise errors.InvalidReplicationAssignmentError(
+                f"topic {topic}: this cluster has one root, broker {ONLY_BROKER}"
+            )
         return self.replicas(topic)
 
     def reassigning(self) -> Mapping[str, Replicas]:
@@ -275,10 +271,12 @@ class SingleBroker:
     @staticmethod
     def _known(broker: int) -> None:
         if broker != ONLY_BROKER:
-            raise BrokerNotAvailableError(f"broker {broker} does not exist; this cluster has broker {ONLY_BROKER} only")
+            raise errors.BrokerNotAvailableError(
+                f"broker {broker} does not exist; this cluster has broker {ONLY_BROKER} only"
+            )
 
     @staticmethod
     def _refuse() -> NoReturn:
-        raise KafkaConfigurationError(
+        raise errors.KafkaConfigurationError(
             "this cluster has one root; connect to that root, and add others to it with `kafkalike brokers add`"
         )

@@ -9,16 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kafkalike import errors
 from kafkalike.delta.log_files import LogFiles
-from kafkalike.errors import (
-    InvalidPartitionsError,
-    MirrorError,
-    OffsetOutOfRangeError,
-    PolicyViolationError,
-    TopicAlreadyExistsError,
-    TopicDeletedError,
-    UnknownTopicOrPartitionError,
-)
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.cluster_state import (
     LogStartsMoved,
@@ -164,10 +156,12 @@ class TopicChanges(ABC):
         if known is not None:
             return known
         if not self.server.auto_create_topics:
-            raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist, and auto.create.topics.enable=false")
+            raise errors.UnknownTopicOrPartitionError(
+                f"topic {name!r} does not exist, and auto.create.topics.enable=false"
+            )
         try:
             return self.create_topic(name, -1, {})
-        except TopicAlreadyExistsError:
+        except errors.TopicAlreadyExistsError:
             return self.topic(name)
 
     def create_topic(
@@ -212,7 +206,7 @@ class TopicChanges(ABC):
             total = server.num_partitions if num_partitions == -1 else num_partitions
             closed = server.is_closed(settings)
             if checked in state.topics:
-                raise TopicAlreadyExistsError(f"topic {name!r} already exists")
+                raise errors.TopicAlreadyExistsError(f"topic {name!r} already exists")
             now = self.clock.now_ms()
             used = state.was_used(checked)
             location = self._tables.location(checked, used_before=used)
@@ -261,7 +255,7 @@ class TopicChanges(ABC):
                 self.metadata.transact(plan)
             except OutdatedError:
                 continue
-            except TopicAlreadyExistsError:
+            except errors.TopicAlreadyExistsError:
                 self._discard(made)
                 raise
             self._discard(made[:-1])
@@ -277,12 +271,12 @@ class TopicChanges(ABC):
         """Delete a topic and its data."""
         info = self.metadata.refresh().require(check_topic_name(name))
         if self.server.get("delete.topic.enable") != "true":
-            raise PolicyViolationError(f"topic {name!r} may not be deleted: delete.topic.enable=false")
+            raise errors.PolicyViolationError(f"topic {name!r} may not be deleted: delete.topic.enable=false")
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             current = state.require(name)
             if current.topic_id != info.topic_id:
-                raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted and created again meanwhile")
+                raise errors.UnknownTopicOrPartitionError(f"topic {name!r} was deleted and created again meanwhile")
             return [topic_row(state.seq + 1, self.clock.now_ms(), current, "deleted", deleted=True)]
 
         self._tables.drop(info, lambda: self.metadata.transact(plan))
@@ -293,7 +287,7 @@ class TopicChanges(ABC):
         def change(info: TopicInfo) -> TopicInfo:
             check_partition_count(total)
             if total <= info.num_partitions:
-                raise InvalidPartitionsError(
+                raise errors.InvalidPartitionsError(
                     f"topic {name!r} has {info.num_partitions} partitions, which is not lower than {total}"
                 )
             return replace(info, num_partitions=total)
@@ -374,14 +368,14 @@ class TopicChanges(ABC):
             info = state.require(name)
             info.check_own()
             if topic_id is not None and info.topic_id != topic_id:
-                raise TopicDeletedError(name, topic_id, info.topic_id)
+                raise errors.TopicDeletedError(name, topic_id, info.topic_id)
             risen: dict[int, int] = {}
             for partition, offset in sorted(starts.items()):
                 if partition not in info.partitions:
-                    raise UnknownTopicOrPartitionError(f"{name}-{partition} does not exist")
+                    raise errors.UnknownTopicOrPartitionError(f"{name}-{partition} does not exist")
                 live = range(info.log_start(partition), opened.log_end(partition))
                 if offset < 0 or offset > live.stop:
-                    raise OffsetOutOfRangeError({f"{name}-{partition}": offset}, {f"{name}-{partition}": live})
+                    raise errors.OffsetOutOfRangeError({f"{name}-{partition}": offset}, {f"{name}-{partition}": live})
                 if offset > live.start:
                     risen[partition] = offset
             if not risen:
@@ -407,14 +401,14 @@ class TopicChanges(ABC):
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             if source.name in state.topics:
-                raise TopicAlreadyExistsError(f"topic {source.name!r} already exists")
+                raise errors.TopicAlreadyExistsError(f"topic {source.name!r} already exists")
             self._check_gone(source, state)
             used_before = state.was_used(source.name)
             location = self._tables.location(source.name, used_before=used_before)
             placed = self._tables.place_mirror(state, location)
             table_id = self._tables.make_mirror(source, location, first, placed)
             if table_id != source.table_id:
-                raise TopicAlreadyExistsError(f"topic {source.name!r} is being created by another client")
+                raise errors.TopicAlreadyExistsError(f"topic {source.name!r} is being created by another client")
             topic_id, origin_id = ids_of_mirror(table_id, used_before=used_before)
             info = replace(
                 source, topic_id=topic_id, origin_id=origin_id, location=location, log_starts={}, mirror=mirrored
@@ -434,7 +428,7 @@ class TopicChanges(ABC):
         if last is None or last.table_id != source.table_id or self.store.coordination.reach == "machine":
             return
         if LogFiles.listed(self.store.at(last.location)).commits:
-            raise MirrorError(
+            raise errors.MirrorError(
                 f"topic {source.name!r} was deleted here, and its files still exist: run `kafkalike maintain` "
                 "until it has removed them, then mirror the topic"
             )

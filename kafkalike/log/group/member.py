@@ -16,12 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.errors import (
-    FencedInstanceIdError,
-    InconsistentGroupProtocolError,
-    KafkaError,
-    NonEmptyGroupError,
-)
+from kafkalike.errors import FencedInstanceIdError, InconsistentGroupProtocolError, KafkaError, NonEmptyGroupError
 from kafkalike.log.group.membership import (
     GroupStore,
     KnownTopics,

@@ -30,18 +30,8 @@ import pyarrow.parquet as pq
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.storage import parquet
 from kafkalike.storage.arrays import numbers
-from kafkalike.storage.parquet import (
-    TAIL,
-    UNREADABLE,
-    ended,
-    footer_of,
-    group_rows,
-    is_storage_error,
-    key_filter,
-    open_parquet,
-    parquet_writer,
-)
 from kafkalike.storage.parquet_footer import Field, Struct, items, read_struct, write_struct
 from kafkalike.storage.port import Storage
 
@@ -139,10 +129,10 @@ class _File:
         rows = body.num_rows
         # A producer stamps a record when it gets it, not at the commit.
         table = segment_rows(body, placeholders(rows, self._rows), SYSTEM_CLOCK.now_ms(), log_append_time=False)
-        group = group_rows(rows, body.nbytes)
+        group = parquet.group_rows(rows, body.nbytes)
         if self._writer is None:
-            bloom = key_filter(table, group, rows)
-            self._writer = parquet_writer(CHUNK_SCHEMA, self._sink, self._codec, ("offset",), bloom)
+            bloom = parquet.key_filter(table, group, rows)
+            self._writer = parquet.parquet_writer(CHUNK_SCHEMA, self._sink, self._codec, ("offset",), bloom)
         self._writer.write_table(table, row_group_size=group)
         self._times += time_range(table)
         self._rows += rows
@@ -230,10 +220,10 @@ def read_large(staged: Storage, run: LargeRun) -> pa.Table:
         OSError: the file cannot be read, or is damaged.
     """
     try:
-        with open_parquet(staged, run.file) as file:
+        with parquet.open_parquet(staged, run.file) as file:
             found = file.read()
-    except UNREADABLE as cause:
-        if is_storage_error(cause):
+    except parquet.UNREADABLE as cause:
+        if parquet.is_storage_error(cause):
             raise
         raise _damaged(staged, run, cause) from cause
     if found.num_rows != run.rows or not found.schema.equals(CHUNK_SCHEMA):
@@ -370,7 +360,7 @@ def _renumber(path: str, offsets: range, footer_crc: int) -> bool:
             file.write(page.content)
             _put_first_column(group, page.about)
         file.seek(found.at)
-        file.write(ended(write_struct(found.fields)))
+        file.write(parquet.ended(write_struct(found.fields)))
         file.truncate()
     return True
 
@@ -400,7 +390,7 @@ class _Page:
 
 
 def _footer(handle: int) -> _Footer:
-    at, content = footer_of(handle)
+    at, content = parquet.footer_of(handle)
     return _Footer(at, read_struct(content), zlib.crc32(content))
 
 
@@ -408,14 +398,14 @@ def _pages(start: int, rows: Sequence[int]) -> list[_Page]:
     """Return the column as pyarrow writes it, row group by row group."""
     sink = pa.BufferOutputStream()
     at = start
-    with parquet_writer(_OFFSET, sink, "none") as writer:
+    with parquet.parquet_writer(_OFFSET, sink, "none") as writer:
         for count in rows:
             offsets = numbers(np.arange(at, at + count, dtype=np.int64), pa.int64())
             writer.write_table(pa.Table.from_arrays([offsets], schema=_OFFSET), row_group_size=count)
             at += count
     content = sink.getvalue().to_pybytes()
-    size = int.from_bytes(content[-TAIL:-4], "little")
-    groups = items(read_struct(content[-TAIL - size : -TAIL]), _ROW_GROUPS)
+    size = int.from_bytes(content[-parquet.TAIL : -4], "little")
+    groups = items(read_struct(content[-parquet.TAIL - size : -parquet.TAIL]), _ROW_GROUPS)
     return [_page(content, _first_column(cast("Struct", group))) for group in groups]
 
 

@@ -13,13 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalike.errors import (
-    InvalidRecordError,
-    InvalidTimestampError,
-    KafkaError,
-    MessageSizeTooLargeError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike import errors
 from kafkalike.log.topic.chunk import first_undecodable
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.model.config.properties import LONG_MAX
@@ -221,7 +215,7 @@ def _check_given(rules: Rules, column: pa.ChunkedArray) -> int:
             else f"the topic has partitions 0 to {most - 1}. Give the topic more partitions, or leave the column "
             "partition out"
         )
-        _refuse(UnknownTopicOrPartitionError, f"partition {low if low < 0 else high} does not exist: {has}")
+        _refuse(errors.UnknownTopicOrPartitionError, f"partition {low if low < 0 else high} does not exist: {has}")
     return high
 
 
@@ -246,14 +240,14 @@ def _check(rules: Rules, table: pa.Table, keys: Slices, values: Slices) -> None:
         sizes = sizes + header_sizes(headers)
         wrong = first_undecodable(headers)
         if wrong is not None:
-            _refuse(InvalidRecordError, f"a record has {wrong}")
+            _refuse(errors.InvalidRecordError, f"a record has {wrong}")
     if int(sizes.max()) > rules.max_bytes:
         size = int(sizes[(sizes > rules.max_bytes).argmax()])
-        _refuse(MessageSizeTooLargeError, f"a record has {size} bytes; max.message.bytes={rules.max_bytes}")
+        _refuse(errors.MessageSizeTooLargeError, f"a record has {size} bytes; max.message.bytes={rules.max_bytes}")
     if "timestamp" in table.column_names:
         _check_times(rules, table.column("timestamp"))
     if rules.compacted and keys.null.any():
-        _refuse(InvalidRecordError, "a record has no key; cleanup.policy=compact needs one")
+        _refuse(errors.InvalidRecordError, "a record has no key; cleanup.policy=compact needs one")
     for part, ids in rules.schema_ids:
         _check_schemas(part, keys if part == "key" else values, ids)
 
@@ -266,13 +260,15 @@ def _check_schemas(part: str, column: Slices, ids: frozenset[int]) -> None:
     starts = column.starts[~column.null]
     asks = f"kafkalike.{part}.schema.validation=true asks for"
     if (column.lengths[~column.null] < _HEAD).any() or (column.data[starts] != 0).any():
-        _refuse(InvalidRecordError, f"a {part} does not begin with the magic byte 0 and a schema's id, which {asks}")
+        _refuse(
+            errors.InvalidRecordError, f"a {part} does not begin with the magic byte 0 and a schema's id, which {asks}"
+        )
     bytes_of_ids = column.data[starts[:, np.newaxis] + np.arange(1, _HEAD)]
     found = np.unique(np.ascontiguousarray(bytes_of_ids).view(">u4"))
     wrong = [int(schema_id) for schema_id in found if int(schema_id) not in ids]
     if wrong:
         _refuse(
-            InvalidRecordError,
+            errors.InvalidRecordError,
             f"a {part} has schema {wrong[0]}, which is not registered under a subject of the topic, as {asks}",
         )
 
@@ -284,12 +280,12 @@ def _check_times(rules: Rules, column: pa.ChunkedArray) -> None:
     outside = (times < 0) | (times > MAX_TIMESTAMP_MS)
     if outside.any():
         when = int(times[outside.argmax()])
-        _refuse(InvalidTimestampError, f"timestamp {when} is not in [0, {MAX_TIMESTAMP_MS}] ms")
+        _refuse(errors.InvalidTimestampError, f"timestamp {when} is not in [0, {MAX_TIMESTAMP_MS}] ms")
     outside = (times < rules.min_time_ms) | (times > rules.max_time_ms)
     if outside.any():
         when = int(times[outside.argmax()])
         limits = "outside message.timestamp.before/after.max.ms around the time of the append"
-        _refuse(InvalidTimestampError, f"timestamp {when} is {limits} ({rules.now_ms})")
+        _refuse(errors.InvalidTimestampError, f"timestamp {when} is {limits} ({rules.now_ms})")
 
 
 def header_sizes(headers: pa.ListArray) -> np.ndarray:
@@ -297,7 +293,7 @@ def header_sizes(headers: pa.ListArray) -> np.ndarray:
     inner = headers.flatten()
     names, contents = inner.field("key"), inner.field("value")
     if names.null_count:
-        _refuse(InvalidRecordError, "a record has a header without key")
+        _refuse(errors.InvalidRecordError, "a record has a header without key")
     each = pc.add(pc.binary_length(names), pc.fill_null(pc.binary_length(contents), 0)).cast(pa.int64()).to_numpy()
     ends = np.concatenate([[0], np.cumsum(each)])
     counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
@@ -306,5 +302,5 @@ def header_sizes(headers: pa.ListArray) -> np.ndarray:
     return sizes
 
 
-def _refuse(error: type[KafkaError], text: str) -> NoReturn:
+def _refuse(error: type[errors.KafkaError], text: str) -> NoReturn:
     raise error(text)

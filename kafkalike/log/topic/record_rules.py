@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kafkalike.errors import (
-    IllegalArgumentError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    KafkaError,
-    MessageSizeTooLargeError,
-    OutOfOrderSequenceNumberError,
-    UnknownTopicOrPartitionError,
-    UnsupportedCodecError,
-)
+from kafkalike import errors
 from kafkalike.model.config.topic_config import CODECS, NO_CHECKS, TopicConfig
 from kafkalike.model.record_batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
@@ -80,18 +71,18 @@ def check_batch(
         KafkaError: the registry cannot be read.
     """
     if not batch.partitions:
-        raise IllegalArgumentError(f"nothing to append to {info.name!r}: the batch is empty")
+        raise errors.IllegalArgumentError(f"nothing to append to {info.name!r}: the batch is empty")
     info.check_own()
     low, high = min(batch.partitions), max(batch.partitions)
     if low < 0 or high >= info.num_partitions:
         wrong = low if low < 0 else high
-        raise UnknownTopicOrPartitionError(
+        raise errors.UnknownTopicOrPartitionError(
             f"{info.name}-{wrong} does not exist: the topic has partitions 0 to {info.num_partitions - 1}"
         )
     _check_sizes(batch, info, config)
     _check_times(batch, info, config, now_ms)
     if config.compacted and None in batch.keys:
-        raise InvalidRecordError(
+        raise errors.InvalidRecordError(
             f"{info.name}: {_record(batch, batch.keys.index(None))} has no key; cleanup.policy=compact needs one"
         )
     if config.schemas is not NO_CHECKS:
@@ -115,7 +106,7 @@ def _check_schemas(batch: RecordBatch, info: TopicInfo, config: TopicConfig, reg
                 good = admits(known, info.name, part, strategy, found)
             if not good:
                 row = next(at for at, content in enumerate(column) if content is not None and content[:5] == head)
-                raise InvalidRecordError(
+                raise errors.InvalidRecordError(
                     f"{info.name}: {_record(batch, row)}: {refusal(known, info.name, part, strategy, head)}"
                 )
 
@@ -127,17 +118,17 @@ def codec_for(config: TopicConfig, producer: str) -> str:
         UnsupportedCodecError: the producer's codec is unknown, even if the topic's codec applies.
     """
     if producer not in CODECS:
-        raise UnsupportedCodecError(f"unknown compression codec {producer!r}; known codecs: {', '.join(CODECS)}")
+        raise errors.UnsupportedCodecError(f"unknown compression codec {producer!r}; known codecs: {', '.join(CODECS)}")
     return producer if config.compression_type == "producer" else config.compression_type
 
 
-RECORD_ERRORS: Final = (InvalidRecordError, InvalidTimestampError, MessageSizeTooLargeError)
+RECORD_ERRORS: Final = (errors.InvalidRecordError, errors.InvalidTimestampError, errors.MessageSizeTooLargeError)
 """Errors of `check_batch` that single records cause."""
 
 
 def refused_rows(
     batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_ms: int, schemas: SchemasOf | None = None
-) -> dict[int, KafkaError]:
+) -> dict[int, errors.KafkaError]:
     """Find the records that make `check_batch` refuse a batch.
 
     Call it after a refusal: it halves the batch until the bad records stand alone, so a few bad records cost little.
@@ -148,7 +139,7 @@ def refused_rows(
     Raises:
         IllegalArgumentError, UnknownTopicOrPartitionError: as `check_batch`.
     """
-    found: dict[int, KafkaError] = {}
+    found: dict[int, errors.KafkaError] = {}
     parts = [range(len(batch))]
     while parts:
         rows = parts.pop()
@@ -178,7 +169,7 @@ def _check_sizes(batch: RecordBatch, info: TopicInfo, config: TopicConfig) -> No
     for row, (key, value, headers) in enumerate(zip(batch.keys, batch.values, batch.headers, strict=True)):
         size = record_size(key, value, headers)
         if size > limit:
-            raise MessageSizeTooLargeError(
+            raise errors.MessageSizeTooLargeError(
                 f"{info.name}: {_record(batch, row)} has {size} bytes; max.message.bytes={limit}"
             )
 
@@ -198,16 +189,16 @@ def _check_times(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_m
     low, high = min(batch.timestamps), max(batch.timestamps)
     if low < 0 or high > MAX_TIMESTAMP_MS:
         wrong = low if low < 0 else high
-        raise InvalidTimestampError(f"{info.name}: timestamp {wrong} is not in [0, {MAX_TIMESTAMP_MS}] ms")
+        raise errors.InvalidTimestampError(f"{info.name}: timestamp {wrong} is not in [0, {MAX_TIMESTAMP_MS}] ms")
     if config.log_append_time:
         return
     if low < now_ms - config.timestamp_before_max_ms:
-        raise InvalidTimestampError(
+        raise errors.InvalidTimestampError(
             f"{info.name}: timestamp {low} is more than message.timestamp.before.max.ms="
             f"{config.timestamp_before_max_ms} before the time of the append ({now_ms})"
         )
     if high > now_ms + config.timestamp_after_max_ms:
-        raise InvalidTimestampError(
+        raise errors.InvalidTimestampError(
             f"{info.name}: timestamp {high} is more than message.timestamp.after.max.ms="
             f"{config.timestamp_after_max_ms} after the time of the append ({now_ms})"
         )
@@ -220,15 +211,15 @@ def check_after(topic: str, txn: TxnId, latest: int | None) -> None:
         OutOfOrderSequenceNumberError: another writer wrote meanwhile.
     """
     if txn.after is not None and latest is not None and latest > txn.after:
-        raise OutOfOrderSequenceNumberError(
+        raise errors.OutOfOrderSequenceNumberError(
             f"{topic}: nothing was written: another writer wrote version {latest} of {txn.app_id!r} after this "
             "writer's last look; two queries or jobs share the name"
         )
 
 
-def not_in_order(topic: str, app_id: str, version: int, latest: int) -> OutOfOrderSequenceNumberError:
+def not_in_order(topic: str, app_id: str, version: int, latest: int) -> errors.OutOfOrderSequenceNumberError:
     """Return the error for a write whose version is below the application's latest one and was never written."""
-    return OutOfOrderSequenceNumberError(
+    return errors.OutOfOrderSequenceNumberError(
         f"{topic}: {app_id!r} has written version {latest}, and the log shows no version {version} of it; nothing was "
         "written: versions of an application must rise"
     )

@@ -10,14 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.errors import (
-    IllegalStateError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    KafkaStorageError,
-    ProducerFencedError,
-    TransactionAbortableError,
-)
+from kafkalike import errors
 from kafkalike.log.topic.batch_payload import Loose
 from kafkalike.log.topic.record_rules import check_batch, codec_for
 from kafkalike.log.topic.transaction_append import DecidedRecords
@@ -145,7 +138,7 @@ class TransactionSession:
         try:
             files.move(self._staging.make_place(current.attempt))
         except OSError as cause:
-            raise KafkaStorageError(
+            raise errors.KafkaStorageError(
                 f"{topic.name}: the storage refused the records of a transaction: {cause}"
             ) from cause
         staged = self._staging.put_content(current.attempt, place, topic.topic_id, files.content, deadline)
@@ -166,11 +159,11 @@ class TransactionSession:
         current = self._begun(number)
         topic = TopicLife(log.info.name, log.info.topic_id)
         if current.outcome is not TransactionOutcome.OPEN or current.maybe:
-            raise IllegalStateError(
+            raise errors.IllegalStateError(
                 f"transaction {number} of {self.transactional_id!r} accepts no more records, because it was ended"
             )
         if not current.takes(layout, topic):
-            raise IllegalStateError(
+            raise errors.IllegalStateError(
                 f"transaction {number} of {self.transactional_id!r} has other records for topic {topic.name!r}"
             )
         place, current.next_file = current.next_file, current.next_file + TRIES
@@ -184,11 +177,11 @@ class TransactionSession:
             return current
         if current is not None and current.outcome in {TransactionOutcome.OPEN, TransactionOutcome.DECIDED}:
             before = current.attempt.number
-            raise IllegalStateError(
+            raise errors.IllegalStateError(
                 f"transaction {before} of {self.transactional_id!r} has not ended; commit or abort it before {number}"
             )
         if number < 1 or (current is not None and number < current.attempt.number):
-            raise IllegalStateError(f"transaction {number} of {self.transactional_id!r} has ended")
+            raise errors.IllegalStateError(f"transaction {number} of {self.transactional_id!r} has ended")
         attempt = TransactionAttempt(self.producer_id, self.epoch, number)
         begun = SessionTransaction(attempt, self._clock.monotonic(), HeldTransaction(attempt=attempt))
         self._current = begun
@@ -245,7 +238,7 @@ class TransactionSession:
         if current.outcome is TransactionOutcome.COMMITTED:
             return current.places
         if current.outcome is TransactionOutcome.ABORTED:
-            raise InvalidTxnStateError(f"transaction {number} of {self.transactional_id!r} was aborted")
+            raise errors.InvalidTxnStateError(f"transaction {number} of {self.transactional_id!r} was aborted")
         if not current.files and not any(offsets.values()):
             current.outcome = TransactionOutcome.COMMITTED
             return current.places
@@ -297,7 +290,7 @@ class TransactionSession:
         if current.outcome is TransactionOutcome.ABORTED:
             return
         if current.decision is not None or current.outcome is TransactionOutcome.COMMITTED:
-            raise InvalidTxnStateError(
+            raise errors.InvalidTxnStateError(
                 f"transaction {number} of {self.transactional_id!r} is committed: commit it again"
             )
         if current.next_file or current.maybe:
@@ -308,7 +301,7 @@ class TransactionSession:
                 driver.run(
                     protocol.aborting(self.transactional_id, current.attempt, settled=self._settled, in_doubt=was_maybe)
                 )
-            except (ProducerFencedError, InvalidProducerEpochError):
+            except (errors.ProducerFencedError, errors.InvalidProducerEpochError):
                 current.outcome = TransactionOutcome.ABORTED
                 raise
         current.outcome = TransactionOutcome.ABORTED
@@ -331,14 +324,14 @@ class TransactionSession:
     def _check_in_time(self, current: SessionTransaction) -> None:
         if current.maybe or (self._clock.monotonic() - current.began) * 1000 <= self._timeout_ms:
             return
-        raise TransactionAbortableError(
+        raise errors.TransactionAbortableError(
             f"transaction {current.attempt.number} of {self.transactional_id!r} was open for longer than "
             f"transaction_timeout_ms={self._timeout_ms}; nothing was committed: abort it"
         )
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
-            raise ProducerFencedError(
+            raise errors.ProducerFencedError(
                 f"{self.transactional_id!r}: this is a copy of its producer, made by a fork; create a new producer "
                 "in this process"
             )

@@ -10,12 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.errors import (
-    IllegalArgumentError,
-    InvalidProducerEpochError,
-    InvalidTransactionTimeoutError,
-    KafkaError,
-)
+from kafkalike.errors import IllegalArgumentError, InvalidProducerEpochError, InvalidTransactionTimeoutError, KafkaError
 from kafkalike.log.topic.transaction_append import StagedFileError
 from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransaction, TransactionContext
 from kafkalike.log.transactions.session import TransactionSession
