@@ -385,7 +385,7 @@ def _table_at(files: Storage, info: TopicInfo, version: int) -> _Earlier:
         commit = parse_commit(version, files.read(log_name(version)), files.uri)
     except (errors.LogCorruptError, OSError) as cause:
         raise errors.IllegalArgumentError(
-            f"{files.uri} has no version {version} any more, or not yet: {cause}"
+            f"{files.uri} has no version {version}; see `kafkalike history`: {cause}"
         ) from cause
     apps = [CLEANER_APP, *(cleaner_app(p, HOLES) for p in info.partitions)]
     notes = {app: earlier.txns[app] for app in apps if app in earlier.txns}

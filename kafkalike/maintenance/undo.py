@@ -122,7 +122,7 @@ class _Run:
         total = sum(len(run) for one in found.values() for run in one.ranges.values())
         if total and below == total:
             raise IllegalArgumentError(
-                f"append {self.append}: all of its records are below the log start: gone already"
+                f"append {self.append}: all of its records are below the log start, so retention has removed them"
             )
         groups = [past for name, plan in plans.items() for past in self._groups(name, plan)]
         for name, plan in plans.items():
@@ -155,8 +155,8 @@ class _Run:
             return found, None
         if one.is_foreign:
             raise IllegalArgumentError(
-                f"append {self.append} is part of transaction {one.transaction} of the cluster that this topic is, or "
-                "was, a mirror of: nobody can say here which records there are of it"
+                f"append {self.append} is part of transaction {one.transaction} of the cluster of which this topic is, "
+                "or was, a mirror: its other records are unknown in this cluster"
             )
         parts = self._parts_of(one.transaction, one.time_ms)
         others = sorted(parts.keys() - logs.keys())
@@ -189,7 +189,7 @@ class _Run:
             elif said is not None or not (info.created_ms > time_ms or reaches_back_to(log, time_ms)):
                 raise IllegalArgumentError(
                     f"append {self.append} is part of transaction {number}, and the history of {name} does not reach "
-                    "back so far: nobody can say any more which records there are of it"
+                    "back so far, so its records there are unknown"
                 )
         return parts
 
@@ -206,7 +206,7 @@ class _Run:
                 log.refresh()
                 late += [name] if log.last_transaction < number else []
         if late and self.dry_run:
-            raise KafkaTimeoutError(f"transaction {number} is being brought into {', '.join(late)}: try again")
+            raise KafkaTimeoutError(f"transaction {number} is being applied to {', '.join(late)}: try again")
         if late:
             self.cluster.transactions.cut(late, Deadline(self.cluster.clock, COMMIT_TIMEOUT_MS))
 

@@ -233,7 +233,7 @@ class SeveralLeases:
                 self._leases[broker] = self._leases_at(broker)
             found.append(self._leases[broker])
         if not found:
-            raise KafkaStorageError("no root answers")
+            raise KafkaStorageError("heartbeats: no root of the cluster answers")
         return found
 
     def renew(self, group_id: str, member_id: str) -> None:

@@ -207,7 +207,7 @@ class Brokers:
         self._store.ask_again()
         for name in self.tables() if topics is None else topics:
             if deadline.expired():
-                failed.append(f"{name}: there was no time left")
+                failed.append(f"{name}: timeout_ms was over before its turn")
                 continue
             before = self._table(name)
             if mirror_at(self._cluster.metadata.state, before.location) is not None:
@@ -239,7 +239,9 @@ class Brokers:
             number = state.last_broker + 1 if id is None else id
             known = state.brokers.get(number)
             if (known is not None and known.uri != root.uri) or (known is None and number <= state.last_broker):
-                raise errors.KafkaConfigurationError(f"broker {number} is, or was, another root")
+                raise errors.KafkaConfigurationError(
+                    f"broker id {number} belongs, or belonged, to another root; choose another id"
+                )
             if any(other.uri == root.uri and other.id != number for other in state.brokers.values()):
                 raise errors.KafkaConfigurationError(f"{root.uri} is a broker already")
             check_apart(root.uri, [other.uri for other in state.brokers.values() if other.id != number])
@@ -315,7 +317,9 @@ class Brokers:
         state = self._state()
         self._known(state, broker)
         if broker in self._store.metadata_root.brokers:
-            raise errors.PolicyViolationError(f"broker {broker} has the cluster's metadata, or votes on them")
+            raise errors.PolicyViolationError(
+                f"broker {broker} votes on the cluster's metadata; name other voters with `kafkalike recover --voters`"
+            )
         there = [
             table
             for table in state.replicas.values()

@@ -265,7 +265,8 @@ def check_apart(root: str, others: Iterable[str]) -> None:
         for inner, outer in ((root, other), (other, root)):
             if real_name(inner).startswith(f"{real_name(outer).rstrip('/')}/"):
                 raise KafkaConfigurationError(
-                    f"the root {inner} lies in the root {outer}: who loses that one loses both; name folders apart"
+                    f"the root {inner} lies in the root {outer}: losing the outer one would lose both; "
+                    "name separate folders"
                 )
 
 

@@ -93,7 +93,7 @@ class Recoveries:
         self._cluster.store.ask_again()
         found = self._known.look()
         if found is None:
-            raise KafkaStorageError(f"no root of {self._cluster.root} in reach says who votes")
+            raise KafkaStorageError(f"no reachable root of {self._cluster.root} names the voters of the metadata")
         return found
 
     def _member(self, voter: Voter, *, votes: bool) -> QuorumMember:
@@ -189,7 +189,7 @@ class Recoveries:
             # An earlier takeover was interrupted before any vote for these voters.
             earlier = self._known.set_of(before.epoch - 1)
             if earlier is None:
-                raise KafkaStorageError(f"no root in reach says who voted in epoch {before.epoch - 1}")
+                raise KafkaStorageError(f"no reachable root names the voters of epoch {before.epoch - 1}")
             before, after = earlier, before
         try:
             try:
@@ -198,10 +198,12 @@ class Recoveries:
                 return roots.carry_out(taking_over(before, other.after, lossy=True))
         except (NoMajorityError, UnreachableVoterError, VotersReplacedError) as cause:
             raise KafkaStorageError(
-                f"others did not take over, and the voters decide nothing until this is run again: {cause!r}"
+                f"the takeover failed, and the metadata accept no changes until it is run again: {cause!r}"
             ) from cause
         except OtherTakeoverError as other:
-            raise PolicyViolationError(f"two others are taking over at once: {other.after}") from other
+            raise PolicyViolationError(
+                f"another recovery has chosen other voters meanwhile; check `kafkalike metadata-quorum`: {other.after}"
+            ) from other
 
     # --- losses --------------------------------------------------------------------------------
 

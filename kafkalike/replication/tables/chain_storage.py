@@ -236,7 +236,7 @@ class ChainStorage(ReplicatedStorage):
         elif self._lineage != self.replicas.published.lineage:
             # Versions of the discarded log do not count: the reader has to load all of the new one.
             self._lineage = self.replicas.published.lineage
-            raise DamagedFileError(self.uri, log_name(version), "its log was given up by an unclean election")
+            raise DamagedFileError(self.uri, log_name(version), "an unclean election has discarded its log")
         return found
 
     def put_version(self, version: int, content: bytes, *, durable: bool) -> bool:

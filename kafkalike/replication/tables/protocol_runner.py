@@ -262,7 +262,7 @@ class ProtocolRunner:
             txns = self._txns_elsewhere(act.replica, names, cause)
         found = newest_configuration(txns)
         if found is None:
-            raise LogCorruptError(f"checkpoint {version} of {store.uri} does not say where the table's replicas are")
+            raise LogCorruptError(f"checkpoint {version} of {store.uri} does not name the table's replicas")
         return View(found, version)
 
     def _txns_elsewhere(self, replica: Replica, names: Sequence[str], cause: BaseException) -> dict[str, int]:

@@ -282,7 +282,10 @@ class PublishedLog:
                 continue
             self.advance(view, seen)
             return view
-        raise OSError(errno.EAGAIN, f"{self._replicas.uri} is being cleaned up faster than it can be read")
+        raise OSError(
+            errno.EAGAIN,
+            f"{self._replicas.uri} lost versions to log cleaning in {TRIES} attempts to read it; try again",
+        )
 
     def _is_unmade(self, registered: registration.Registration) -> bool:
         """Return whether the table is registered but not created: the log of each replica in sync is empty."""
@@ -309,7 +312,10 @@ class PublishedLog:
                 continue
             self.advance(view, seen)
             return view
-        raise OSError(errno.EAGAIN, f"{self._replicas.uri} is being cleaned up faster than it can be read")
+        raise OSError(
+            errno.EAGAIN,
+            f"{self._replicas.uri} lost versions to log cleaning in {TRIES} attempts to read it; try again",
+        )
 
     def _is_of_this_log(self, view: registration.View) -> bool:
         """Record the current lineage; return False if the view belongs to a log that was discarded meanwhile."""

@@ -366,7 +366,7 @@ class QuorumStorage(ReplicatedStorage):
             except (OSError, UnreachableVoterError) as cause:
                 _log.debug("%s: no checkpoint: %s", voter.uri, cause)
         if not made:
-            raise OSError(f"{self.uri}: no voter could take {name}")
+            raise OSError(f"{self.uri}: no voter could store {name}")
 
     @staticmethod
     def _name_checkpoint(folder: Storage, content: bytes) -> None:

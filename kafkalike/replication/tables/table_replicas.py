@@ -104,7 +104,7 @@ class TableReplicas(ReplicaRegistry):
                 raise UnknownOutcomeError(f"commit to {self.uri}", content.append_id) from failed
             if isinstance(failed, registration.FellBehindError):
                 return False
-            raise NotStoredError(errno.EIO, f"no replica of {self.uri} takes it: {failed}") from failed
+            raise NotStoredError(errno.EIO, f"no replica of {self.uri} accepts the commit: {failed}") from failed
         self.published.advance(view, {} if made and len(seen) == 1 else seen)
         if made:
             self._forget_files(content)

@@ -190,7 +190,7 @@ def test_a_transaction_whose_producer_died_between_its_topics_is_undone_in_all_o
     (has,) = [name for name in ("a", "b") if len(ids(root, name)) == 2]
     append = ids(root, has)[1]
 
-    with pytest.raises(KafkaTimeoutError, match="is being brought into"):
+    with pytest.raises(KafkaTimeoutError, match="is being applied to"):
         undo(has, append, root)
     with pytest.raises(IllegalArgumentError, match="as well"):
         undo(has, append, root, dry_run=False)
@@ -207,13 +207,13 @@ def test_a_transaction_of_a_mirrors_source_is_not_taken_for_one_of_its_own_clust
     transacted(source, ("t", "theirs"))
     Mirror(open_cluster(source), open_cluster(root)).run()
     (theirs,) = ids(source)
-    with pytest.raises(IllegalArgumentError, match="was, a mirror of"):
+    with pytest.raises(IllegalArgumentError, match="or was, a mirror: "):
         undo("t", theirs, root)
     promote(root, "t")
     transacted(root, ("t", "mine"))
     before = all_records(root)
 
-    with pytest.raises(IllegalArgumentError, match="was, a mirror of"):
+    with pytest.raises(IllegalArgumentError, match="or was, a mirror: "):
         undo("t", theirs, root, dry_run=False)
 
     assert all_records(root) == before == {0: [(0, "theirs"), (1, "mine")]}
