@@ -11,32 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownOutcomeError
 from kafkalike.model.effects import Effect
-from kafkalike.model.waiting_appends import Placed, Room, TakenAppends, WaitingAppend
-
-
-class Lost(Enum):
-    """Reason why an attempt made no version."""
-
-    LOST = "lost"
-    """Another writer made that version."""
-    BUSY = "busy"
-    """Not tried: another thread of this process is making a version."""
-    GIVES_WAY = "gives way"
-    """Not tried: another writer has reserved the next versions for an append that cannot wait."""
-
-
-LOST: Final = Lost.LOST
-BUSY: Final = Lost.BUSY
-GIVES_WAY: Final = Lost.GIVES_WAY
-
-
-class ForgottenError(UnknownOutcomeError):
-    """The outcome of an append is unknown and stays so, because the log has no record of it."""
+from kafkalike.model.waiting_appends import (
+    BUSY,
+    LOST,
+    Lost,
+    Placed,
+    Room,
+    TakenAppends,
+    WaitingAppend,
+)
 
 
 @dataclass(frozen=True, slots=True)

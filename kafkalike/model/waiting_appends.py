@@ -15,8 +15,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
+from kafkalike.errors import UnknownOutcomeError
 from kafkalike.model.record_batch import TRANSACTIONS
 from kafkalike.model.row_value import ControlState
 
@@ -299,3 +301,23 @@ def in_turn(state: S, parts: Sequence[Sequence[Unit[S, Any]]]) -> InTurn[Any]:
             state = after
         runs.append(held)
     return InTurn(rows, runs)
+
+
+class Lost(Enum):
+    """Reason why an attempt made no version."""
+
+    LOST = "lost"
+    """Another writer made that version."""
+    BUSY = "busy"
+    """Not tried: another thread of this process is making a version."""
+    GIVES_WAY = "gives way"
+    """Not tried: another writer has reserved the next versions for an append that cannot wait."""
+
+
+LOST: Final = Lost.LOST
+BUSY: Final = Lost.BUSY
+GIVES_WAY: Final = Lost.GIVES_WAY
+
+
+class ForgottenError(UnknownOutcomeError):
+    """The outcome of an append is unknown and stays so, because the log has no record of it."""

@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.model.group_commit import (
-    GIVES_WAY,
-    LOST,
     AskRoom,
     Attempt,
     CommitEffect,
@@ -33,6 +31,8 @@ from kafkalike.model.group_commit import (
     withdrawing,
 )
 from kafkalike.model.waiting_appends import (
+    GIVES_WAY,
+    LOST,
     Placed,
     Room,
     TakenAppends,

@@ -28,18 +28,13 @@ from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.effects import run
 from kafkalike.model.group_commit import (
-    BUSY,
-    GIVES_WAY,
-    LOST,
     RIVALS_SECONDS,
     AskRoom,
     Attempt,
     CommitEffect,
     Contention,
-    ForgottenError,
     LeaveRoom,
     Look,
-    Lost,
     MoveOn,
     Pause,
     Put,
@@ -49,7 +44,7 @@ from kafkalike.model.group_commit import (
     sealing,
     withdrawing,
 )
-from kafkalike.model.waiting_appends import Placed, Room, WaitingAppend
+from kafkalike.model.waiting_appends import BUSY, GIVES_WAY, LOST, ForgottenError, Lost, Placed, Room, WaitingAppend
 
 GRACE_MS: Final = 10_000.0
 """Time limit for finding out the outcome of a withdrawn append, ms."""

@@ -23,8 +23,10 @@ from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
 from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeError
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.group_commit import GIVES_WAY, ForgottenError, Lost
 from kafkalike.model.waiting_appends import (
+    GIVES_WAY,
+    ForgottenError,
+    Lost,
     Placed,
     Room,
     TakenAppends,

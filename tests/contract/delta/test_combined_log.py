@@ -39,9 +39,8 @@ from kafkalike.log.topic.batch_payload import pack, unpack
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.topic_history import list_commits
 from kafkalike.model import group_commit as protocol
-from kafkalike.model.group_commit import ForgottenError
 from kafkalike.model.record_batch import TxnId
-from kafkalike.model.waiting_appends import MOST_PARTS, TakenAppends, WaitingAppend
+from kafkalike.model.waiting_appends import MOST_PARTS, ForgottenError, TakenAppends, WaitingAppend
 from tests.tools.effort import examples, seeds
 from tests.tools.everywhere import EverywhereStore, Mood, NoThreads, SimulatedClock
 from tests.tools.records import batch, everything

@@ -15,9 +15,7 @@ from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcom
 from kafkalike.model import group_commit as protocol
 from kafkalike.model import waiting_appends
 from kafkalike.model.group_commit import (
-    BUSY,
     LEAST_ROOM,
-    LOST,
     AskRoom,
     Attempt,
     CommitTimings,
@@ -28,7 +26,7 @@ from kafkalike.model.group_commit import (
     Seen,
     Withdraw,
 )
-from kafkalike.model.waiting_appends import Placed, Room, TakenAppends, WaitingAppend
+from kafkalike.model.waiting_appends import BUSY, LOST, Placed, Room, TakenAppends, WaitingAppend
 from tests.tools import combine_world
 from tests.tools.combine_world import Request, Trouble, World, Writer, writers
 from tests.tools.effort import examples, seeds

@@ -13,9 +13,6 @@ from hypothesis import strategies as st
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
 from kafkalike.model import group_commit as protocol
 from kafkalike.model.group_commit import (
-    BUSY,
-    GIVES_WAY,
-    LOST,
     RIVALS_SECONDS,
     Appending,
     AskRoom,
@@ -30,7 +27,16 @@ from kafkalike.model.group_commit import (
     Put,
     Seen,
 )
-from kafkalike.model.waiting_appends import MOST_WRITERS, Placed, Room, TakenAppends, WaitingAppend
+from kafkalike.model.waiting_appends import (
+    BUSY,
+    GIVES_WAY,
+    LOST,
+    MOST_WRITERS,
+    Placed,
+    Room,
+    TakenAppends,
+    WaitingAppend,
+)
 
 PACE = CommitTimings(0.025)
 PART = WaitingAppend(4, "a", 1)
