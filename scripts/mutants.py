@@ -144,6 +144,10 @@ PARTS: Final[Mapping[str, Part]] = {
             "merge_plan",
             "metadata_rows",
             "model_values",
+            "murmur2",
+            "on_error",
+            "partitioners",
+            "public_paths",
             "names",
             "offset_expiry",
             "offsets",
@@ -170,9 +174,12 @@ PARTS: Final[Mapping[str, Part]] = {
 def modules_of(part: Part) -> list[str]:
     """Paths of the modules of a part.
 
-    mutmut would take a star for any path, and the modules of folders below with it.
+    mutmut would take a star for any path, and the modules of folders below with it. A module that one part names is
+    left out of the parts whose star matches it.
     """
+    named = {ROOT / path for other in PARTS.values() for path in other.modules if "*" not in path}
     found = (path for glob in part.modules for path in ROOT.glob(glob) if _has_code(path))
+    found = (path for path in found if path not in named or str(path.relative_to(ROOT)) in part.modules)
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
