@@ -123,7 +123,7 @@ class TopicChanges(ABC):
     @property
     @abstractmethod
     def server(self) -> ServerProperties:
-        """Cluster-wide defaults."""
+        """Cluster-wide server defaults in force."""
 
     @property
     @abstractmethod
