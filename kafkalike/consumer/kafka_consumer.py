@@ -18,7 +18,7 @@ from kafkalike.consumer.fetcher import FetchedRecords
 from kafkalike.consumer.metadata_methods import MetadataMethods, PositionMethods
 from kafkalike.consumer.offset_commits import CommitCallback, CommitFuture, Offsets
 from kafkalike.consumer.poll_loop import Delivery, PollLoop, by_partition
-from kafkalike.consumer.record_builders import Deserializers, arrow_builder, record_builder
+from kafkalike.consumer.record_builders import Deserializers, arrow_builder, dead_letter_builder, record_builder
 from kafkalike.consumer.subscription import ConsumerRebalanceListener
 from kafkalike.errors import KafkaError
 from kafkalike.model.brokers import ReadFrom
@@ -83,9 +83,6 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
         self.config = config.at(cluster.heartbeat_ms, configs)
         self._context = ConsumerContext.of(cluster, self.config, clock)
         if self.config.tolerant:
-            # Most consumers never need this import, which loads some ten modules.
-            from kafkalike.consumer.dead_letter_builder import dead_letter_builder
-
             self._build = dead_letter_builder(deserializers, self._context)
         else:
             self._build = record_builder(deserializers.key, deserializers.value)
