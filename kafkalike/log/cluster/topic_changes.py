@@ -402,7 +402,7 @@ class TopicChanges(ABC):
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             if source.name in state.topics:
                 raise errors.TopicAlreadyExistsError(f"topic {source.name!r} already exists")
-            self._check_gone(source, state)
+            _check_gone(self.store, source, state)
             used_before = state.was_used(source.name)
             location = self._tables.location(source.name, used_before=used_before)
             placed = self._tables.place_mirror(state, location)
@@ -422,17 +422,6 @@ class TopicChanges(ABC):
 
         return self._tables.retry_elsewhere(lambda: self._landed(plan, made))
 
-    def _check_gone(self, source: TopicInfo, state: ClusterState) -> None:
-        """Refuse a deleted id while its files exist, because the two tables could not be told apart."""
-        last = state.gone.get(source.name)
-        if last is None or last.table_id != source.table_id or self.store.coordination.reach == "machine":
-            return
-        if LogFiles.listed(self.store.at(last.location)).commits:
-            raise errors.MirrorError(
-                f"topic {source.name!r} was deleted here, and its files still exist: run `kafkalike maintain` "
-                "until it has removed them, then mirror the topic"
-            )
-
 
 def ids_of_mirror(table_id: TopicId, *, used_before: bool) -> tuple[TopicId, TopicId | None]:
     """Return the id of a mirror, and the id of its table if that differs.
@@ -441,3 +430,15 @@ def ids_of_mirror(table_id: TopicId, *, used_before: bool) -> tuple[TopicId, Top
     must not apply to the mirror, so it gets a new id.
     """
     return (TopicId(str(uuid.uuid4())), table_id) if used_before else (table_id, None)
+
+
+def _check_gone(store: Storage, source: TopicInfo, state: ClusterState) -> None:
+    """Refuse a deleted id while its files exist, because the two tables could not be told apart."""
+    last = state.gone.get(source.name)
+    if last is None or last.table_id != source.table_id or store.coordination.reach == "machine":
+        return
+    if LogFiles.listed(store.at(last.location)).commits:
+        raise errors.MirrorError(
+            f"topic {source.name!r} was deleted here, and its files still exist: run `kafkalike maintain` "
+            "until it has removed them, then mirror the topic"
+        )
