@@ -36,7 +36,7 @@ from kafkalike.spark.format.source_topics import SourceTopics, report_loss, wher
 from kafkalike.spark.format.spark_refusals import explain_modes, explain_statements
 from kafkalike.spark.jvm.python_worker import PromptAnswer
 from kafkalike.spark.jvm.spark_connect import tasks_here
-from kafkalike.spark.jvm.spark_errors import hide_frames, hide_frames_of_rows
+from kafkalike.spark.jvm.spark_errors import hide_frames, hide_frames_of_rows, show_named_errors
 
 if TYPE_CHECKING:
     from kafkalike.spark.format.sink import SinkOptions
@@ -145,6 +145,7 @@ def register_format(
     spark.dataSource.register(source)
     explain_modes(FORMAT)
     explain_statements(FORMAT)
+    show_named_errors()
 
 
 def session(

@@ -8,10 +8,11 @@ errors.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Final, NoReturn, ParamSpec, TypeVar
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
@@ -81,3 +82,62 @@ def _hide() -> None:
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     if main is not None and (main.name or "").startswith("pyspark."):
         os.environ[HIDE] = "1"
+
+
+_NAMED_IN_TEXT: Final = re.compile(
+    r"(?:^|(?<=: ))(?:kafkalike\.errors(?:\.\w+)*|pyspark\.errors\.exceptions\.base)\.(\w+: .+)", re.MULTILINE
+)
+"""An error of kafkalike in an exception's text: its module, class and message."""
+
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_BEFORE_FRAMES: Final = " Return Message: "
+_SQL_STATE: Final = re.compile(r" SQLSTATE: \w{5}$")
+
+
+def named_first(text: str) -> str:
+    """Rewrite the text of a PySpark exception so that it starts with the error of kafkalike in it.
+
+    Spark's own first line follows. Frames of Python and lines about the query's plan are left out. A text whose last
+    error is the user's own is returned unchanged. A stack trace of the JVM, which a session can request, is kept.
+
+    >>> print(named_first("[FAILED] It failed: kafkalike.errors.client_errors.InvalidTopicError: 'a b' is wrong"))
+    InvalidTopicError: 'a b' is wrong
+    Spark: [FAILED] It failed
+    """
+    found = list(_NAMED_IN_TEXT.finditer(text))
+    if not found or text.find(_TRACEBACK, found[-1].end()) >= 0:
+        return text
+    ends = (found[-1].start(), text.find("\n"), text.find(_TRACEBACK))
+    line = text[: min(end for end in ends if end >= 0)]
+    rest = text if "\n\nJVM stacktrace:\n" in text else line.removesuffix(_BEFORE_FRAMES).rstrip(": ")
+    return f"{_SQL_STATE.sub('', found[-1][1])}\nSpark: {rest}"
+
+
+def show_named_errors() -> None:
+    """Patch the exceptions of PySpark to start with the error of kafkalike that they report; see `named_first`.
+
+    Spark passes an error of a Python process to the driver as text, which a notebook shows after Spark's own words, and
+    for `foreachBatch` after 40 lines of frames. `getMessage()` still returns Spark's whole message.
+    """
+    for module, names in _TOLD_BY_SPARK.items():
+        for name in names:
+            owner = getattr(sys.modules.get(module), name, None)
+            own = None if owner is None else vars(owner).get("__str__")
+            if own is not None and not hasattr(own, "shows_named_errors"):
+                setattr(owner, "__str__", _showing(own))  # noqa: B010 - mypy takes an assignment for a mistake
+
+
+_TOLD_BY_SPARK: Final = {
+    "pyspark.errors.exceptions.captured": ("CapturedException", "PythonException"),
+    "pyspark.errors.exceptions.connect": ("SparkConnectGrpcException",),
+}
+"""Classes of exceptions with a text of their own, by module."""
+
+
+def _showing(method: Callable[[Any], str]) -> Callable[[Any], str]:
+    @wraps(method)
+    def showing(self: Any) -> str:  # noqa: ANN401 - PySpark's class
+        return named_first(method(self))
+
+    showing.shows_named_errors = True  # type: ignore[attr-defined]
+    return showing

@@ -33,7 +33,9 @@ from kafkalike.spark.typed.decode import (
     subject_of,
 )
 
-_RAISED: Final = re.compile(rf"^{re.escape(SerializationError.__module__)}\.SerializationError: (.*)$", re.MULTILINE)
+_RAISED: Final = re.compile(
+    rf"^(?:{re.escape(SerializationError.__module__)}\.)?SerializationError: (.*)$", re.MULTILINE
+)
 LATEST: Final = "latest"
 RECORD_COLUMNS: Final = frozenset({"key", "topic", "partition", "timestamp", "headers"})
 """Columns of a record besides its value."""

@@ -30,6 +30,7 @@ from kafkalike.spark.call_options import DeadLetterOptions, ProducerOptions, Que
 from kafkalike.spark.checkpoint_progress import GroupProgress
 from kafkalike.spark.dead_letter_frames import ensure_topics, with_letters
 from kafkalike.spark.jvm.spark_connect import check_same_root, is_remote
+from kafkalike.spark.jvm.spark_errors import show_named_errors
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, CheckpointFiles, StreamCheckpoint, checkpoint_at
 from kafkalike.spark.record_columns import sink_columns
 from kafkalike.spark.writes.batch_write import Written, produce, with_schemas
@@ -334,6 +335,7 @@ def write_stream(
         storage_options=storage_options,
     )
     writer.records(frame)
+    show_named_errors()
     check_same_root(frame.sparkSession, writer.cluster)
     if "partition" not in frame.columns or not writer.cluster.server.auto_create_topics:
         # The first batch knows the number of partitions.
