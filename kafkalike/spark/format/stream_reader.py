@@ -24,6 +24,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
@@ -61,8 +62,6 @@ from kafkalike.spark.jvm.python_worker import PromptAnswer
 from kafkalike.spark.jvm.spark_errors import hide_frames, hide_frames_of_rows
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
-
     from kafkalike.log.topic.topic_log import TopicLog
 
 
@@ -387,7 +386,7 @@ class HandingReader(MarkedReader):
     over.
     """
 
-    _handed: Sequence[RecordBatch] | None = None
+    _handed: Sequence[pa.RecordBatch] | None = None
     """Records of the batch that Spark has just asked for, if the planner hands them over."""
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
@@ -406,14 +405,14 @@ class HandingReader(MarkedReader):
     __class__ = property(_seen_as)
     """`isinstance` tests this besides the type."""
 
-    def getCache(self, start: Json, end: Json) -> Iterator[RecordBatch]:  # noqa: ARG002, N802 - Spark's name
+    def getCache(self, start: Json, end: Json) -> Iterator[pa.RecordBatch]:  # noqa: ARG002, N802 - Spark's name
         """Hand over the records of the batch, once."""
         batches, self._handed = self._handed, None
         faults.point("source.taken")
         return iter(batches or ())
 
 
-def read_small(partition: InputPartition) -> list[RecordBatch] | None:
+def read_small(partition: InputPartition) -> list[pa.RecordBatch] | None:
     """Read the records of an input partition; None leaves them to a task, because they are many or unreadable.
 
     A task reports errors to the user in the usual way.
@@ -423,12 +422,13 @@ def read_small(partition: InputPartition) -> list[RecordBatch] | None:
         return None
     try:
         return _up_to(MOST_BYTES, read_part(partition))
-    except Exception:  # noqa: BLE001 - whatever it is, the task meets it as well
+    except (KafkaError, OSError, pa.ArrowException):
+        # The task meets the error as well, and reports it.
         _log.debug("the planner leaves a batch to a task", exc_info=True)
         return None
 
 
-def _up_to(most: int, batches: Iterable[RecordBatch]) -> list[RecordBatch] | None:
+def _up_to(most: int, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
     found, size = [], 0
     for batch in batches:
         size += batch.nbytes
