@@ -65,6 +65,21 @@ def test_copy_by_a_stream_gets_the_partitions_of_what_it_reads(
     assert all_records(root, "copy") == {0: [(0, "a")], 1: [], 2: [], 3: [], 4: [(0, "b")]}
 
 
+def test_copy_with_a_partitioner_gets_the_partitions_of_the_topic_of_its_name(
+    spark: SparkSession, root: str, cluster: Cluster, checkpoint: str, tmp_path: Path
+) -> None:
+    """Not as many as the largest topic that the query reads."""
+    cluster.create_topic("two", 2, {})
+    fill(cluster, "two", "c")
+    other = str(tmp_path / "other")
+    frame = ks.read_stream(spark, ["four", "two"], root, starting_offsets="earliest").where("topic = 'two'")
+    chosen = ks.ProducerOptions(partitioner=ks.partition_column)
+
+    run(frame, "two", other, checkpoint, producer_options=chosen)
+
+    assert all_records(other, "two") == {0: [(0, "c")], 1: []}
+
+
 def test_stream_of_several_topics_keeps_headers(
     spark: SparkSession, root: str, cluster: Cluster, checkpoint: str
 ) -> None:

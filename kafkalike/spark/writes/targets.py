@@ -193,10 +193,28 @@ def open_logs(
     for name in sorted(missing, key=lambda name: name not in infos):
         wanted, needed = missing[name], 1 + max(put.highest for put in staged[name])
         if wanted.grows:
-            read = 0 if not sources else sources.get(name, max(sources.values()))
-            wanted = replace(wanted, num_partitions=max(wanted.num_partitions, needed, read))
+            most = max(wanted.num_partitions, needed, partitions_read(sources, name))
+            wanted = replace(wanted, num_partitions=most)
         _check_assumed(cluster, _ensured(cluster, name, wanted, infos), wanted, needed)
     return [_open_log(cluster, name, staged.get(name, [])) for name in (sorted(staged) if topic is None else [topic])]
+
+
+def partitions_read(sources: Mapping[str, int] | None, topic: str) -> int:
+    """Return how many partitions a missing topic needs to copy the topics that a streaming query reads.
+
+    Args:
+        sources: numbers of partitions of the topics that the query reads, if it is a streaming one.
+        topic: the missing topic.
+
+    Returns:
+        The number of the topic of the same name if the query reads it, or else the largest one; 0 without sources.
+
+    >>> partitions_read({"orders": 3, "clicks": 8}, "orders"), partitions_read({"orders": 3, "clicks": 8}, "all")
+    (3, 8)
+    >>> partitions_read({}, "orders"), partitions_read(None, "orders")
+    (0, 0)
+    """
+    return 0 if not sources else sources.get(topic, max(sources.values()))
 
 
 def _check_assumed(cluster: Cluster, info: TopicInfo, assumed: Rules, needed: int) -> None:
