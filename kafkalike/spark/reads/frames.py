@@ -108,6 +108,12 @@ def read(
             writers, queries over the frame raise these two as well if it happens later.
         AnalysisException: the table has no such version, or no version of that time.
         KafkaConfigurationError: the session lacks Hadoop's client for the object store, see `kafkalike.spark.session`.
+
+    Example:
+        ```python
+        orders = ks.read(spark, "orders", "./data")
+        print([bytes(row.value) for row in orders.where("offset >= 1").collect()])  # [b'milk']
+        ```
     """
     cluster = connect(bootstrap_servers, storage_options, read_from=ReadFrom(client_rack), access="spark")
     tell_hadoop(spark, cluster)

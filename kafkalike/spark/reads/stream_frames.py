@@ -78,6 +78,14 @@ def read_stream(
         SchemaRegistryError: the topic has no schema, or the schema cannot be parsed.
         CorruptRecordError, DataLossError: with engine delta, a foreign writer has broken the topic's log. Delta's
             source does not notice such damage after this call.
+
+    Example:
+        ```python
+        orders = ks.read_stream(spark, "orders", "./data", starting_offsets="earliest")
+        query = orders.writeStream.format("memory").queryName("seen").trigger(availableNow=True).start()
+        query.awaitTermination()
+        print(spark.table("seen").count())  # 2
+        ```
     """
     if format is not None and format not in FORMATS:
         raise IllegalArgumentError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")

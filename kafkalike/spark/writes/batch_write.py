@@ -46,7 +46,7 @@ from kafkalike.spark.typed.decode import registry_place
 from kafkalike.spark.typed.encode import named_errors, record_columns
 from kafkalike.spark.writes.commit import StagedCommit, commit_results, found_again, written_before
 from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, left_out, stage_topics
-from kafkalike.spark.writes.targets import target_of
+from kafkalike.spark.writes.targets import partitions_read, target_of
 from kafkalike.spark.writes.transactional_write import Naming
 
 if TYPE_CHECKING:
@@ -129,6 +129,12 @@ def write(
         KafkaStorageError: the storage failed; nothing was written. A note on this error or `KafkaTimeoutError` tells if
             a transaction of several topics was decided nevertheless.
         UnknownOutcomeError: the outcome could not be determined.
+
+    Example:
+        ```python
+        orders = spark.createDataFrame([("alice", "tea"), ("bob", "milk")], "key STRING, value STRING")
+        print(ks.write(orders, "orders", "./data"))  # {TopicPartition(topic='orders', partition=0): range(0, 2)}
+        ```
     """
     txn = _txn(txn_id, txn_version)
     wanted = RecordSchemas.of(schemas)
@@ -203,7 +209,7 @@ def _ensure_topic(cluster: Cluster, topic: str, records: DataFrame, sources: Map
     """Create a missing topic with the partitions that the records name, because a partitioner needs their number."""
     if "partition" in records.columns and topic not in cluster.topics() and cluster.server.auto_create_topics:
         highest = records.agg(F.max("partition")).collect()[0][0]
-        needed = max(0 if highest is None else highest + 1, *(sources or {}).values(), 0)
+        needed = max(0 if highest is None else highest + 1, partitions_read(sources, topic))
         if needed > MAX_PARTITIONS:
             raise UnknownTopicOrPartitionError(
                 f"{topic}: partition {needed - 1} does not exist: a topic has at most {MAX_PARTITIONS} partitions"

@@ -108,16 +108,9 @@ class StreamWriter:
         """Pickle the arguments for a server of Spark Connect, which calls `foreachBatch` functions itself."""
         given = dict(self._given)
         # Absolute paths, and the credentials of an opened cluster, as for Spark's tasks.
-        store = self._cluster.store.tasks.sent_options()
-        given |= {
-            "bootstrap_servers": self._cluster.root,
-            "storage_options": None if store is None else store.given(),
-        }
+        given |= {"bootstrap_servers": self._cluster.root, "storage_options": _sent(self._cluster)}
         other = given["group_bootstrap_servers"]
-        group = None
-        if isinstance(other, Cluster):
-            store = other.store.tasks.sent_options()
-            group = other.root, None if store is None else store.given()
+        group = (other.root, _sent(other)) if isinstance(other, Cluster) else None
         return _writer, (given, group)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -246,6 +239,12 @@ class StreamWriter:
             )
 
 
+def _sent(cluster: Cluster) -> Mapping[str, Any] | None:
+    """Return the storage options of a cluster, as Spark's tasks get them."""
+    store = cluster.store.tasks.sent_options()
+    return None if store is None else store.given()
+
+
 def _writer(given: dict[str, Any], group: tuple[str, Mapping[str, Any] | None] | None) -> StreamWriter:
     """Open a writer in another process; `group` has root and storage options of an opened cluster of the group."""
     if group is not None:
@@ -310,6 +309,14 @@ def write_stream(
             topic is missing and topics are not created automatically.
         StreamingQueryException: raised by the query later; its text holds the errors of `StreamWriter` and
             `kafkalike.spark.write`.
+
+    Example:
+        ```python
+        orders = ks.read_stream(spark, "orders", "./data", starting_offsets="earliest")
+        query = ks.write_stream(orders, "copy", "./data", checkpoint="/checkpoints/copy", available_now=True)
+        query.awaitTermination()
+        print(ks.read(spark, "copy", "./data").count())  # 2
+        ```
     """
     if not frame.isStreaming:
         raise IllegalArgumentError("write_stream takes a streaming DataFrame; kafkalike.spark.write takes others")
