@@ -91,6 +91,22 @@ def test_a_change_of_the_table_itself_is_taken_over() -> None:
     assert (before.table_id, before.properties, before.schema) == ("u", {"b": "2"}, "new")
 
 
+def test_commit_that_closes_the_table_leaves_its_metadata() -> None:
+    before = state(properties={"a": "1"}, schema="old")
+    before.apply(commit(5, "UPGRADE PROTOCOL", {}, closed=True), [])
+
+    assert (before.closed, before.table_id, before.properties, before.schema) == (True, "t", {"a": "1"}, "old")
+
+
+def test_partitions_with_a_lower_recorded_end_are_noted_as_unrecorded() -> None:
+    index = SegmentIndex([Segment(0, 0, 3, 3, 0, 0, 1, "a"), Segment(1, 0, 2, 2, 0, 0, 1, "b")])
+    known = state(index=index, txns={end_app(0): 3, end_app(1): 1}, unrecorded={0})
+
+    known.note_recorded([0, 1])
+
+    assert known.unrecorded == {1}
+
+
 @pytest.mark.parametrize("operation", sorted(REWINDING))
 def test_a_rewind_counts_until_a_change_of_ours_follows(operation: str) -> None:
     """A fence or a repair may follow one that is still to be refused."""
