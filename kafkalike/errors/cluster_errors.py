@@ -226,7 +226,7 @@ class NotEnoughReplicasError(RetriableError, BrokerResponseError):
 
 
 class UnsupportedVersionError(BrokerResponseError):
-    """This release cannot use a newer layout, a Delta feature, or a cluster whose number of roots has changed."""
+    """A newer layout, an unsupported Delta feature, or a cluster of one root that has got more roots since opening."""
 
     errno = 35
 

@@ -41,7 +41,7 @@ def test_other_text_is_refused(text: str) -> None:
 
 def test_a_topic_of_another_life_is_not_the_one_of_the_snapshot() -> None:
     assert SNAPSHOT.version_of("a", "i") == 2
-    with pytest.raises(IllegalArgumentError, match="deleted since"):
+    with pytest.raises(IllegalArgumentError, match="'a' with id i, which was deleted"):
         SNAPSHOT.version_of("a", "other")
     with pytest.raises(IllegalArgumentError, match="no topic 'b'"):
         SNAPSHOT.version_of("b", "i")
