@@ -256,16 +256,10 @@ class TopicChanges(ABC):
             except OutdatedError:
                 continue
             except errors.TopicAlreadyExistsError:
-                self._discard(made)
+                _discard(self._tables, made)
                 raise
-            self._discard(made[:-1])
+            _discard(self._tables, made[:-1])
             return made[-1]
-
-    def _discard(self, made: Sequence[TopicInfo]) -> None:
-        """Remove tables of plans that were surely not committed; maintenance removes the tables of failed calls."""
-        for info in made:
-            if info.topic_id:
-                self._tables.discard(info)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its data."""
@@ -442,3 +436,10 @@ def _check_gone(store: Storage, source: TopicInfo, state: ClusterState) -> None:
             f"topic {source.name!r} was deleted here, and its files still exist: run `kafkalike maintain` "
             "until it has removed them, then mirror the topic"
         )
+
+
+def _discard(tables: TopicTables, made: Sequence[TopicInfo]) -> None:
+    """Remove tables of plans that were surely not committed; maintenance removes the tables of failed calls."""
+    for info in made:
+        if info.topic_id:
+            tables.discard(info)
