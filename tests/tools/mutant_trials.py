@@ -10,10 +10,13 @@ the same each time.
 from __future__ import annotations
 
 import hashlib
+import os
 import resource
+import signal
 import sys
 from collections.abc import Iterable
 from math import ceil
+from threading import Timer
 from typing import Final
 
 import mutmut.__main__ as program
@@ -25,7 +28,8 @@ from mutmut.runners.harness import PytestRunner
 from mutmut.state import state
 from mutmut.utils.file_utils import change_cwd
 from mutmut.utils.format_utils import strip_prefix
-from mutmut.workers.isolation import ForkRunner
+from mutmut.workers import isolation
+from mutmut.workers.isolation import ForkRunner, MutantResult
 
 LIVED: Final = 0
 
@@ -85,6 +89,25 @@ class Collected(PytestRunner):
 
 class Trials(ForkRunner):
     """Trials that begin with collected tests."""
+
+    def __init__(self, max_workers: int, tests: Collected) -> None:
+        super().__init__(max_workers, tests)
+        # mutmut keeps a trial's limit after its end, and then signals whatever process has its number by then.
+        vars(isolation)["register_timeout"] = self._limit
+        self._limits: dict[int, Timer] = {}
+
+    def _limit(self, pid: int, timeout_s: float) -> None:
+        self._limits[pid] = timer = Timer(timeout_s, os.kill, (pid, signal.SIGXCPU))
+        timer.daemon = True
+        timer.start()
+
+    def wait_for_result(self, timeout: float | None = None) -> MutantResult:
+        """Return the result of the next trial that ends, and drop its time limit."""
+        before = set(self._running)
+        result = super().wait_for_result(timeout)
+        for pid in before - set(self._running):
+            self._limits.pop(pid).cancel()
+        return result
 
     def startup(self) -> None:
         """Collect them."""
