@@ -1,4 +1,4 @@
-"""Parquet: writes Arrow tables as Parquet files for topics and control tables, and opens such files."""
+"""Parquet: writes Arrow tables as Parquet files (row groups, Bloom filters), and opens such files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties: names, types, defaults and bounds of Kafka's dotted settings, and checks of their values in text form."""
+"""Properties: names, types, defaults and bounds of Kafka's dotted settings, and the errors for bad ones."""
 
 from __future__ import annotations
 

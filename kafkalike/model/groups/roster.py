@@ -1,7 +1,7 @@
-"""Roster: the members of a group and their partitions, as one value and as JSON of a row of `__consumer_offsets`.
+"""Roster: the members of a group, their partitions and which of them are silent; as a value and as JSON of a row.
 
-A row holds the whole roster, so the latest row of a group wins, and a table that keeps only the latest rows describes
-the same groups as the full table. Heartbeats are not rows: see `Sessions`.
+A row of `__consumer_offsets` holds the whole roster, so the latest row of a group wins, and a table that keeps only the
+latest rows describes the same groups as the full table. Heartbeats are not rows: see `Sessions`.
 """
 
 from __future__ import annotations

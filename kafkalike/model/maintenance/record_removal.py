@@ -1,4 +1,4 @@
-"""Record removal: select records by key or by offset, and the certificate of a purge of keys.
+"""Record removal: select records by key or by offset, and the certificate of forgotten keys.
 
 Removed records leave holes, as compaction does: the offsets of all other records stay.
 
@@ -236,7 +236,7 @@ class TopicForgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """Record of a run that purged keys."""
+    """Record of a run that removed all records of some keys."""
 
     run: str
     root: str
@@ -255,15 +255,15 @@ class Certificate:
     open_transactions: tuple[str, ...] = ()
     """Transactional ids with records for the topics that were not committed at that time."""
     copies: tuple[str, ...] = ()
-    """Topics with their own records that were made from the purged topics."""
+    """Topics with their own records that were made from the topics of the run."""
     origins: tuple[str, ...] = ()
-    """Topics from which a purged topic was made, and other topics made from them."""
+    """Topics from which a topic of the run was made, and other topics made from them."""
     held: Mapping[str, int | None] = field(default_factory=dict)
-    """By topic of either kind, the number of its records with a purged key at the end of the run; None if it could
+    """By topic of either kind, the number of its records with a forgotten key at the end of the run; None if it could
     not be read."""
 
     def about(self, keys: Sequence[bytes]) -> bool:
-        """Return whether these are exactly the purged keys."""
+        """Return whether these are exactly the forgotten keys."""
         return {fingerprint(self.salt, key) for key in keys} == set(self.fingerprints)
 
     @property

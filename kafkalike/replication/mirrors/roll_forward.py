@@ -1,4 +1,4 @@
-"""Roll forward: the manifest of a mirror's pass, and its application to all of its topics and groups.
+"""Roll forward: applies the manifest of a mirror's pass: settings, partitions, log starts, records and groups.
 
 The manifest lies in `__mirrors/<run>.pass`, with `__mirrors/<run>.<n>.checkpoint` for each topic that restarts at a
 checkpoint. A pass is decided once a row of the metadata names its run: no client applies an undecided pass, and any

@@ -1,4 +1,4 @@
-"""Spark's input partitions: ranges of offsets of a topic partition, read as Arrow batches.
+"""Spark's input partitions: ranges of offsets of a topic partition, read as Arrow batches; and the format's columns.
 
 `plan_range` plans a range in the process that has the log open. The plan names the files, so the task that reads it
 does not need the table's log. The task opens the log only if a file is missing.
