@@ -131,6 +131,12 @@ def _root(kind: str, tmp_path: Path, object_server: Servers, monkeypatch: pytest
     return server.new_root()
 
 
+@pytest.fixture(params=OBJECT_STORES)
+def server(request: pytest.FixtureRequest, object_server: Servers) -> ObjectServer:
+    """A running object store."""
+    return object_server(request.param)
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     """Time for clients; the cluster keeps the machine's own."""

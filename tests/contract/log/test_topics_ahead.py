@@ -14,7 +14,6 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.topic_log import TopicLog
 from tests.tools.fault_proxy import FaultProxy, fault_proxy
 from tests.tools.interrupts import sweep
-from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import S3, ObjectServer
 from tests.tools.records import batch
 
@@ -22,12 +21,6 @@ TOPICS = [f"t{number}" for number in range(8)]
 PARTITIONS = [TopicPartition(topic, 0) for topic in TOPICS]
 SLOW = {"GET": 0.2}
 """Seconds: long enough that requests that are made side by side meet, if there are threads for them at all."""
-
-
-@pytest.fixture(params=OBJECT_STORES)
-def server(request: pytest.FixtureRequest, object_server: Callable[[str], ObjectServer]) -> ObjectServer:
-    """A running object store."""
-    return object_server(request.param)
 
 
 @pytest.fixture

@@ -27,11 +27,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def roots(tmp_path: Path) -> list[Path]:
-    return [tmp_path / str(n) for n in (1, 2, 3)]
-
-
-@pytest.fixture
 def named(roots: list[Path]) -> list[str]:
     """The roots, with a topic that has three replicas and two appends with the key."""
     cluster = opened(roots)

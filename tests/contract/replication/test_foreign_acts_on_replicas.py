@@ -17,11 +17,6 @@ OPEN = {"kafkalike.foreign.writes": "allow"}
 
 
 @pytest.fixture
-def roots(tmp_path: Path) -> list[Path]:
-    return [tmp_path / str(n) for n in (1, 2, 3)]
-
-
-@pytest.fixture
 def cluster(roots: list[Path]) -> ReplicatedCluster:
     """Three records in three files; broker 1 decides, broker 3 is read."""
     made = opened(roots)

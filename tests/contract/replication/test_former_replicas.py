@@ -45,11 +45,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def roots(tmp_path: Path) -> list[Path]:
-    return [tmp_path / str(n) for n in (1, 2, 3)]
-
-
-@pytest.fixture
 def cluster(roots: list[Path]) -> ReplicatedCluster:
     """A topic with three replicas and three appends."""
     cluster = opened(roots)

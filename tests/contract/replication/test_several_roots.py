@@ -35,11 +35,6 @@ from tests.tools.records import batch_now, records_of
 from tests.tools.three_roots import LAG_MS, elected_unclean, opened
 
 
-@pytest.fixture
-def roots(tmp_path: Path) -> list[Path]:
-    return [tmp_path / str(n) for n in (1, 2, 3)]
-
-
 def values(cluster: ReplicatedCluster, topic: str = "t") -> list[str]:
     return texts(cluster, topic)
 

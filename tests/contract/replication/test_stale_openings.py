@@ -24,11 +24,6 @@ from tests.tools.records import batch_now
 from tests.tools.three_roots import opened
 
 
-@pytest.fixture
-def roots(tmp_path: Path) -> list[Path]:
-    return [tmp_path / str(n) for n in (1, 2, 3)]
-
-
 def several(roots: Sequence[Path]) -> ReplicatedCluster:
     cluster = connect([str(root) for root in roots])
     assert isinstance(cluster, ReplicatedCluster)

@@ -28,7 +28,6 @@ from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import Entry
 from tests.tools.clusters import object_store
 from tests.tools.fault_proxy import fault_proxy
-from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import S3, ObjectServer
 from tests.tools.records import everything
 
@@ -36,12 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalike.model.record_batch import Appended
-
-
-@pytest.fixture(params=OBJECT_STORES)
-def server(request: pytest.FixtureRequest, object_server: Callable[[str], ObjectServer]) -> ObjectServer:
-    """A running object store."""
-    return object_server(request.param)
 
 
 @pytest.fixture

@@ -26,7 +26,6 @@ from kafkalike.schemas import Registry, Schema, open_registry
 from kafkalike.ui.access_control import AccessControl
 from kafkalike.ui.app import READ, console
 from kafkalike.ui.cluster_view import ConsoleView
-from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import AZURE_KEY, KEY, KEY_ID, S3, ObjectServer
 from tests.tools.registries import served
 
@@ -61,12 +60,6 @@ class Shown:
             self.tried(lambda: main([*line, "--bootstrap-server", root, "--command-config", str(conf)]))
         out.seek(0)
         self.texts.append(out.read())
-
-
-@pytest.fixture(params=OBJECT_STORES)
-def server(request: pytest.FixtureRequest, object_server: Callable[[str], ObjectServer]) -> ObjectServer:
-    """A running object store."""
-    return object_server(request.param)
 
 
 def filled(server: ObjectServer, root: str) -> None:

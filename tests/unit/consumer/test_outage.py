@@ -25,11 +25,6 @@ def failed(number: int, kind: type[KafkaError] = KafkaStorageError, *, between: 
 SILENT = failed(errno.ETIMEDOUT)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 @pytest.mark.parametrize(
     ("error", "bears"),
     [

@@ -26,12 +26,6 @@ def committed(cluster: MemoryCluster) -> CommittedOffset | None:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    """The clock of the cluster and of the driver."""
-    return ManualClock()
-
-
-@pytest.fixture
 def cluster(clock: ManualClock) -> MemoryCluster:
     """A cluster with the topic that the query reads, a second old."""
     made = MemoryCluster(clock=clock)

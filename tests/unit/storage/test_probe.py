@@ -78,11 +78,6 @@ class AnotherTime(Storage):
         return content, now_ns - 301_000_000_000
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def test_an_honest_storage_is_proved_and_left_as_it_was(clock: ManualClock) -> None:
     storage = Storage(clock)
 
