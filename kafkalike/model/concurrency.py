@@ -56,6 +56,20 @@ class OnError:
             self._undo()
 
 
+def report(log: logging.Logger, level: int, message: str, *args: object, error: Exception | None = None) -> None:
+    """Log a message; a handler or a filter of the program that fails does not stop the caller.
+
+    Args:
+        log: logger that gets it.
+        level: its level.
+        message: its format.
+        args: values of the format.
+        error: logged with its traceback.
+    """
+    with suppress(Exception):
+        log.log(level, message, *args, exc_info=error)
+
+
 class ReportErrors:
     """Log an error of the user's code that the caller must survive; interrupts propagate.
 
@@ -66,7 +80,8 @@ class ReportErrors:
 
     def __init__(self, log: logging.Logger, message: str, *args: object) -> None:
         self._log = log
-        self._told = (message, *args)
+        self._message = message
+        self._args = args
         self.error: Exception | None = None
         """The error of the block."""
 
@@ -81,7 +96,7 @@ class ReportErrors:
         if not isinstance(error, Exception):
             return False
         self.error = error
-        self._log.error(*self._told, exc_info=error)
+        report(self._log, logging.ERROR, self._message, *self._args, error=error)
         return True
 
 

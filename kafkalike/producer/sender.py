@@ -26,7 +26,7 @@ from kafkalike.errors import (
 from kafkalike.errors.kafka_error import foreign_errors
 from kafkalike.log.topic.record_rules import RECORD_ERRORS, refused_rows
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.concurrency import Latch
+from kafkalike.model.concurrency import Latch, ReportErrors, report
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.producer import exit_hook
@@ -35,6 +35,7 @@ from kafkalike.producer.record_accumulator import RecordAccumulator
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.column_batch import ColumnBatch
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.producer.transaction_manager import TransactionManager
 
@@ -183,7 +184,9 @@ class Sender:
         try:
             with foreign_errors(partial(self._unwritten, queue.name)):
                 log = self._prepare(queue, batch)
-                done = self._append(log, batch)
+                records = batch.sendable()
+            # Apart from the preparation: from here on, no unexpected error says that nothing was written.
+            done = self._append(log, batch, records)
         except NotEnoughReplicasAfterAppendError as error:
             # The records are written: a retry would duplicate them.
             self._fail([batch], error)
@@ -194,10 +197,19 @@ class Sender:
         except KafkaError as error:
             self._try_again_or_fail(queue, batch, error)
         else:
-            if done is None:
-                self._settle(batch, None, None)
-            else:
-                self._settle(batch, done.ranges, done.append_time_ms if log.config.log_append_time else None)
+            self._finish(log, batch, done)
+
+    def _finish(self, log: TopicLog, batch: ProducerBatch, done: Appended | None) -> None:
+        """Settle a batch that was appended or staged. Its records are there, so no error returns it to the queue."""
+        if done is None:
+            self._settle(batch, None, None)
+            return
+        try:
+            append_time_ms = done.append_time_ms if log.config.log_append_time else None
+        except Exception as cause:  # noqa: BLE001 - also an error that a retry would follow
+            self._fail([batch], self._unknown_outcome(log.info.name, cause))
+            return
+        self._settle(batch, done.ranges, append_time_ms)
 
     def _prepare(self, queue: TopicQueue, batch: ProducerBatch) -> TopicLog:
         """Return the topic's current log, after routing all records of the batch."""
@@ -210,31 +222,39 @@ class Sender:
         self._router.route(batch.columns(), log.info.num_partitions)
         return log
 
-    def _append(self, log: TopicLog, batch: ProducerBatch) -> Appended | None:
+    def _append(self, log: TopicLog, batch: ProducerBatch, records: RecordBatch | ColumnBatch) -> Appended | None:
         """Write a batch; None if it was staged, because the transaction's commit returns its offsets."""
-        records = batch.sendable()
-        start = self._clock.monotonic()
-        timeout_ms = min((batch.born + self._delivery_seconds - start) * 1000, self._config.request_timeout_ms)
-        done: Appended | None = None
-        with foreign_errors(partial(self._unknown_outcome, log.info.name)):
+        topic = log.info.name
+        with foreign_errors(partial(self._unknown_outcome, topic)):
+            start = self._clock.monotonic()
+            timeout_ms = min((batch.born + self._delivery_seconds - start) * 1000, self._config.request_timeout_ms)
+            done: Appended | None = None
             if self._transactions is None:
                 done = log.append(records, codec=self._codec, timeout_ms=timeout_ms)
             else:
                 rows = records if isinstance(records, RecordBatch) else records.records()
                 self._transactions.stage(log, rows, self._codec, timeout_ms)
-        self.metrics.appended(
-            log.info.name, len(records.partitions), batch.sent_size(), (self._clock.monotonic() - start) * 1000
-        )
+        # The records are there, whatever goes wrong with the numbers.
+        with ReportErrors(logger, "producer %s: an append to %r was not counted", self._config.client_id, topic):
+            took_ms = (self._clock.monotonic() - start) * 1000
+            self.metrics.appended(topic, len(records.partitions), batch.sent_size(), took_ms)
         return done
 
     def _unwritten(self, topic: str, cause: Exception) -> KafkaError:
         """Make the error of an append that did not begin."""
-        logger.error("producer %s: preparing an append to %r failed", self._config.client_id, topic, exc_info=cause)
+        report(
+            logger,
+            logging.ERROR,
+            "producer %s: preparing an append to %r failed",
+            self._config.client_id,
+            topic,
+            error=cause,
+        )
         return KafkaError(f"{topic}: nothing was written: {cause!r}")
 
     def _unknown_outcome(self, topic: str, cause: Exception) -> UnknownOutcomeError:
         """Make the error of an append that ended with an unexpected exception."""
-        logger.error("producer %s: an append to %r failed", self._config.client_id, topic, exc_info=cause)
+        report(logger, logging.ERROR, "producer %s: an append to %r failed", self._config.client_id, topic, error=cause)
         return UnknownOutcomeError(f"append to {topic!r} ({cause!r})", UNKNOWN_ID)
 
     # --- outcomes ------------------------------------------------------------------------------
@@ -285,7 +305,7 @@ class Sender:
         else:
             batch.retries += 1
             self.metrics.of_topic(queue.name).retried += len(batch.columns())
-            logger.info("producer %s: %s; retrying", self._config.client_id, error)
+            report(logger, logging.INFO, "producer %s: %s; retrying", self._config.client_id, error)
             self._buffer.put_back(queue, batch, again)
 
     def _delivery(self) -> str:
@@ -322,7 +342,7 @@ class Sender:
             self._transactions.failed(error)
         # With acks=0, only the log reports it.
         level = logging.ERROR if self._config.acks == 0 else logging.WARNING
-        logger.log(level, "producer %s: %d records to %r failed: %s", self._config.client_id, records, topic, error)
+        report(logger, level, "producer %s: %d records to %r failed: %s", self._config.client_id, records, topic, error)
 
 
 JUST_SECONDS: Final = 1.0

@@ -1,6 +1,7 @@
 """KafkaProducer over a log that fails, waits or is slow: retries, deadlines, full buffers, the end."""
 
 import gc
+import logging
 import os
 import threading
 from collections import deque
@@ -22,9 +23,11 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.log.topic.topic_log import TopicLog
+from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.producer import FutureRecordMetadata, KafkaProducer
 from kafkalike.producer.record_accumulator import RecordAccumulator
+from kafkalike.producer.sender import ProducerMetrics
 from tests.tools.producers import producers, raiser
 
 REFUSED = KafkaStorageError("the disk is full")
@@ -41,6 +44,8 @@ class FaultyCluster:
         """What opening a log raises."""
         self.batches: list[tuple[str, list[bytes | None]]] = []
         """Values of every append that was tried."""
+        self.after: deque[Callable[[], object]] = deque()
+        """What the logs do when they are first asked for their settings after an append."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -82,6 +87,14 @@ class FaultyLog:
     def __init__(self, cluster: FaultyCluster, inner: TopicLog) -> None:
         self.cluster = cluster
         self.inner = inner
+        self.appended = False
+
+    @property
+    def config(self) -> TopicConfig:
+        """After an append, do first what the test says."""
+        if self.appended and self.cluster.after:
+            self.cluster.after.popleft()()
+        return self.inner.config
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -93,7 +106,9 @@ class FaultyLog:
         faults = self.cluster.faults.get(name)
         if faults:
             faults.popleft()()
-        return self.inner.append(batch, **options)
+        done = self.inner.append(batch, **options)
+        self.appended = True
+        return done
 
 
 @pytest.fixture
@@ -317,6 +332,62 @@ def test_an_unforeseen_error_before_the_append_wrote_nothing(
     with pytest.raises(KafkaError, match="nothing was written"):
         sent.get(30)
     assert producer.send("orders", b"w").get(30).offset == 0
+
+
+def test_a_record_that_is_there_succeeds_although_its_metrics_fail(
+    cluster: FaultyCluster,
+    make: Callable[..., KafkaProducer],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An error after the commit neither says that nothing was written nor sends the record again."""
+    monkeypatch.setattr(ProducerMetrics, "appended", lambda *_: 1 / 0)
+    producer = make()
+
+    sent = producer.send("orders", b"v")
+
+    assert sent.get(30).offset == 0
+    assert producer.send("orders", b"w").get(30).offset == 1
+    assert cluster.values("orders") == [b"v", b"w"]
+    assert "an append to 'orders' was not counted" in caplog.text
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), REFUSED], ids=["foreign", "retriable"])
+def test_an_error_between_the_commit_and_the_future_is_an_unknown_outcome(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer], error: Exception
+) -> None:
+    """A retry would double the record, so even a retriable error causes none; the producer lives on."""
+    cluster.after.append(raiser(error))
+    producer = make()
+
+    sent = producer.send("orders", b"v")
+
+    with pytest.raises(UnknownOutcomeError, match="orders"):
+        sent.get(30)
+    assert producer.send("orders", b"w").get(30).offset == 1
+    assert cluster.values("orders") == [b"v", b"w"]
+
+
+def test_a_log_filter_that_fails_does_not_turn_an_unknown_outcome_into_nothing_written(
+    cluster: FaultyCluster, make: Callable[..., KafkaProducer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Filters of the program run in the sender; no thread waits for ever because of one."""
+    del caplog
+    cluster.fail("orders", ZeroDivisionError("a bug"))
+    producer = make()
+    logger = logging.getLogger("kafkalike.producer.sender")
+    logger.addFilter(_failing_filter)
+    try:
+        sent = producer.send("orders", b"v")
+        with pytest.raises(UnknownOutcomeError, match="a bug"):
+            sent.get(30)
+        assert producer.send("orders", b"w").get(30).offset == 0
+    finally:
+        logger.removeFilter(_failing_filter)
+
+
+def _failing_filter(_: logging.LogRecord) -> bool:
+    raise LookupError("a bug of the filter")
 
 
 @given(
