@@ -162,7 +162,7 @@ class TableState:
         for segment in added:
             index.add(segment)
             # Inlined from `note_recorded`.
-            if index.ends[segment.partition] > txns.get(f"{END_APP}{segment.partition}", 0):
+            if index.end(segment.partition) > txns.get(f"{END_APP}{segment.partition}", 0):
                 self.unrecorded.add(segment.partition)
             else:
                 self.unrecorded.discard(segment.partition)

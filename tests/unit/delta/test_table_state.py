@@ -81,6 +81,13 @@ def test_a_partition_is_unrecorded_while_the_table_says_a_lower_end() -> None:
     assert not applied(foreign).ends_recorded
 
 
+def test_a_file_that_ends_below_offset_0_leaves_the_partition_at_its_begin() -> None:
+    """A foreign writer may number records below 0; the table can still be read."""
+    known = applied(commit(5, "WRITE", adds=(add("a", -3, 0),)))
+
+    assert (known.version, known.end(0), known.unrecorded) == (5, 0, set())
+
+
 def test_a_change_of_the_table_itself_is_taken_over() -> None:
     before = state(properties={"a": "1"}, schema="old")
     before.apply(commit(5, APPEND, {}), [])
