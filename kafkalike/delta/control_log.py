@@ -271,8 +271,7 @@ class ControlLog(Generic[S, R]):
         if landed.version % self._cleaner.interval:
             return
         with self._table.mutex:
-            state = self._table.state
-            self._cleaner.after_commit(landed, state.table_id, state.index.paths)
+            self._cleaner.after_commit(landed, self._table.known)
 
     def _appending(self, state: TableState, plan: Callable[[S], Sequence[R]]) -> Change | Unchanged[None]:
         rows = plan(self.state)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -105,21 +105,22 @@ class LogCleaner:
         self.interval = INTERVAL if self._joining is None else 1
         """`after_commit` has work only for versions that are multiples of this."""
 
-    def after_commit(self, landed: Landed, table_id: str, paths: Collection[str]) -> None:
+    def after_commit(self, landed: Landed, known: TableState | None) -> None:
         """Bundle commits and write a checkpoint if either is due, in a thread beside the caller.
 
         Failing is harmless: the log stays the truth, and the next attempt is soon.
 
         Args:
             landed: the version just made.
-            table_id: id of its table.
-            paths: its data files.
+            known: what is known of its table; None if another thread has just lost its state. It is not read again
+                here, because a failure would look like one of the commit.
         """
         version, joining = landed.version, self._joining
         if joining is not None:
             joining.note(version, landed.content)
-        if version % (self.interval if joining is None else self._every):
+        if known is None or version % (self.interval if joining is None else self._every):
             return
+        table_id, paths = known.table_id, known.index.paths
         files, carried = len(paths), tuple(paths) if self._rare else ()
 
         def due() -> bool:

@@ -140,7 +140,7 @@ class ControlGroupCommit(Generic[S, R]):
                 # Beside the commits, which do not wait for it.
                 self.helpers.start(self._merge)
             with table.mutex:
-                self._cleaner.after_commit(landed, table.state.table_id, table.state.index.paths)
+                self._cleaner.after_commit(landed, table.known)
         return landed
 
     def _merge(self) -> None:

@@ -24,6 +24,7 @@ from kafkalike.delta.table_change import (
 )
 from kafkalike.delta.table_state import CLOSE, FENCE, OPEN, REPLICAS, TableState, end_app
 from kafkalike.errors import (
+    KafkaError,
     LogCorruptError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
@@ -226,10 +227,18 @@ class TopicLog(TailedTopic):
         """Report that replicas fell out of sync during an append.
 
         Raises:
-            NotEnoughReplicasAfterAppendError: fewer than `min.insync.replicas` are left in sync.
+            NotEnoughReplicasAfterAppendError: fewer than `min.insync.replicas` are left in sync, or it is unknown how
+                many.
         """
         wanted = config.min_isr
-        if (there := self._home.in_sync(self.info)) < wanted:
+        try:
+            there = self._home.in_sync(self.info)
+        except (KafkaError, OSError) as cause:
+            # Its own class may be one that a producer retries, and the records would be there twice.
+            raise NotEnoughReplicasAfterAppendError(
+                f"{self.info.name}: the records were written, and it is unknown how many replicas have them: {cause}"
+            ) from cause
+        if there < wanted:
             raise NotEnoughReplicasAfterAppendError(
                 f"{self.info.name}: the records were written, and {_few(there, wanted)}"
             )
@@ -273,7 +282,7 @@ class TopicLog(TailedTopic):
         """Change the topic's table; see `Table.change`. Appends and maintenance call it within `exclusive`."""
         landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
         if isinstance(landed, Landed) and landed.version % self._cleaner.interval == 0:
-            self._cleaner.after_commit(landed, self.info.table_id, self._table.state.index.paths)
+            self._cleaner.after_commit(landed, self._table.known)
         return landed
 
     def fence(self, deadline: Deadline) -> None:

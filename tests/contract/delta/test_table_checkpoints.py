@@ -31,6 +31,7 @@ from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.maintenance.verify.table_damage import find_flaws
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
+from kafkalike.model.segments import Segment, SegmentIndex
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.port import Entry, Storage
@@ -241,9 +242,11 @@ def test_all_checkpoints_together_grow_with_the_table_and_not_with_its_square() 
     helpers = Helpers()
     history = History(root.at("t"), properties=RETENTION)
     cleaner = LogCleaner(root, "t", helpers, SYSTEM_CLOCK)
+    table = TableState(version=0, table_id=TABLE_ID, index=SegmentIndex(), txns={})
     for version in range(1, 3001):
         history.commit(adds=1, partition=0, removes=0, special=False)
-        cleaner.after_commit(Landed(version, Change(operation="WRITE", time_ms=0), b""), TABLE_ID, range(version))  # type: ignore[arg-type]
+        table.index.add(Segment(0, version - 1, version, 1, 0, 0, 1, str(version)))
+        cleaner.after_commit(Landed(version, Change(operation="WRITE", time_ms=0), b""), table)
         helpers.wait()
 
     files = history.store
