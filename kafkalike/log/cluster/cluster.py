@@ -99,8 +99,8 @@ class Cluster(TopicChanges):
         self.open_appends = OpenTables()
         self.metadata: MetadataLog = self._metadata_log()
         """The table of topics, `__cluster_metadata`."""
-        self._flushed_as: ServerProperties | None = None
-        """Defaults that decided last whether `groups` flushes its commits."""
+        self._flush: tuple[ServerProperties, bool] | None = None
+        """Defaults, and whether `groups` flushes its commits by them."""
         self.groups: GroupsLog = self._control.groups_log(before_change=self._before_commit)
         """Committed offsets and group membership."""
 
@@ -112,10 +112,11 @@ class Cluster(TopicChanges):
     def _before_commit(self) -> None:
         # Rejects a root of a newer format.
         self.metadata.look_once()
-        server = self.defaults.in_force()
-        if server is not self._flushed_as:
-            self.groups.durable = server.flush
-            self._flushed_as = server
+        server, known = self.defaults.in_force(), self._flush
+        if known is None or known[0] is not server:
+            # Replaced whole, because another thread may be here with other defaults.
+            known = self._flush = (server, server.flush)
+        self.groups.durable = known[1]
 
     def _took(self, server: ServerProperties) -> None:
         """Take settings that came into force; see `ServerDefaults`."""

@@ -87,24 +87,25 @@ class TailedTopic:
         self._table = Table(
             self.files, self.clock, to_segment=segment_of, look_back=look_back, follower=warnings, jitter=jitter
         )
-        self._config: tuple[TopicInfo, ServerProperties, TopicConfig] | None = None
         self._current: ClusterState | None = None
         """The metadata that `info` was taken from at the last refresh."""
-        self._configured: ClusterState | None = None
-        """The metadata that `_config` was made from."""
+        self._config: tuple[ClusterState | None, TopicInfo, ServerProperties, TopicConfig] | None = None
+        """The settings, and what they were made of; replaced whole. The metadata are None until the defaults were the
+        same object twice: while a root does not answer, they may change without the metadata."""
 
     @property
     def config(self) -> TopicConfig:
         """The settings in effect, as of the last `refresh`."""
-        known = self._config
-        if known is not None and self._configured is self._current and self._current is not None:
-            return known[2]
-        current, server = self._current, self._home.server()
-        if known is None or known[0] is not self.info or known[1] is not server:
-            effective = server.effective(self.info.configs)
-            known = self._config = (self.info, server, TopicConfig.from_properties(effective))
-        self._configured = current
-        return known[2]
+        current, known = self._current, self._config
+        if known is not None and current is not None and known[0] is current:
+            return known[3]
+        info, server = self.info, self._home.server()
+        if known is not None and known[1] is info and known[2] is server:
+            self._config = (current, info, server, known[3])
+            return known[3]
+        config = TopicConfig.from_properties(server.effective(info.configs))
+        self._config = (None, info, server, config)
+        return config
 
     @property
     def schemas(self) -> SchemasOf:
