@@ -117,11 +117,11 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
     "brokers": Part(
         modules=("kafkalike/model/brokers.py",),
-        tests=_unit("brokers"),
+        tests=_unit("brokers", "metadata_rows", "reading_order"),
     ),
     "mirrors": Part(
         modules=("kafkalike/model/mirror.py", "kafkalike/model/offset_commit.py"),
-        tests=_unit("mirror_rules", "offset_expiry", "commit_notes"),
+        tests=_unit("commit_notes", "group_rows", "group_rules", "mirror_rules", "offset_expiry"),
     ),
     "model": Part(
         modules=("kafkalike/model/*.py", "kafkalike/model/groups/*.py", "kafkalike/model/maintenance/*.py"),

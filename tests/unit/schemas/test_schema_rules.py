@@ -440,7 +440,7 @@ def test_records_of_confluents_topic_are_read() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{}", "no tab"),
+        ("{}", "a tab between key and value is missing"),
         ("{}\t{}", "keytype"),
         ('{"keytype":"SCHEMA","subject":"a","version":1}\t{"id":1}', "schema"),
         ('{"keytype":"SCHEMA","subject":"a","version":1}\t{"id":1,"schema":"1","ruleSet":{"x":1}}', "ruleSet"),
