@@ -19,7 +19,7 @@ from kafkalike.delta.actions import APPEND_KEY, CHECKSUM_KEY, Add, TableCommit, 
 from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.log_files import LOG, NOTE, LogFiles, note_name, noted_span
 from kafkalike.delta.table_state import REPLICAS, SEAL
-from kafkalike.model.maintenance.log_cleanup import HOLES, cleaner_app
+from kafkalike.model.record_batch import HOLES, cleaner_app
 from kafkalike.model.replication.registration import Configuration, Replica, Span, begun, compared, holding
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.cluster_state import LOG_START, LogStartsMoved, MetadataRow, Move, parse_row
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.model.maintenance.log_cleanup import CLEANER_APP, HOLES, cleaner_app
 from kafkalike.model.names import check_group_id, check_topic_name
+from kafkalike.model.record_batch import CLEANER_APP, HOLES, cleaner_app
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.storage.port import Storage
 

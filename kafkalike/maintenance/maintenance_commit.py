@@ -19,7 +19,7 @@ from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedE
 from kafkalike.log.topic.topic_commits import OPERATIONS, RUN_KEY, WORK_KEY
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
-from kafkalike.model.maintenance.log_cleanup import CLEANER_APP, HOLES, cleaner_app
+from kafkalike.model.record_batch import CLEANER_APP, HOLES, cleaner_app
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from kafkalike.maintenance.file_rewrite import Mask, Replacement, check_apart, g
 from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks, where_possible
 from kafkalike.maintenance.maintenance_commit import MaintenanceCommit, publish, publish_or_discard, still_live
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.maintenance.log_cleanup import Cleaned, CompactionPlan, cleaner_app
+from kafkalike.model.maintenance.log_cleanup import Cleaned, CompactionPlan
+from kafkalike.model.record_batch import cleaner_app
 from kafkalike.model.segments import Segment
 from kafkalike.storage.parquet import open_parquet
 

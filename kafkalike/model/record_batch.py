@@ -56,6 +56,19 @@ TRANSACTIONS: Final = f"{RESERVED_APPS}transactions"
 """Delta application whose version is the number of the topic's last decision; the topic has all decisions before it."""
 
 
+CLEANER_APP: Final = "kafkalike.cleaner"
+"""Delta application in which the cleaner records its progress in a topic's table. A table with a version of it has been
+compacted at least once."""
+
+HOLES: Final = "holes"
+"""Name in `cleaner_app` of the offset below which a pass, finished or not, may have removed records."""
+
+
+def cleaner_app(partition: int, what: str) -> str:
+    """Return the Delta application whose version is a fact about one partition: a field of `Cleaned`, or `HOLES`."""
+    return f"{CLEANER_APP}/{partition}/{what}"
+
+
 @dataclass(frozen=True, slots=True)
 class TxnId:
     """Identifies a write across restarts. A version that is not above the application's last one is a rerun."""

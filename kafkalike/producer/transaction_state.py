@@ -30,10 +30,10 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.group_claims import GroupClaim, GroupOffsets, joined_lives
 
 if TYPE_CHECKING:
     from kafkalike.log.dead_letter_buffer import DeadLetterBuffer
+    from kafkalike.model.transactions.group_claims import GroupClaim, GroupOffsets
 
 
 class TxnPhase(StrEnum):
@@ -148,6 +148,8 @@ class ProducerTransactionState:
         Raises:
             UnknownTopicOrPartitionError: the earlier ones belong to another topic of the same name.
         """
+        from kafkalike.model.transactions.group_claims import joined_lives  # here: most producers have no transactions
+
         others = {known: old for known, old in self.offsets.items() if known != group}
         return replace(
             self,

@@ -25,8 +25,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.config.topic_config import TopicConfig
-from kafkalike.model.maintenance.log_cleanup import HOLES, cleaner_app
-from kafkalike.model.record_batch import TRANSACTIONS
+from kafkalike.model.record_batch import HOLES, TRANSACTIONS, cleaner_app
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo

@@ -12,7 +12,7 @@ from kafkalike.delta.actions import log_name, parse_commit
 from kafkalike.delta.table_state import load_table
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError
 from kafkalike.log.topic.topic_commits import segment_of, versions
-from kafkalike.model.maintenance.log_cleanup import HOLES, cleaner_app
+from kafkalike.model.record_batch import HOLES, cleaner_app
 from kafkalike.model.segments import Gap, gaps_and_overlaps
 from kafkalike.storage.port import Storage
 

@@ -250,19 +250,6 @@ def _worth(run: Sequence[Segment], policy: MergePolicy, *, closed: bool) -> list
     return left + _worth(run[largest + 1 :], policy, closed=False)
 
 
-CLEANER_APP: Final = "kafkalike.cleaner"
-"""Delta application in which the cleaner records its progress in a topic's table. A table with a version of it has been
-compacted at least once."""
-
-HOLES: Final = "holes"
-"""Name in `cleaner_app` of the offset below which a pass, finished or not, may have removed records."""
-
-
-def cleaner_app(partition: int, what: str) -> str:
-    """Return the Delta application whose version is a fact about one partition: a field of `Cleaned`, or `HOLES`."""
-    return f"{CLEANER_APP}/{partition}/{what}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
     """When a topic is compacted, and which records are kept."""

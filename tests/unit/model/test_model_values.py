@@ -13,9 +13,8 @@ from kafkalike.model.groups.group_protocol import Assign, GroupFacts, Scheme, jo
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.histogram import Histogram
 from kafkalike.model.lag import CommitIndex, GrowthIndex, Moment, PartitionIndex, history
-from kafkalike.model.maintenance.log_cleanup import HOLES, cleaner_app
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.record_batch import RecordBatch, TxnId
+from kafkalike.model.record_batch import HOLES, RecordBatch, TxnId, cleaner_app
 from kafkalike.model.segments import SegmentIndex
 from kafkalike.model.structs import (
     ConfigResource,
