@@ -154,8 +154,8 @@ def replicate(
 ) -> None:
     """Catch replicas up, add them to the ISR, move reassigned replicas, and return topics to their preferred leaders.
 
-    Producers bring replicas in sync while they write. This command serves roots that were unavailable, and topics
-    without writers. It can run at any time, also twice at once.
+    Writers keep the replicas in sync up to date, and remove a root that does not answer. Only this command adds it
+    again once it is back. It can run at any time, also twice at once.
 
     Exit code 0: done, 1: some steps failed.
     """
