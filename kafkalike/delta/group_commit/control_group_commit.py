@@ -118,11 +118,15 @@ class ControlGroupCommit(Generic[S, R]):
                     each.settle(cause)
             return
         faults.point("rows.after_commit")
-        state = self.rows.state
+        # First those whose rows are there: an error of what follows is not theirs.
         for nth, each in enumerate(changes):
             if nth in placed.ranges:
                 each.settle()
-                continue
+        refused = [each for each in changes if not each.settled]
+        if not refused:
+            return
+        state = self.rows.state
+        for each in refused:
             try:
                 state.applied(each.unit(state))
             except Exception as cause:  # noqa: BLE001 - its own caller is told

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.errors import IllegalArgumentError, OffsetMetadataTooLargeError
+from kafkalike.errors import IllegalArgumentError, KafkaError, OffsetMetadataTooLargeError
 from kafkalike.log.group.membership import Membership
 from kafkalike.model.clock import Clock
 from kafkalike.model.row_value import INT32
@@ -108,7 +108,11 @@ class GroupOffsets:
             membership: the member that committed.
             tp: a partition of that commit.
         """
-        known = self.groups.state.group(membership.group_id).offsets.get(tp)
+        try:
+            known = self.groups.state.group(membership.group_id).offsets.get(tp)
+        except KafkaError:
+            # Another thread has lost the state, and it cannot be read now. The commit is there all the same.
+            known = None
         # Another member may have committed since, in a generation unknown to this one.
         own = known is not None and known.member_id == membership.member_id
         return known.generation if known is not None and own else membership.generation

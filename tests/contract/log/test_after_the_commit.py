@@ -12,7 +12,11 @@ from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.table import Table
 from kafkalike.errors import KafkaStorageError, NotEnoughReplicasAfterAppendError
 from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.log.group.group_offsets import GroupOffsets
+from kafkalike.log.group.membership import Membership
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.storage.local import LocalStorage
 from tests.tools.clusters import on_disk
@@ -94,4 +98,8 @@ def test_an_append_whose_table_state_is_lost_afterwards_succeeds(cluster: Cluste
 def test_a_commit_of_offsets_whose_table_state_is_lost_afterwards_succeeds(cluster: Cluster, state_lost: None) -> None:
     del state_lost
 
-    cluster.groups.transact(offset)
+    offsets = GroupOffsets(cluster.groups, SYSTEM_CLOCK)
+
+    generation = offsets.commit(Membership(group_id="g"), {TopicPartition("t", 0): OffsetAndMetadata(8)}, {"t": "id"})
+
+    assert generation == -1

@@ -20,6 +20,7 @@ from kafkalike.delta.group_commit import control_group_commit as combined_rows
 from kafkalike.delta.group_commit import staging_area as appends
 from kafkalike.delta.group_commit import staging_area as waiting_files
 from kafkalike.delta.group_commit.control_group_commit import PendingChange, SharedChanges
+from kafkalike.delta.group_commit.group_commit import GroupCommit
 from kafkalike.delta.layout import CONSUMER_OFFSETS
 from kafkalike.errors import (
     CommitFailedError,
@@ -40,7 +41,7 @@ from kafkalike.model.groups.group_protocol import check_commit
 from kafkalike.model.groups.roster import Member
 from kafkalike.model.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.waiting_appends import TakenAppends
+from kafkalike.model.waiting_appends import Placed, TakenAppends
 from tests.tools.commits import Told, commit_label, decided, judge, member_of, moved, offset_row, offsets_of
 from tests.tools.effort import seeds
 from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
@@ -288,6 +289,28 @@ def _wrong(seed: int, mutant: Callable[[pytest.MonkeyPatch], None]) -> bool:
 
 
 # --- one by one ----------------------------------------------------------------------------------
+
+
+def test_a_change_whose_table_state_is_lost_after_its_commit_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a change that was refused needs the state; an error would say of a written one that it is not there."""
+    place = Place()
+    append = GroupCommit.append
+
+    def lost(combined: GroupCommit[Any], *given: Any) -> Placed:
+        placed = append(combined, *given)
+        combined.table.forget()
+        monkeypatch.setattr(EverywhereStore, "read", no_answer)
+        return placed
+
+    def no_answer(_store: object, name: str) -> bytes:
+        raise OSError(f"no answer to the read of {name}")
+
+    monkeypatch.setattr(GroupCommit, "append", lost)
+
+    place.process().groups.transact(commit_of("there"))
+    monkeypatch.undo()
+
+    assert [row.metadata for row in place.rows] == ["first", "there"]
 
 
 def commit_of(label: str, *, group: str = "g", generation: int = -1, member: str = "") -> OffsetCommit:
