@@ -14,6 +14,7 @@ from kafkalike.errors import KafkaStorageError, NotEnoughReplicasAfterAppendErro
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -23,6 +24,7 @@ from tests.tools.clusters import on_disk
 from tests.tools.partitions import partition_records
 from tests.tools.producers import raiser
 from tests.tools.records import batch
+from tests.tools.upkeep import AT_ONCE
 
 REFUSED = KafkaStorageError("the storage does not answer")
 
@@ -103,3 +105,20 @@ def test_a_commit_of_offsets_whose_table_state_is_lost_afterwards_succeeds(clust
     generation = offsets.commit(Membership(group_id="g"), {TopicPartition("t", 0): OffsetAndMetadata(8)}, {"t": "id"})
 
     assert generation == -1
+
+
+def test_a_merge_whose_table_state_is_lost_after_its_commit_keeps_its_files(
+    cluster: Cluster, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for a refusal, it would have its files removed, and the table's newest version names only these."""
+    cluster.edit_configs("t", lambda _: {**AT_ONCE, "retention.ms": "-1"})
+    for value in "abcd":
+        cluster.log("t").append(batch(value))
+    request.getfixturevalue("state_lost")
+
+    maintain(cluster, topics=["t"])
+    monkeypatch.undo()
+
+    fresh = on_disk(cluster.root)
+    assert fresh.log("t").version == 5
+    assert values(fresh) == [b"a", b"b", b"c", b"d"]
