@@ -14,7 +14,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
-from kafkalike.errors import IllegalStateError, KafkaTimeoutError
+from kafkalike.errors import IllegalStateError, KafkaTimeoutError, NotEnoughReplicasAfterAppendError
 from kafkalike.model.concurrency import Latch, ReportErrors
 from kafkalike.model.structs import RecordMetadata, SettableFuture, TopicPartition
 
@@ -65,6 +65,7 @@ class OutcomeFuture(Generic[T]):
         Raises:
             KafkaTimeoutError: still in progress after `timeout`, or not written within `delivery_timeout_ms`.
             UnknownOutcomeError: the record may or may not have been written.
+            NotEnoughReplicasAfterAppendError: the record was written, but too few replicas may have it.
             KafkaError: the record was not written, and why.
             IllegalStateError: called in a callback, for a record in progress.
         """
@@ -105,7 +106,9 @@ class OutcomeFuture(Generic[T]):
 
     def retriable(self) -> bool:
         """True if it failed and a retry may succeed without duplicating it."""
-        return bool(getattr(self.exception, "retriable", False))
+        error = self.exception
+        # Kafka calls the second kind retriable, too, but its records are written.
+        return getattr(error, "retriable", False) and not isinstance(error, NotEnoughReplicasAfterAppendError)
 
     def add_callback(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:  # noqa: ANN401
         """Call `f(*args, metadata, **kwargs)` when the record is written. Returns this future."""

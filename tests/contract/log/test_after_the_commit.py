@@ -69,6 +69,7 @@ def test_an_append_whose_replicas_cannot_be_counted_afterwards_says_that_it_is_w
         sent = producer.send("t", b"once")
         with pytest.raises(NotEnoughReplicasAfterAppendError, match=r"the records were written.*does not answer"):
             sent.get(30)
+        assert not sent.retriable()
 
     assert values(cluster) == [b"once"]
 
