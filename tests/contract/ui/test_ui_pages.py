@@ -281,7 +281,7 @@ def test_schemas_are_checked_before_they_are_registered(browser: Browser) -> Non
     second = '{"type":"record","name":"R","fields":[{"name":"b","type":"int"}]}'
     fields = {"subject": "s/1", "type": "AVRO"}
     assert "The schema can be" in browser.post("/schema", **fields, schema=first, action="check")
-    assert "registered with id 1" in browser.post("/schema", **fields, schema=first, action="register")
+    assert "Registered the schema with id 1" in browser.post("/schema", **fields, schema=first, action="register")
     assert "cannot be the next version" in browser.post("/schema", **fields, schema=second, action="check")
     assert "Request failed" in browser.post("/schema", 400, **fields, schema=second, action="register")
     assert browser.view.registry.get_versions("s/1") == [1]
