@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,7 +23,13 @@ SAID = {
         *("orders: version -1 -> ", "following", "Promoted topic orders"),
     ],
     "operations.md": ["billing", "TransactionalId", "0 errors", "Created topic orders."],
-    "retention.md": ["nothing was changed", "append      10 records", "orders-before"],
+    "retention.md": [
+        "nothing was changed",
+        "log start 0: 0 -> 1",
+        "retention.ms=604800000",
+        "append      10 records",
+        "orders-before",
+    ],
 }
 """What the blocks of each page print, among other things."""
 
@@ -64,6 +71,7 @@ def world_of(page: str, folder: Path) -> Iterator[World]:
             case "retention.md":
                 filled(folder, "orders")
                 world.replaced = {
+                    "/opt/kafkalike/bin/kafkalike": str(Path(sys.executable).with_name("kafkalike")),
                     "/srv/log": str(folder / "kafkalike-data"),
                     "/var/log": str(folder),
                     "/tmp/maintain.lock": str(folder / "maintain.lock"),  # noqa: S108 - the page's

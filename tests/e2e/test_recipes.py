@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -122,10 +123,13 @@ def test_airflow_runs_the_task(tmp_path: Path) -> None:
     }
 
     ran("airflow", "db", "migrate", folder=tmp_path, more=own)
-    told = ran("airflow", "tasks", "test", "kafkalike_maintain", "maintain", "2026-01-01", folder=tmp_path, more=own)
+    dry, earnest = (
+        ran(*shlex.split(line), folder=tmp_path, more=own) for line in recipe("Airflow", "sh")[0].splitlines()
+    )
 
-    assert '"topic": "orders"' in told
-    assert "Command exited with return code 0" in told
+    assert '"dry_run": true' in dry
+    assert '"dry_run": false' in earnest
+    assert all("Command exited with return code 0" in told and '"topic": "orders"' in told for told in (dry, earnest))
 
 
 @pytest.mark.soak

@@ -43,9 +43,11 @@ def commands(page: str) -> list[list[str]]:
     for line in shell_lines(page):
         words = shlex.split(line, comments=True)
         for at, word in enumerate(words):
-            if word == "kafkalike" and (at == 0 or words[at - 1] not in {"install", "load"}):
+            if word in {"kafkalike", "/opt/kafkalike/bin/kafkalike"} and (
+                at == 0 or words[at - 1] not in {"install", "load"}
+            ):
                 rest = words[at + 1 :]
-                ends = [n for n, other in enumerate(rest) if other in {"|", "&&", ">", ";", "2>"}]
+                ends = [n for n, other in enumerate(rest) if other in {"|", "&&", ">", ">>", ";", "2>"}]
                 found.append(rest[: min(ends, default=len(rest))])
     return found
 
