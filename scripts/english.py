@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -68,21 +70,39 @@ class Text(NamedTuple):
     """A text that people read."""
 
     kind: str
-    """`docs`, `docstrings` or `messages`."""
+    """`docs`, `docstrings`, `comments` or `messages`."""
     place: str
     text: str
 
 
 def texts(root: Path) -> Iterator[Text]:
-    """Yield the lines of pages without their code blocks, the docstrings, and the strings of errors and log calls."""
+    """Yield the lines of pages without their code blocks, docstrings, comments, and strings of errors and log calls."""
     for page in [*sorted(root.glob("docs/**/*.md")), *sorted(root.glob("*.md"))]:
         prose = CODE_BLOCK.sub(lambda block: "\n" * block.group().count("\n"), page.read_text(encoding="utf-8"))
         for number, line in enumerate(prose.splitlines(), 1):
             if line.strip():
                 yield Text("docs", f"{page.relative_to(root)}:{number}", line)
     for file in sorted(root.glob("kafkalike/**/*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        source = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)):
             yield from _texts_of(node, str(file.relative_to(root)))
+        yield from _comments(source, str(file.relative_to(root)))
+
+
+def _comments(source: str, file: str) -> Iterator[Text]:
+    """Yield the comments; lines that follow each other are one text."""
+    first = last = 0
+    lines: list[str] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        if lines and token.start[0] != last + 1:
+            yield Text("comments", f"{file}:{first}", " ".join(lines))
+            lines = []
+        first, last = first if lines else token.start[0], token.start[0]
+        lines.append(token.string.lstrip("# "))
+    if lines:
+        yield Text("comments", f"{file}:{first}", " ".join(lines))
 
 
 def _texts_of(node: ast.AST, file: str) -> Iterator[Text]:
@@ -98,7 +118,7 @@ def _texts_of(node: ast.AST, file: str) -> Iterator[Text]:
 
 def matches(found: Sequence[Text]) -> dict[str, list[Text]]:
     """Return the texts of each pattern, once for each match."""
-    every = {name: (pattern, {"docs", "docstrings", "messages"}) for name, pattern in PATTERNS.items()}
+    every = {name: (pattern, {"docs", "docstrings", "comments", "messages"}) for name, pattern in PATTERNS.items()}
     every |= {name: (pattern, {"docstrings"}) for name, pattern in DOCSTRING_PATTERNS.items()}
     return {
         name: [text for text in found if text.kind in kinds for _ in re.finditer(pattern, text.text)]

@@ -28,9 +28,10 @@ SOUND_COUNTS = {
 }
 
 CODE = '''"""A module."""
-# A comment.
+# A comment
+# of two lines.
 NAME = "a plain string"
-log.info("a log line")
+log.info("a log line")  # a second one
 raise ValueError(f"an error {NAME}")
 '''
 
@@ -161,8 +162,8 @@ def test_unidiomatic_phrase_is_counted_once(kind: str, text: str, pattern: str) 
     assert {name: len(places) for name, places in found.items() if places} == {pattern: 1}
 
 
-def test_texts_are_pages_docstrings_and_messages(tmp_path: Path) -> None:
-    """Code blocks, comments and plain strings are not read."""
+def test_texts_are_pages_docstrings_comments_and_messages(tmp_path: Path) -> None:
+    """Code blocks and plain strings are not read; lines of comments that follow each other are one text."""
     (tmp_path / "kafkalike").mkdir()
     (tmp_path / "README.md").write_text("A page.\n\n```\nits code\n```\n", encoding="utf-8")
     (tmp_path / "kafkalike" / "log.py").write_text(CODE, encoding="utf-8")
@@ -170,6 +171,8 @@ def test_texts_are_pages_docstrings_and_messages(tmp_path: Path) -> None:
     assert list(english.texts(tmp_path)) == [
         ("docs", "README.md:1", "A page."),
         ("docstrings", "kafkalike/log.py:1", "A module."),
-        ("messages", "kafkalike/log.py:5", "an error "),
-        ("messages", "kafkalike/log.py:4", "a log line"),
+        ("messages", "kafkalike/log.py:6", "an error "),
+        ("messages", "kafkalike/log.py:5", "a log line"),
+        ("comments", "kafkalike/log.py:2", "A comment of two lines."),
+        ("comments", "kafkalike/log.py:5", "a second one"),
     ]
