@@ -177,7 +177,7 @@ def session(
 
     Raises:
         KafkaConfigurationError: `bootstrap_servers` or `storage_options` are wrong, or the running session lacks
-            Hadoop's client for that root.
+            Hadoop's client for that root, or its JVM has no Delta; then no setting of it is changed.
         IllegalArgumentError: the storage options are not a dict of strings.
     """
     from kafkalike.spark.jvm.spark_session import delta_session, tell_hadoop
@@ -186,7 +186,7 @@ def session(
     cluster = None if bootstrap_servers is None else connect(bootstrap_servers, storage_options, access="offline")
     if cluster is not None:
         check_spark_reaches(cluster)
-    made = delta_session(app_name, master, bootstrap_servers=bootstrap_servers, **conf)
+    made = delta_session(app_name, master, bootstrap_servers=bootstrap_servers, needs_delta=True, **conf)
     register_format(made, storage_options)
     if cluster is not None:
         tell_hadoop(made, cluster)

@@ -21,7 +21,7 @@ from pyspark.sql.utils import is_remote as is_remote_mode
 from kafkalike.connect import named_root
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.config.storage_options import Address
-from kafkalike.spark.jvm.jars import delta_jar_conf
+from kafkalike.spark.jvm.jars import ARTIFACT, DELTA_VERSION, delta_jar_conf
 from kafkalike.spark.jvm.spark_connect import REMOTE, REMOTE_VARIABLE, is_remote
 from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
 from kafkalike.storage.object_root import object_root
@@ -86,6 +86,9 @@ JAVA: Final = 17
 
 JAR_LISTS: Final = {"spark.jars", "spark.jars.packages", "spark.jars.excludes"}
 
+DELTA_CONF: Final = {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"}
+"""Settings whose classes are Delta's. With a class that the JVM lacks, no statement of SQL works."""
+
 CONNECT_CONF: Final = {
     name: SESSION_CONF[name]
     for name in (
@@ -104,6 +107,7 @@ def delta_session(
     master: str | None = None,
     *,
     bootstrap_servers: Address | None = None,
+    needs_delta: bool = True,
     **conf: str,
 ) -> SparkSession:
     """Build a SparkSession with Delta and kafkalike's settings, or configure the running one; it lacks the formats.
@@ -114,6 +118,7 @@ def delta_session(
         bootstrap_servers: a cluster to read as tables; for a cluster in S3, a JVM that starts now gets Hadoop's S3
             client. For any object store `spark.sql.files.openCostInBytes` is 16 MiB unless it is set. None for the
             environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`.
+        needs_delta: whether to refuse a running JVM without Delta; otherwise its session gets the other settings.
         **conf: more settings; they win over kafkalike's own, and jars are added to these. Pass dotted names as
             `**{"spark.x.y": "z"}`.
 
@@ -124,16 +129,21 @@ def delta_session(
         Spark Connect runs, the session belongs to that server and its jars and static settings.
 
     Raises:
-        KafkaConfigurationError: Java is missing, or too old.
+        KafkaConfigurationError: Java is missing, or too old, or a running JVM has no Delta. Then no setting is changed.
     """
+    connect = is_connect(conf)
+    plain = not connect and _has_jvm() and not _has_delta()
+    if plain and needs_delta:
+        raise _without_delta()
     for name in QUERY_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     # Workers must run the same Python as the driver, because another one may lack the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
-    if is_connect(conf):
+    if connect:
         return _connected(builder, conf)
-    settings, provider = {**SESSION_CONF, **conf}, _provider(bootstrap_servers)
+    own = {name: value for name, value in SESSION_CONF.items() if not plain or name not in DELTA_CONF}
+    settings, provider = {**own, **conf}, _provider(bootstrap_servers)
     if SparkSession.getActiveSession() is None:
         settings["spark.driver.extraJavaOptions"] = driver_options(settings.get("spark.driver.extraJavaOptions", ""))
         executors = [settings.get("spark.executor.extraJavaOptions", ""), UTC_JVM]
@@ -158,6 +168,39 @@ def delta_session(
     if provider is not None and OPEN_COST not in made.conf.getAll:
         made.conf.set(OPEN_COST, FAR_OPEN_COST)
     return made
+
+
+def check_delta(spark: SparkSession) -> None:
+    """Refuse a session that cannot read tables; Spark Connect's server says so itself.
+
+    Raises:
+        KafkaConfigurationError: the session's JVM has no Delta.
+    """
+    if not is_remote(spark) and not _has_delta():
+        raise _without_delta()
+
+
+def _has_jvm() -> bool:
+    """Return whether this process has a JVM, whose class path is fixed: of a session, or of spark-submit."""
+    return SparkContext._gateway is not None or _submitted()  # noqa: SLF001 - PySpark has no public name for it
+
+
+def _has_delta() -> bool:
+    return _has_class(SESSION_CONF["spark.sql.catalog.spark_catalog"])
+
+
+def _has_class(name: str) -> bool:
+    SparkContext._ensure_initialized()  # noqa: SLF001 - under spark-submit there may be no session yet
+    jvm: Any = SparkContext._jvm  # noqa: SLF001
+    return bool(jvm.org.apache.spark.util.Utils.classIsLoadable(name))
+
+
+def _without_delta() -> KafkaConfigurationError:
+    return KafkaConfigurationError(
+        "this JVM has no Delta, which reads a topic as a table; nothing was changed. Start it with "
+        f"`--packages {ARTIFACT}:{DELTA_VERSION}`, or with SPARK_CONF_DIR=$(kafkalike conf-path). Without Delta, call "
+        'kafkalike.spark.register_format(spark): format("kafkalike") and kafkalike.spark.write need none'
+    )
 
 
 def is_connect(conf: Mapping[str, str]) -> bool:
@@ -250,7 +293,7 @@ def end_jobs(spark: SparkSession, group: str) -> None:
 
 
 def session_at_hand(app_name: str) -> SparkSession | None:
-    """Return the running session, or under spark-submit a new `delta_session`; None otherwise, without starting a JVM.
+    """Return the running session, or under spark-submit a new one, also without Delta; None without a JVM.
 
     Args:
         app_name: name of a new session.
@@ -258,7 +301,7 @@ def session_at_hand(app_name: str) -> SparkSession | None:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    return delta_session(app_name) if _submitted() else None
+    return delta_session(app_name, needs_delta=False) if _submitted() else None
 
 
 def _submitted() -> bool:
@@ -292,9 +335,9 @@ def tell_hadoop(spark: SparkSession, cluster: Cluster) -> None:
         # The server's own settings configure its Hadoop.
         return
     context: Any = spark.sparkContext
-    # PySpark has no public access to either.
-    jvm, java = context._jvm, context._jsc  # noqa: SLF001
-    if not jvm.org.apache.spark.util.Utils.classIsLoadable(S3A_CLASS):
+    # PySpark has no public access to it.
+    java = context._jsc  # noqa: SLF001
+    if not _has_class(S3A_CLASS):
         raise KafkaConfigurationError(
             f"{cluster.root}: this session's Hadoop has no client for S3; begin it with "
             'kafkalike.spark.session(bootstrap_servers=...) naming the root, or read with format("kafkalike"), which '

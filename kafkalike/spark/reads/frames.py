@@ -31,7 +31,7 @@ from kafkalike.spark.format.format import batch_runs
 from kafkalike.spark.format.source_options import parse_options
 from kafkalike.spark.format.source_topics import SourceTopics
 from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
-from kafkalike.spark.jvm.spark_session import tell_hadoop
+from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
 from kafkalike.spark.reads.conditions import readable, soundness, within
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def read(
         CorruptRecordError: a foreign writer has given an offset to a second record. For a topic that is open to foreign
             writers, queries over the frame raise these two as well if it happens later.
         AnalysisException: the table has no such version, or no version of that time.
-        KafkaConfigurationError: the session lacks Hadoop's client for the object store, see `kafkalike.spark.session`.
+        KafkaConfigurationError: the session lacks Delta, or Hadoop's client for the object store, see
+            `kafkalike.spark.session`.
 
     Example:
         ```python
@@ -115,6 +116,7 @@ def read(
         print([bytes(row.value) for row in orders.where("offset >= 1").collect()])  # [b'milk']
         ```
     """
+    check_delta(spark)
     cluster = connect(bootstrap_servers, storage_options, read_from=ReadFrom(client_rack), access="spark")
     tell_hadoop(spark, cluster)
     refuse_reserved(spark)

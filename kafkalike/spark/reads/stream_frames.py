@@ -14,7 +14,7 @@ from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.call_options import ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.format.format import FORMAT, register_format
-from kafkalike.spark.jvm.spark_session import tell_hadoop
+from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
 from kafkalike.spark.typed.decode import FORMATS, open_with_registry, schema_of
 from kafkalike.spark.typed.typed_views import PLAIN_KEYS, Typed, typed_columns
@@ -78,6 +78,7 @@ def read_stream(
         SchemaRegistryError: the topic has no schema, or the schema cannot be parsed.
         CorruptRecordError, DataLossError: with engine delta, a foreign writer has broken the topic's log. Delta's
             source does not notice such damage after this call.
+        KafkaConfigurationError: with engine delta, the session has no Delta.
 
     Example:
         ```python
@@ -93,8 +94,7 @@ def read_stream(
         raise IllegalArgumentError("schema, value_column and schema_options go with format")
     if key_format is not None and (format is None or key_format not in {*PLAIN_KEYS, *FORMATS}):
         raise IllegalArgumentError("key_format goes with format, and is string, binary or a format with schemas")
-    if engine not in ENGINES:
-        raise IllegalArgumentError(f"engine must be one of {', '.join(ENGINES)}, not {engine!r}")
+    _check_engine(spark, engine)
     topics = [topic] if isinstance(topic, str) else list(topic)
     if not topics:
         raise IllegalArgumentError("at least one topic is needed")
@@ -138,6 +138,13 @@ def read_stream(
     reader = reader.options(**{name: value for name, value in said.items() if value is not None})
     frame = reader.options(**(options or {})).load()
     return frame if how is None else typed_columns(frame, how)[0]
+
+
+def _check_engine(spark: SparkSession, engine: str) -> None:
+    if engine not in ENGINES:
+        raise IllegalArgumentError(f"engine must be one of {', '.join(ENGINES)}, not {engine!r}")
+    if engine == "delta":
+        check_delta(spark)
 
 
 def _of_table(

@@ -29,7 +29,7 @@ from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.topic_sql import own_names, table_view, view_names
-from kafkalike.spark.jvm.spark_session import tell_hadoop
+from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
 from kafkalike.spark.reads.frames import check_root, options_of, refuse_reserved
 from kafkalike.spark.sql.catalog_views import DatabaseViews, SessionViews, select_of
 from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS
@@ -110,6 +110,7 @@ def register_sql(
             "register_sql needs to know where: database='log' for views that stay in a database of that name, or "
             "temporary=True for views of this session alone"
         )
+    check_delta(spark)
     refuse_reserved(spark)
     cluster = connect(bootstrap_servers, storage_options, access="spark")
     check_founded(cluster)

@@ -14,6 +14,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.topic_sql import plain_name
 from kafkalike.spark.call_options import AsOf, ReaderSchemaOptions, SchemaChoice
+from kafkalike.spark.jvm.spark_session import check_delta
 from kafkalike.spark.reads.frames import read
 from kafkalike.spark.sql_text import check_free, make_marked
 from kafkalike.spark.typed.decode import FORMATS as TYPED
@@ -86,7 +87,9 @@ def create_view(
         ParseException: the schema is not valid DDL.
         AnalysisException: the version or time does not exist.
         UnknownTopicOrPartitionError: the topic does not exist.
+        KafkaConfigurationError: see `kafkalike.spark.read`.
     """
+    check_delta(spark)
     frame = partial(
         read,
         spark,

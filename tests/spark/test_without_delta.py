@@ -1,0 +1,47 @@
+"""A JVM without Delta: what needs it says so and changes nothing, and the rest works."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tools.children import REPOSITORY
+from tests.tools.clusters import on_disk
+
+WORKER = REPOSITORY / "tests/spark/workers/without_delta.py"
+TOLD = (
+    "KafkaConfigurationError: this JVM has no Delta, which reads a topic as a table; nothing was changed. Start it "
+    "with `--packages io.delta:delta-spark_4.2_2.13:4.4.0`, or with SPARK_CONF_DIR=$(kafkalike conf-path). Without "
+    'Delta, call kafkalike.spark.register_format(spark): format("kafkalike") and kafkalike.spark.write need none'
+)
+REFUSED = ("first", "running", "read", "in_sql", "in_database", "typed", "by_schema", "streamed", "stopped")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_jvm_without_delta_names_it_before_any_change_and_reads_and_writes_by_format(root: str, tmp_path: Path) -> None:
+    on_disk(root).create_topic("t", 1, {})
+    env = {name: value for name, value in os.environ.items() if name not in {"SPARK_CONF_DIR", "SPARK_MASTER"}}
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[1]"]
+
+    ran = subprocess.run(
+        [*submit, str(WORKER), root, str(tmp_path)],
+        env={**env, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(REPOSITORY)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert {step: found[step] for step in REFUSED} == dict.fromkeys(REFUSED, TOLD)
+    assert found["settings"] == {}
+    assert found["sql"] == [1, []]
+    assert found["databases"] == ["default"]
+    assert found["format"] == ["by format", "by write"]
+    assert found["stream"] == 2
+    assert found["at_hand"] == 3
