@@ -7,12 +7,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from kafkalike.admin.admin_base import BROKER_ID, AdminBase
-from kafkalike.errors import (
-    BrokerResponseError,
-    IllegalArgumentError,
-    InvalidRequestError,
-    UnsupportedVersionError,
-)
+from kafkalike.errors import BrokerResponseError, IllegalArgumentError, InvalidRequestError, UnsupportedVersionError
 from kafkalike.model.config.properties import Property, PropertySet, as_text, nearest
 from kafkalike.model.config.server_config import (
     PER_ROOT,

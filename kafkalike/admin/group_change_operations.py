@@ -29,13 +29,7 @@ from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import check_group_id
 from kafkalike.model.offset_commit import deletion_rows
-from kafkalike.model.structs import (
-    MemberToRemove,
-    OffsetAndMetadata,
-    OffsetSpec,
-    OffsetTimestamp,
-    TopicPartition,
-)
+from kafkalike.model.structs import MemberToRemove, OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog

@@ -17,13 +17,7 @@ from kafkalike.errors import (
 )
 from kafkalike.model.brokers import Replicas
 from kafkalike.model.segments import MAX_OFFSET
-from kafkalike.model.structs import (
-    IsolationLevel,
-    NewPartitions,
-    OffsetAndTimestamp,
-    OffsetSpec,
-    TopicPartition,
-)
+from kafkalike.model.structs import IsolationLevel, NewPartitions, OffsetAndTimestamp, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog

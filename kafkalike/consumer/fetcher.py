@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalike.consumer.consumer_context import ConsumerContext
 from kafkalike.consumer.record_builders import Build
 from kafkalike.consumer.subscription import PartitionState
-from kafkalike.errors import (
-    IllegalStateError,
-    KafkaError,
-    OffsetOutOfRangeError,
-    TopicDeletedError,
-)
+from kafkalike.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError, TopicDeletedError
 from kafkalike.model.concurrency import ActiveBlock
 from kafkalike.model.structs import TopicPartition
 

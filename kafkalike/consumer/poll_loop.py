@@ -19,12 +19,7 @@ from kafkalike.consumer.folder_watch import FolderWatch
 from kafkalike.consumer.offset_commits import OffsetCommits, StartPositions
 from kafkalike.consumer.record_builders import Build
 from kafkalike.consumer.subscription import PartitionState
-from kafkalike.errors import (
-    KafkaConnectionError,
-    KafkaError,
-    KafkaTimeoutError,
-    LogCorruptError,
-)
+from kafkalike.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, LogCorruptError
 from kafkalike.log.call_view import CallView
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.concurrency import ActiveBlock

@@ -18,13 +18,7 @@ from kafkalike.delta.log_files import HOUR_MS, LOG_STAYS, LogFiles, duration_ms,
 from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged, broken_requirement, planned_commit
 from kafkalike.delta.table_state import FENCE, TableState, ToSegment
 from kafkalike.delta.tailed_table import Follower, TailedTable
-from kafkalike.errors import (
-    KafkaError,
-    KafkaStorageError,
-    KafkaTimeoutError,
-    PolicyViolationError,
-    UnknownOutcomeError,
-)
+from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, PolicyViolationError, UnknownOutcomeError
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline, within
 from kafkalike.storage.port import NOW, Pace, Storage

@@ -15,15 +15,7 @@ from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownOutcomeError
 from kafkalike.model.effects import Effect
-from kafkalike.model.waiting_appends import (
-    BUSY,
-    LOST,
-    Lost,
-    Placed,
-    Room,
-    TakenAppends,
-    WaitingAppend,
-)
+from kafkalike.model.waiting_appends import BUSY, LOST, Lost, Placed, Room, TakenAppends, WaitingAppend
 
 
 @dataclass(frozen=True, slots=True)

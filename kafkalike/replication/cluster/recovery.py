@@ -16,12 +16,7 @@ from kafkalike.delta.replica_files import newest_configuration
 from kafkalike.delta.row_files import ROWS
 from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError, PolicyViolationError
 from kafkalike.model.replication.quorum_protocol import MetadataQuorum, QuorumMember, Recovery
-from kafkalike.model.replication.registers import (
-    NoMajorityError,
-    UnreachableVoterError,
-    VotersReplacedError,
-    majority,
-)
+from kafkalike.model.replication.registers import NoMajorityError, UnreachableVoterError, VotersReplacedError, majority
 from kafkalike.model.replication.registration import Registration, Replica, without
 from kafkalike.model.replication.takeover import OtherTakeoverError, TakeoverResult, VoterSet, taking_over
 from kafkalike.replication.cluster.cluster_storage import replica_in

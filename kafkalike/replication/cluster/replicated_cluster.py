@@ -9,11 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.delta import layout
-from kafkalike.errors import (
-    InvalidConfigurationError,
-    KafkaConnectionError,
-    KafkaStorageError,
-)
+from kafkalike.errors import InvalidConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.cluster import Cluster, spark_uri
 from kafkalike.log.cluster.server_defaults import ServerFiles, environments_file
 from kafkalike.model.brokers import LEADER, Broker, ReadFrom

@@ -25,12 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafkalike.errors import (
-    CorruptRecordError,
-    DataLossError,
-    TopicDeletedError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike.errors import CorruptRecordError, DataLossError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.data_file import ReadOptions
 from kafkalike.log.topic.segment_rows import MissingInsideError, SegmentRows
 from kafkalike.model.concurrency import OnError

@@ -21,11 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, IntegerType
 
 from kafkalike.connect import connect
-from kafkalike.errors import (
-    IllegalArgumentError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from kafkalike.errors.kafka_error import innermost
 from kafkalike.log.runs.run_files import Numbering, WrittenSegment
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun

@@ -15,10 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.connect import connect
-from kafkalike.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-)
+from kafkalike.errors import IllegalArgumentError, IllegalStateError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
