@@ -172,6 +172,8 @@ def _progress(topics: int) -> Iterator[Callable[[str, str], None]]:
 
 def lines(report: MaintenanceReport) -> Iterator[str]:
     """Yield the report as text: a table of the work, problems, one line of totals."""
+    from kafkalike.maintenance.maintenance_report import DONE
+
     rows = [row for topic in report.topics for row in _rows(topic)]
     rows += [
         (c.table, "control", f"{c.vacuumed_files}", f"{c.rows_before} -> {c.rows_after}", "", "rows")
@@ -184,11 +186,12 @@ def lines(report: MaintenanceReport) -> Iterator[str]:
         for problem in topic.problems:
             yield f"{topic.topic}: {problem}"
     yield from report.problems
-    statuses = [topic.status for topic in report.topics]
+    statuses = ["due" if report.dry_run and topic.status == DONE else topic.status for topic in report.topics]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
     what = "Dry run, nothing was changed" if report.dry_run else f"Run {report.run}"
     others = "".join(f", {count} {text}" for count, text in _beside_topics(report) if count)
-    yield f"{what}: {len(statuses)} topics ({counts or 'none'}){others}, {report.seconds:.1f} s"
+    topics = "1 topic" if len(statuses) == 1 else f"{len(statuses)} topics"
+    yield f"{what}: {topics} ({counts or 'none'}){others}, {report.seconds:.1f} s"
 
 
 def _beside_topics(report: MaintenanceReport) -> Iterator[tuple[int, str]]:

@@ -59,10 +59,11 @@ def test_a_dry_run_prints_the_plan_and_a_run_what_was_done(
     assert planned[1].split()[:4] == ["orders", "retention", "2", "2"]
     assert planned[1].endswith("log start 0: 0 -> 2")
     assert planned[2].split()[:5] == ["orders", "merge", "6", "->", "1"]
-    assert planned[-1].startswith("Dry run, nothing was changed: 1 topics (1 done)")
+    assert planned[-1].startswith("Dry run, nothing was changed: 1 topic (1 due)")
     assert done[1:3] == planned[1:3]
     assert done[3].split()[:3] == ["orders", "vacuum", "8"]
     assert done[-1].startswith("Run ")
+    assert ": 1 topic (1 done)" in done[-1]
 
 
 def test_the_report_is_json_on_standard_output_and_in_a_file(
