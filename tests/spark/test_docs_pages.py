@@ -138,7 +138,7 @@ def _letters(root: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_spark(world: World, spark: SparkSession) -> None:
-    """The format as a source and as a sink: a batch brings what the group has read, a stream the rest."""
+    """The format as a source and as a sink: a batch writes two records, a stream copies a topic."""
     filled(world.folder, "orders", partitions=3)
     read_by(world.folder, "billing", "orders")
     root = world.names["root"]
@@ -148,8 +148,8 @@ def test_spark(world: World, spark: SparkSession) -> None:
     for heading in ("Reading", "Where a group stands", "Writing"):
         world.run("spark.md", heading)
 
-    assert ks.read(spark, "copies", root).count() == 10
-    assert ks.read(spark, "copies", root).select("value").distinct().count() == 10
+    assert ks.read(spark, "copies", root).count() == 12
+    assert ks.read(spark, "copies", root).select("value").distinct().count() == 12
 
 
 @pytest.mark.timeout(300)
