@@ -317,6 +317,7 @@ class GroupMember:
             self._leases.drop(settings.group_id, member_id)
             return
         soonest = self._expiry.expire(member_id, [m for m in roster if m.member_id != member_id])
+        self._expiry.warn_of_silent_owners(member_id, roster)
         if soonest is not None:
             self._due = min(self._due, max(soonest, now + SHORTEST_BEAT))
 

@@ -162,6 +162,8 @@ class SessionExpiry:
         self._group_id = settings.group_id
         self._clock = clock
         self._sessions = Sessions(settings.heartbeat_interval_ms / 1000)
+        self._told: set[str] = set()
+        """Ids of the silent owners that were logged in this wait."""
 
     @property
     def has_seen_heartbeat(self) -> bool:
@@ -190,6 +192,27 @@ class SessionExpiry:
             _log.warning("group %s: sessions have expired: %s", self._group_id, ", ".join(over))
             self.take_out(over, by, f"sessions over: {', '.join(over)}", stamps=stamps)
         return self._sessions.next_check(m for m in watched if m.member_id not in over)
+
+    def warn_of_silent_owners(self, by: str, roster: Roster) -> None:
+        """Log once that a member has no partitions because their owners have been silent since before the last look.
+
+        Args:
+            by: id of the member that watches.
+            roster: the roster of the last look.
+        """
+        silences = self._sessions.silences(group_protocol.owners_awaited(roster, by))
+        new = [silence for silence in silences if silence.member_id not in self._told]
+        self._told = {silence.member_id for silence in silences}
+        for silence in new:
+            _log.warning(
+                "group %s: %s has no partitions: %s owns some and gave no heartbeat for %.0f s; without one it will be "
+                "removed in %.0f s",
+                self._group_id,
+                by,
+                silence.member_id,
+                silence.quiet_ms / 1000,
+                silence.left_ms / 1000,
+            )
 
     def take_out(
         self,

@@ -138,6 +138,14 @@ def pending_partitions(roster: Roster, member: Member) -> Partitions:
     return member.assignment if roster.rebalancing and not member.released else ()
 
 
+def owners_awaited(roster: Roster, member_id: str) -> list[Member]:
+    """Return the members that own partitions of the topics of a member that owns none."""
+    me = roster.members.get(member_id)
+    if me is None or me.assignment:
+        return []
+    return [m for m in roster if any(tp.topic in me.subscription for tp in m.assignment)]
+
+
 def release(roster: Roster, member_id: str, given_up: Iterable[TopicPartition], known: GroupFacts) -> Roster:
     """Record that a member has given up some partitions, and assign free partitions.
 

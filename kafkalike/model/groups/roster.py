@@ -240,6 +240,17 @@ class _Seen:
     """Time since when it has been the last one; seconds of the observer's monotonic clock."""
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A member without heartbeats whose session has not expired."""
+
+    member_id: str
+    quiet_ms: float
+    """Time since its last heartbeat, as far as the observer knows."""
+    left_ms: float
+    """Time until its session expires, if no heartbeat comes."""
+
+
 class Sessions:
     """Finds other members that gave no heartbeat for `session_timeout_ms`.
 
@@ -256,6 +267,7 @@ class Sessions:
         self._longest_gap = 3 * interval_s
         self._seen: dict[str, _Seen] = {}
         self._observed: float | None = None
+        self._own_stamp: int | None = None
         self.lively = False
         """True if any watched member has sent a heartbeat."""
 
@@ -283,7 +295,7 @@ class Sessions:
             Ids of the members whose session has expired.
         """
         stopped = self._observed is not None and now - self._observed > self._longest_gap
-        self._observed = now
+        self._observed, self._own_stamp = now, own_stamp
         seen: dict[str, _Seen] = {}
         over = []
         for member in others:
@@ -308,6 +320,21 @@ class Sessions:
         if quiet_ms < 2 * member.heartbeat_interval_ms or own_stamp is None:
             return False
         return known.stamp is None or (own_stamp - known.stamp) / NS_PER_MS >= member.session_timeout_ms + TICK_MS
+
+    def silences(self, others: Iterable[Member]) -> list[Silence]:
+        """Return which of these members, as of the last look, gave no heartbeat for two of their intervals."""
+        now, own, found = self._observed or 0.0, self._own_stamp, []
+        for member in others:
+            known = self._seen.get(member.member_id)
+            if known is None or (quiet_ms := (now - known.since) * 1000) < 2 * member.heartbeat_interval_ms:
+                continue
+            left_ms = member.session_timeout_ms - quiet_ms
+            if own is not None and known.stamp is not None:
+                age_ms = (own - known.stamp) / NS_PER_MS
+                quiet_ms, left_ms = max(quiet_ms, age_ms), min(left_ms, member.session_timeout_ms + TICK_MS - age_ms)
+            if left_ms > 0:
+                found.append(Silence(member.member_id, quiet_ms, left_ms))
+        return found
 
     def next_check(self, others: Iterable[Member]) -> float | None:
         """Return when the next session could expire, s of the monotonic clock; None without other members."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -213,3 +214,54 @@ def test_an_unusable_partition_number_is_refused(consumer_of: Make) -> None:
         with pytest.raises(TypeError):
             consumer.assign([TopicPartition("orders", number)])  # type: ignore[arg-type]
     assert consumer.assignment() == set()
+
+
+@pytest.mark.parametrize("partitions", [1, 2], ids=["none-left-for-it", "one-promised"])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"], ids=["eager", "cooperative"])
+def test_member_waiting_for_a_silent_owner_warns_once_who_it_is_and_until_when(
+    cluster: Cluster,
+    consumer_of: Make,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+    strategy: str,
+    partitions: int,
+) -> None:
+    """The owner was killed: it neither polls nor leaves, so its session of 45 s has to expire."""
+    cluster.create_topic("orders", partitions, {})
+    settings = {"group_id": "g", "partition_assignment_strategy": strategy, "heartbeat_interval_ms": 3000}
+    killed = consumer_of("orders", client_id="killed", **settings)
+    killed.poll()
+    waiting = consumer_of("orders", client_id="waiting", **settings)
+    waiting.poll()
+
+    for _ in range(15):
+        clock.seconds += 3
+        waiting.poll()
+    said = [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and "no partitions" in r.getMessage()]
+    clock.seconds += 3
+    waiting.poll()
+    waiting.poll()
+
+    owner, waits = killed.group_metadata().member_id, waiting.group_metadata().member_id
+    told = f"group g: {waits} has no partitions: {owner} owns some and gave no heartbeat for 6 s"
+    assert said == [f"{told}; without one it will be removed in 39 s"]
+    assert len(waiting.assignment()) == partitions
+    assert caplog.text.count("has no partitions") == 1
+
+
+def test_member_waiting_for_an_owner_that_lives_does_not_warn(
+    cluster: Cluster, consumer_of: Make, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One partition for two members: the second one has none, as it should be."""
+    cluster.create_topic("orders", 1, {})
+    both = [consumer_of("orders", group_id="g", heartbeat_interval_ms=3000) for _ in range(2)]
+    for consumer in both:
+        consumer.poll()
+
+    for _ in range(20):
+        clock.seconds += 3
+        for consumer in both:
+            consumer.poll()
+
+    assert sorted(len(consumer.assignment()) for consumer in both) == [0, 1]
+    assert "has no partitions" not in caplog.text

@@ -1,6 +1,6 @@
 """Sessions: who is taken for dead, and who must not be."""
 
-from kafkalike.model.groups.roster import Member, Sessions
+from kafkalike.model.groups.roster import Member, Sessions, Silence
 
 SECOND = 1_000_000_000
 QUIET = Member(member_id="quiet", session_timeout_ms=10_000, heartbeat_interval_ms=1000)
@@ -134,3 +134,32 @@ def test_who_was_heard_of_is_remembered_until_he_is_no_member() -> None:
     assert sessions.next_check([QUIET, other]) == 112
     assert sessions.next_check([]) is None
     assert sessions.lively
+
+
+def test_silence_is_told_after_two_heartbeat_intervals_and_until_the_session_expires() -> None:
+    """How long ago the last heartbeat was is the storage's word, if it says more than the observer saw."""
+    sessions = Sessions(interval_s=1)
+    found = []
+    for nth in range(4):
+        sessions.observe(100 + nth, [QUIET], {"quiet": 5 * SECOND}, (8 + nth) * SECOND)
+        found.append(sessions.silences([QUIET]))
+
+    assert found == [[], [], [Silence("quiet", 5000, 5020)], [Silence("quiet", 6000, 4020)]]
+
+
+def test_silence_of_a_member_without_any_heartbeat_counts_from_the_first_look() -> None:
+    """Its lease was lost, and the storage's time is unknown."""
+    sessions = Sessions(interval_s=1)
+    for nth in range(3):
+        sessions.observe(100 + nth, [QUIET], {}, None)
+
+    assert sessions.silences([QUIET]) == [Silence("quiet", 2000, 8000)]
+
+
+def test_silence_of_a_member_whose_session_is_over_is_not_told() -> None:
+    """Another line says that it was removed."""
+    sessions = Sessions(interval_s=5)
+    for nth in range(3):
+        sessions.observe(100 + 5 * nth, [QUIET], {"quiet": 7}, None)
+
+    assert sessions.silences([QUIET]) == []
