@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+import kafkalike.spark as ks
+from kafkalike.errors import KafkaConfigurationError
 from tests.tools.children import REPOSITORY
 from tests.tools.clusters import on_disk
 
@@ -45,3 +48,19 @@ def test_jvm_without_delta_names_it_before_any_change_and_reads_and_writes_by_fo
     assert found["format"] == ["by format", "by write"]
     assert found["stream"] == 2
     assert found["at_hand"] == 3
+
+
+@pytest.mark.spark
+def test_session_without_delta_catalog_is_refused_before_anything_is_created(spark: SparkSession, root: str) -> None:
+    """Delta's jars alone are not enough: Spark would make the database, and then no view in it."""
+    on_disk(root).create_topic("t", 1, {})
+    plain = spark.newSession()
+    plain.conf.unset("spark.sql.catalog.spark_catalog")
+    told = "this session lacks Delta's catalog, .*; nothing was changed. Start its JVM with SPARK_CONF_DIR="
+
+    with pytest.raises(KafkaConfigurationError, match=told):
+        ks.register_sql(plain, root, database="log_without_catalog")
+    with pytest.raises(KafkaConfigurationError, match=told):
+        ks.read(plain, "t", root)
+
+    assert not plain.catalog.databaseExists("log_without_catalog")

@@ -86,7 +86,8 @@ JAVA: Final = 17
 
 JAR_LISTS: Final = {"spark.jars", "spark.jars.packages", "spark.jars.excludes"}
 
-DELTA_CONF: Final = {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"}
+CATALOG: Final = "spark.sql.catalog.spark_catalog"
+DELTA_CONF: Final = {"spark.sql.extensions", CATALOG}
 """Settings whose classes are Delta's. With a class that the JVM lacks, no statement of SQL works."""
 
 CONNECT_CONF: Final = {
@@ -174,10 +175,17 @@ def check_delta(spark: SparkSession) -> None:
     """Refuse a session that cannot read tables; Spark Connect's server says so itself.
 
     Raises:
-        KafkaConfigurationError: the session's JVM has no Delta.
+        KafkaConfigurationError: the session's JVM has no Delta, or the session does not use it.
     """
-    if not is_remote(spark) and not _has_delta():
+    if is_remote(spark):
+        return
+    if not _has_delta():
         raise _without_delta()
+    if spark.conf.get(CATALOG, None) in {None, "builtin"}:
+        raise KafkaConfigurationError(
+            "this session lacks Delta's catalog, through which a topic is read as a table; nothing was changed. Start "
+            "its JVM with SPARK_CONF_DIR=$(kafkalike conf-path), or make its first session by kafkalike.spark.session"
+        )
 
 
 def _has_jvm() -> bool:
@@ -186,7 +194,7 @@ def _has_jvm() -> bool:
 
 
 def _has_delta() -> bool:
-    return _has_class(SESSION_CONF["spark.sql.catalog.spark_catalog"])
+    return _has_class(SESSION_CONF[CATALOG])
 
 
 def _has_class(name: str) -> bool:
