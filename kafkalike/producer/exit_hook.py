@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - cannot be imported for the first time while the interpreter exits
 import os
 from typing import Final, Protocol
 
