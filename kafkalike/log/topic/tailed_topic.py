@@ -89,8 +89,8 @@ class TailedTopic:
         self._current: ClusterState | None = None
         """The metadata that `info` was taken from at the last refresh."""
         self._config: tuple[ClusterState | None, TopicInfo, ServerProperties, TopicConfig] | None = None
-        """The settings, and what they were made of; replaced whole. The metadata are None until the defaults were the
-        same object twice: while a root does not answer, they may change without the metadata."""
+        """The settings and their sources; replaced whole. The metadata are None until the defaults have been the same
+        object twice: while a root does not answer, they may change without the metadata."""
 
     @property
     def config(self) -> TopicConfig:

@@ -234,7 +234,7 @@ class TopicLog(TailedTopic):
         try:
             there = self._home.in_sync(self.info)
         except (KafkaError, OSError) as cause:
-            # Its own class may be one that a producer retries, and the records would be there twice.
+            # A producer retries errors of some of these classes, and would write the records twice.
             raise NotEnoughReplicasAfterAppendError(
                 f"{self.info.name}: the records were written, and it is unknown how many replicas have them: {cause}"
             ) from cause

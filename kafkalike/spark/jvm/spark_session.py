@@ -172,7 +172,7 @@ def delta_session(
 
 
 def check_delta(spark: SparkSession) -> None:
-    """Refuse a session that cannot read tables; Spark Connect's server says so itself.
+    """Refuse a session that cannot read tables; the server of Spark Connect has its own error.
 
     Raises:
         KafkaConfigurationError: the session's JVM has no Delta, or the session does not use it.
