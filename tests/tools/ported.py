@@ -475,8 +475,11 @@ def both(only: list[str]) -> int:
     )
     differ = 0
     with broker() as (address, _), tempfile.TemporaryDirectory(prefix="ported-") as folder:
-        more = {"spark.jars": f"{connector.stdout.strip()},{avro_jar()}"}
-        spark = delta_session("ported", "local[2]", **more, **{"spark.sql.shuffle.partitions": "1"})
+        conf: dict[str, Any] = {
+            "spark.jars": f"{connector.stdout.strip()},{avro_jar()}",
+            "spark.sql.shuffle.partitions": "1",
+        }
+        spark = delta_session("ported", "local[2]", **conf)
         say("| program | what it does | same rows | changed besides format and address |\n|---|---|---|---|")
         for program in PROGRAMS:
             if only and program.__name__ not in only:
