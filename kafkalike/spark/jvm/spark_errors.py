@@ -85,9 +85,12 @@ def _hide() -> None:
 
 
 _NAMED_IN_TEXT: Final = re.compile(
-    r"(?:^|(?<=: ))(?:kafkalike\.errors(?:\.\w+)*|pyspark\.errors\.exceptions\.base)\.(\w+: .+)", re.MULTILINE
+    r"(?:^|(?<=: ))"
+    r"(?:kafkalike\.errors(?:\.\w+)*|pyspark\.errors\.exceptions\.base(?=\.AnalysisException: ))\.(\w+: .+)",
+    re.MULTILINE,
 )
-"""An error of kafkalike in an exception's text: its module, class and message."""
+"""An error of kafkalike in an exception's text: its module, class and message. For a wrong column, kafkalike raises
+PySpark's `AnalysisException`."""
 
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _BEFORE_FRAMES: Final = " Return Message: "
@@ -104,7 +107,13 @@ def named_first(text: str) -> str:
     InvalidTopicError: 'a b' is wrong
     Spark: [FAILED] It failed
     """
-    found = list(_NAMED_IN_TEXT.finditer(text))
+    frames = text.find(_TRACEBACK)
+    # Below frames, an error that names another one in the middle of its line is the user's own.
+    found = [
+        one
+        for one in _NAMED_IN_TEXT.finditer(text)
+        if frames < 0 or one.start() < frames or text[one.start() - 1] == "\n"
+    ]
     if not found or text.find(_TRACEBACK, found[-1].end()) >= 0:
         return text
     ends = (found[-1].start(), text.find("\n"), text.find(_TRACEBACK))

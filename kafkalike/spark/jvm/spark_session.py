@@ -179,9 +179,12 @@ def check_delta(spark: SparkSession) -> None:
     """
     if is_remote(spark):
         return
-    if not _has_delta():
+    catalog = spark.conf.get(CATALOG, None)
+    is_builtin = catalog in {None, "builtin"}
+    # A platform may have a class of its own for Delta's catalog.
+    if not (_has_delta() if is_builtin else _has_class(str(catalog))):
         raise _without_delta()
-    if spark.conf.get(CATALOG, None) in {None, "builtin"}:
+    if is_builtin:
         raise KafkaConfigurationError(
             "this session lacks Delta's catalog, through which a topic is read as a table; nothing was changed. Start "
             "its JVM with SPARK_CONF_DIR=$(kafkalike conf-path), or make its first session by kafkalike.spark.session"

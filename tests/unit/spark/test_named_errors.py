@@ -64,12 +64,28 @@ def test_text_starts_with_the_error_of_kafkalike(text: str, first: str, second: 
     assert named_first(shown) == shown
 
 
+WRAPPED = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "x.py", line 7, in f
+RuntimeError: order 7 failed: kafkalike.errors.client_errors.InvalidTopicError: 'a b' is wrong"""
+PYSPARKS = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "x.py", line 7, in f
+pyspark.errors.exceptions.base.PySparkAttributeError: [ATTRIBUTE_NOT_SUPPORTED] Attribute `a` is not supported."""
 RAISED_ANEW = (
     BATCH.partition("kafkalike.errors.client_errors.MessageSize")[0] + "ValueError: a mistake of the user's own"
 )
 
 
-@pytest.mark.parametrize("text", [pytest.param(USERS, id="alone"), pytest.param(RAISED_ANEW, id="because of ours")])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(USERS, id="alone"),
+        pytest.param(RAISED_ANEW, id="because of ours"),
+        pytest.param(WRAPPED, id="naming ours in its message"),
+        pytest.param(PYSPARKS, id="raised by PySpark"),
+    ],
+)
 def test_text_of_the_users_own_error_is_unchanged(text: str) -> None:
     assert named_first(text) == text
 
