@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike import KafkaAdminClient, NewTopic
 from kafkalike.connect import connect
 
 SENDS_AND_ENDS = """
@@ -38,6 +39,29 @@ def test_exit_sends_what_is_queued(tmp_path: Path, end: str) -> None:
     assert ended.returncode == {"": 0, "producer.flush()": 0, "sys.exit(3)": 3}.get(end, 1)
     assert "terminate" not in ended.stderr
     assert ended.stderr == "" or "on purpose" in ended.stderr
+
+
+SENDS_TABLES_AND_ENDS = """
+import sys
+import pyarrow as pa
+from kafkalike import KafkaProducer
+producer = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=60_000, batch_size=1 << 30)
+producer.send_arrow("orders", pa.table({"value": [bytes(500)] * 20_000, "partition": [0, 1] * 10_000}))
+"""
+
+
+def test_exit_sends_a_large_table_of_several_partitions(tmp_path: Path) -> None:
+    """Its files are otherwise written by several threads, and none can be started by then."""
+    root = str(tmp_path / "cluster")
+    with KafkaAdminClient(bootstrap_servers=root) as admin:
+        admin.create_topics([NewTopic("orders", num_partitions=2)])
+
+    ended = subprocess.run(
+        [sys.executable, "-c", SENDS_TABLES_AND_ENDS, root], capture_output=True, text=True, timeout=120, check=False
+    )
+
+    log = connect(root).log("orders")
+    assert (log.log_end(0), log.log_end(1), ended.stderr) == (10_000, 10_000, "")
 
 
 INTERRUPTED_CLOSE = """

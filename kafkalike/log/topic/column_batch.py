@@ -361,4 +361,12 @@ def _beside(files: Storage, calls: Sequence[Callable[[], Add]], size: int) -> li
     if files.scheduler.is_remote or len(calls) == 1 or size < IN_THREADS:
         return files.scheduler.beside(calls)
     with ThreadPoolExecutor(min(len(calls), os.cpu_count() or 1)) as pool:
-        return [done.result() for done in [pool.submit(call) for call in calls]]
+
+        def start(call: Callable[[], Add]) -> Callable[[], Add]:
+            try:
+                return pool.submit(call).result
+            except RuntimeError:
+                # The interpreter exits, and no thread can be started.
+                return call
+
+        return [result() for result in [start(call) for call in calls]]

@@ -159,6 +159,9 @@ class TailedTopic:
         self._current = None
         self.info = current
         self._current = known
+        if self.info is not current:
+            # Another thread has taken other metadata meanwhile: look again next time.
+            self._current = None
 
     def look_anew(self, pace: Pace = NOW) -> None:
         """Refresh, even if the log was cleaned up past the known version. Callers do so before they report a loss.
