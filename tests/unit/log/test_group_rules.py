@@ -23,6 +23,7 @@ from kafkalike.model.groups.group_protocol import (
     check_commit,
     join,
     leave,
+    owners_awaited,
     pending_partitions,
     release,
     renew,
@@ -359,3 +360,11 @@ def test_a_damaged_roster_is_refused_by_what_is_wrong_with_it(part: str, bad: ob
         load_roster(found, 1, 1)
 
     assert str(refused.value) == said
+
+
+def test_owners_awaited_by_a_member_without_partitions_are_those_of_its_topics() -> None:
+    roster = Roster(members={"a": replace(member("a"), assignment=(T0,)), "b": member("b")})
+
+    assert [m.member_id for m in owners_awaited(roster, "b")] == ["a"]
+    assert owners_awaited(roster, "a") == []
+    assert owners_awaited(roster, "unknown") == []

@@ -148,3 +148,11 @@ def test_segments_of_foreign_writers_may_hold_an_offset_twice(
 
 def test_a_segment_covers_its_first_offset_and_not_the_one_after_its_last() -> None:
     assert segment(0, 5, 3, 1, "a").offsets == range(5, 8)
+
+
+def test_raise_end_to_keeps_a_higher_end() -> None:
+    index = SegmentIndex()
+    index.raise_end_to(0, 7)
+    index.raise_end_to(0, 5)
+
+    assert index.ends == {0: 7}
