@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from benchmarks.harness import Report
 from kafkalike import ForgetOptions, ForgetReport, KafkaProducer, forget, fork, undo
 from kafkalike.connect import connect
 from kafkalike.maintenance.maintenance_run import maintain
@@ -60,7 +61,8 @@ def timed(root: str, name: str, options: dict[str, Any]) -> tuple[float, ForgetR
 
 
 def main() -> None:
-    """Run."""
+    """Measure and report."""
+    report_of_all = Report("forget")
     root = str(Path(sys.argv[1]).absolute())
     filled(root)
     info = connect(root).log("t")
@@ -92,14 +94,17 @@ def main() -> None:
                 print(f"  its certificate is checked in {time.perf_counter() - begun:.2f} s")
             connect(root).delete_topic(name)
         assert report is not None
-        print(
-            f"{what}: {statistics.median(seconds):.2f} s, {report.records} records, {report.size_bytes:,} bytes of "
-            f"{len(report.parts)} partitions read and written anew; the fork before it {statistics.median(forks):.3f} s"
+        report_of_all.add(
+            what,
+            f"{statistics.median(seconds):.2f} s",
+            f"{report.records} records, {report.size_bytes:,} bytes of {len(report.parts)} partitions rewritten",
         )
+        report_of_all.add(f"fork before {what}", f"{statistics.median(forks):.3f} s")
     append = next(one for event in topic_history(connect(root), "t") for one in event.appends)
     begun = time.perf_counter()
     report_of_undo = undo("t", append, root)
-    print(f"dry run of undo: {time.perf_counter() - begun:.2f} s, {report_of_undo.records:,} records")
+    report_of_all.add("dry run of undo", f"{time.perf_counter() - begun:.2f} s", f"{report_of_undo.records:,} records")
+    report_of_all.finish()
 
 
 if __name__ == "__main__":

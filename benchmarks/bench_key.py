@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 import kafkalike.storage.parquet as parquet_files
 from benchmarks.data import bench_session
+from benchmarks.harness import Report
 from kafkalike import KafkaProducer, find_records
 from kafkalike.connect import connect
 from kafkalike.spark import read
@@ -71,7 +72,8 @@ def calls_of(spark: SparkSession, root: str, name: str, wanted: bytes) -> dict[s
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and report."""
+    report = Report("key")
     folder = Path(sys.argv[1])
     for name, rows in FILTERS.items():
         root = folder / name
@@ -87,9 +89,14 @@ def main() -> None:
                 seconds = timed(call)
                 if number:
                     taken[name].append(seconds)
-        for name, seconds_of in taken.items():
-            print(f"{which}: {name}: {statistics.median(seconds_of):.3f} s, best {min(seconds_of):.3f} s", flush=True)
+        medians = {name: statistics.median(seconds_of) for name, seconds_of in taken.items()}
+        for name, median in medians.items():
+            other = medians[name.replace("with filters", "without")]
+            report.add(
+                f"{which}: {name}", f"{median:.3f} s", f"without: {other:.3f} s", f"{median / other:.2f} x its time"
+            )
     spark.stop()
+    report.finish()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.bench_producer import SUSTAINED, sustained
+from benchmarks.harness import Report
 from kafkalike.connect import connect
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -52,8 +53,8 @@ def batch(records: int, size: int) -> RecordBatch:
     return made
 
 
-def appended(folder: Path, appends: int, records: int, size: int) -> None:
-    """Print ms of an append, median and 99th percentile, and µs of a look that finds nothing."""
+def appended(report: Report, folder: Path, appends: int, records: int, size: int) -> None:
+    """Report ms of an append, median and 99th percentile, and µs of a look that finds nothing."""
     logs = {factor: log_of(folder, factor) for factor in FACTORS}
     took: dict[int, list[float]] = {factor: [] for factor in FACTORS}
     looks: dict[int, list[float]] = {factor: [] for factor in FACTORS}
@@ -72,14 +73,14 @@ def appended(folder: Path, appends: int, records: int, size: int) -> None:
     for factor in FACTORS:
         every = sorted(took[factor])
         median = statistics.median(every)
-        print(
-            f"{name_of(factor)}: append p50 {median:.2f} ms ({median / base:.2f} x), "
-            f"p99 {every[int(len(every) * 0.99)]:.2f} ms; look {statistics.median(looks[factor]) * 1000:.0f} µs"
-        )
+        one, name = f"one root: {base:.2f} ms", name_of(factor)
+        report.add(f"{name}: append p50", f"{median:.2f} ms", one, f"{median / base:.2f} x")
+        report.add(f"{name}: append p99", f"{every[int(len(every) * 0.99)]:.2f} ms")
+        report.add(f"{name}: look", f"{statistics.median(looks[factor]) * 1000:.0f} µs")
 
 
-def produced(folder: Path, rounds: int) -> None:
-    """Print records a second of a producer that sends, and is flushed at the end."""
+def produced(report: Report, folder: Path, rounds: int) -> None:
+    """Report records a second of a producer that sends, and is flushed at the end."""
     took: dict[int, list[float]] = {factor: [] for factor in FACTORS}
     for _ in range(rounds):
         for factor in FACTORS:
@@ -87,15 +88,20 @@ def produced(folder: Path, rounds: int) -> None:
     base = statistics.median(took[0])
     for factor in FACTORS:
         median = statistics.median(took[factor])
-        print(f"{name_of(factor)}: {SUSTAINED / median:,.0f} rec/s sustained, {median / base:.2f} x the time")
+        one = f"one root: {SUSTAINED / base:,.0f} rec/s"
+        report.add(
+            f"{name_of(factor)}: sustained", f"{SUSTAINED / median:,.0f} rec/s", one, f"{median / base:.2f} x its time"
+        )
 
 
 def main(argv: Sequence[str]) -> None:
     """Measure and print."""
     appends, records, size, rounds = [*map(int, argv), *DEFAULTS[len(argv) :]]
+    report = Report("replicas")
     with tempfile.TemporaryDirectory() as folder:
-        appended(Path(folder), appends, records, size)
-        produced(Path(folder), rounds)
+        appended(report, Path(folder), appends, records, size)
+        produced(report, Path(folder), rounds)
+    report.finish()
 
 
 if __name__ == "__main__":

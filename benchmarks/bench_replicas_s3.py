@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.bench_replicas import batch
+from benchmarks.harness import Report
 from kafkalike.connect import connect
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.config.storage_options import StorageOptions, check_options
@@ -68,8 +69,9 @@ def rate(cluster: Cluster, seconds: float) -> float:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Print ms of an append, the rate of several writers, requests of an append, and the time of a failover."""
+    """Report ms of an append, the rate of several writers, requests of an append, and the time of a failover."""
     seconds = float(argv[0]) if argv else 10.0
+    report = Report("replicas-s3")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         server = stack.enter_context(running(S3, Path(folder)))
         proxies = [stack.enter_context(fault_proxy(server.port)) for _ in range(3)]
@@ -88,7 +90,7 @@ def main(argv: Sequence[str]) -> None:
                 clusters[factor].create_topic("t", 1, {})
         for proxy in proxies:
             proxy.plan.seconds = {"GET": GET, "HEAD": GET, "PUT": PUT, "POST": PUT, "DELETE": GET}
-        base_ms = 0.0
+        base_ms = base_rate = 0.0
         for factor, cluster in clusters.items():
             log = cluster.log("t")
             before = dict(cluster.requests)
@@ -98,18 +100,20 @@ def main(argv: Sequence[str]) -> None:
             base_ms = base_ms or median
             each = ", ".join(f"{n:.1f} {kind}" for kind, n in made.items() if n >= 0.05)
             name = f"factor {factor}" if factor else "one root"
-            print(
-                f"{name}: append p50 {median:.0f} ms ({median / base_ms:.2f} x), "
-                f"p99 {took[int(len(took) * 0.99)]:.0f} ms; "
-                f"{WRITERS} writers {rate(cluster, seconds):.1f} appends/s; {each}",
-                flush=True,
-            )
+            one = f"one root: {base_ms:.0f} ms"
+            report.add(f"{name}: append p50", f"{median:.0f} ms", one, f"{median / base_ms:.1f} x")
+            report.add(f"{name}: append p99", f"{took[int(len(took) * 0.99)]:.0f} ms")
+            report.add(f"{name}: requests of an append", each)
+            together = rate(cluster, seconds)
+            base_rate = base_rate or together
+            report.add(f"{name}: eight writers", f"{together:.1f} appends/s", f"one root: {base_rate:.1f} appends/s")
         log = clusters[3].log("t")
         leader = clusters[3].replication.replicas("t").leader
         proxies[leader - 1].plan.faults = {"reset": 1.0}
         began = time.perf_counter()
         log.append(batch(10, 1000))
-        print(f"the leader's bucket is gone, lag {LAG_MS} ms: the next append took {time.perf_counter() - began:.1f} s")
+        report.add("next append after the leader's bucket is gone", f"{time.perf_counter() - began:.2f} s")
+    report.finish()
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ import pyarrow as pa
 from fastavro import parse_schema, schemaless_writer
 from pyspark.sql import SparkSession
 
+from benchmarks.harness import Report
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.batch_decoder import BatchDecoder, reader_of
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
@@ -160,7 +161,7 @@ def batches() -> None:
             lambda c: JSONDeserializer(json.dumps(JSON), schema_registry_client=c),
         ),
     ]
-    print(f"{'format':10}{'bytes':>7}{'batch µs':>10}{'encode µs':>11}{'confluent µs':>14}{'times':>7}")
+    report = Report("typed-batches")
     for schema, plain, deserializer in cases:
         number = registry.register_schema(f"{schema.type}-value", Shape(schema.text, schema.type))
         written = [b"\0" + struct.pack(">I", number) + value[5:] for value in plain]
@@ -176,10 +177,11 @@ def batches() -> None:
         ours = best(each(decoder.decode, arrays)) / SOME
         encode = best(each(encoder.encode, columns), 2) / SOME
         rival = best(each(theirs, few), 2) / len(few)
-        size = sum(map(len, written)) / SOME
-        print(
-            f"{schema.type:10}{size:7.0f}{ours * 1e6:10.2f}{encode * 1e6:11.2f}{rival * 1e6:14.2f}{rival / ours:7.1f}"
-        )
+        theirs_us = f"confluent-kafka: {rival * 1e6:.1f} µs"
+        kind = {"AVRO": "Avro", "PROTOBUF": "Protobuf", "JSON": "JSON Schema"}[schema.type]
+        report.add(f"{kind}: decode into Arrow", f"{ours * 1e6:.2f} µs", theirs_us, f"{rival / ours:.1f} x its speed")
+        report.add(f"{kind}: encode from Arrow", f"{encode * 1e6:.2f} µs")
+    report.finish()
 
 
 def each(work: Callable[[Any], object], items: Sequence[Any]) -> Callable[[], None]:
@@ -203,7 +205,7 @@ def views() -> None:
     from kafkalike.schemas import Schema as Shape
     from kafkalike.spark.jvm.jars import IVY, delta_jar_conf
 
-    conf = {}
+    conf, report = {}, Report("typed-views")
     version = os.environ.get("SPARK_AVRO")
     if version:
         # Where Spark's own resolver has put it: `spark.jars.packages=org.apache.spark:spark-avro_2.13:4.1.1`.
@@ -242,11 +244,14 @@ def views() -> None:
                     spark.sql(query.format(name)).collect()
                     if nth:
                         found[name].append(time.perf_counter() - begin)
+            own = found.pop("typed")
             for name, taken in found.items():
-                seconds = statistics.median(taken)
-                ratio = statistics.median(rival / ours for rival, ours in zip(taken, found["typed"], strict=False))
-                print(f"{title:12} {name:10} {seconds:6.3f} s {ROWS / seconds / 1e6:6.2f} M records/s {ratio:5.2f}")
+                rival = f"{'from_avro' if name == 'jar' else name}: {statistics.median(taken):.2f} s"
+                ratio = statistics.median(theirs / ours for theirs, ours in zip(taken, own, strict=False))
+                figure = f"{statistics.median(own):.2f} s"
+                report.add(f"{title}, {ROWS:,} records", figure, rival, f"{ratio:.2f} x its speed")
     spark.stop()
+    report.finish()
 
 
 def fill(spark: SparkSession, root: str, number: int) -> None:

@@ -9,11 +9,15 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+import shlex
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
@@ -74,6 +78,40 @@ def kept(samples: object) -> object:
     return {"samples": len(samples), "min": min(samples), **figures, "max": max(samples)}
 
 
+def commit() -> str:
+    """The commit of this checkout, with `+changes` if files that git knows differ from it."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=RESULTS.parent, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(exclude,top)benchmarks/results")
+    return git("rev-parse", "--short=8", "HEAD") + ("+changes" if changed else "")
+
+
+def machine() -> str:
+    """Processor, cores, memory, kernel and Python of this machine."""
+    names = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    kernel = ".".join(platform.release().split(".")[:2])
+    return (
+        f"{names[0].strip() if names else platform.machine()}, {os.cpu_count()} cores, {gigabytes:.0f} GB, "
+        f"Linux {kernel}, Python {platform.python_version()}"
+    )
+
+
+def command() -> str:
+    """The command that runs this benchmark again: settings, module and arguments, without folders of this machine."""
+    settings = [
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if re.match("(KAFKALIKE_)?BENCH_|SPARK_AVRO$", name)
+    ]
+    spec = sys.modules["__main__"].__spec__
+    words = [*settings, "python", "-m", spec.name if spec else "benchmarks", *sys.argv[1:]]
+    return shlex.join(re.sub(r"(^|=)/.*", r"\1FOLDER", word) for word in words)
+
+
 class Report:
     """Lines of a benchmark: what was measured, against what, and the aim."""
 
@@ -95,13 +133,19 @@ class Report:
         """Print the table and write the JSON file."""
         heads = ["what", "figure", "against", "ratio", "aim"]
         widths = {h: max(len(h), *(len(row[h]) for row in self.rows)) for h in heads}
-        print(f"\n{self.name} ({os.cpu_count()} cores, {platform.python_version()})")
+        print(f"\n{self.name} ({machine()})")
         print("  ".join(h.ljust(widths[h]) for h in heads))
         for row in self.rows:
             print("  ".join(row[h].ljust(widths[h]) for h in heads))
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{self.name}.json"
         raw = {what: kept(samples) for what, samples in self.raw.items()}
-        content = {"cores": os.cpu_count(), "python": platform.python_version(), "rows": self.rows, "raw": raw}
+        made = {
+            "date": datetime.now(UTC).date().isoformat(),
+            "commit": commit(),
+            "machine": machine(),
+            "command": command(),
+        }
+        content = {**made, "rows": self.rows, "raw": raw}
         path.write_text(json.dumps(content, indent=1) + "\n")
         print(f"kept in benchmarks/results/{path.name}", flush=True)

@@ -295,7 +295,10 @@ def streams(each: Sequence[int]) -> None:
     """Measure and print the streams alone: `python -m benchmarks.kafka_rivals streams 1 10`."""
     with broker() as (servers, logs), tempfile.TemporaryDirectory() as folder:
         spark = kafka_session()
-        sides, report = Sides(spark, servers, logs, folder, sizes()[0]), Report("kafka-streams")
+        sides, report = (
+            Sides(spark, servers, logs, folder, sizes()[0]),
+            Report("-".join(["kafka-streams", *map(str, each)])),
+        )
         frame = records(spark, sides.rows)
         sides.kafka_create([sides.topic])
         connect(sides.root).create_topic(sides.topic, 4, {})

@@ -1,4 +1,4 @@
-"""Write `setting_types.py` and two pages of `docs/reference` from the tables of settings and errors.
+"""Write `setting_types.py` and three pages of `docs/reference`: settings, errors and benchmarks.
 
 python -m scripts.reference
 
@@ -24,12 +24,13 @@ from kafkalike.model.config.client_config import NO_MEANING
 from kafkalike.model.config.properties import LONG_MAX, Property
 from kafkalike.model.config.server_config import SERVER_PROPERTIES
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
-from scripts import reference_errors
+from scripts import reference_benchmarks, reference_errors
 
 ROOT: Final = Path(__file__).parents[1]
 TYPED: Final = ROOT / "kafkalike" / "model" / "config" / "setting_types.py"
 PAGE: Final = ROOT / "docs" / "reference" / "settings.md"
 ERRORS: Final = ROOT / "docs" / "reference" / "errors.md"
+BENCHMARKS: Final = ROOT / "docs" / "reference" / "benchmarks.md"
 
 WIDTH: Final = 116
 
@@ -338,6 +339,7 @@ def main() -> int:
     TYPED.write_text(typed(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
     ERRORS.write_text(reference_errors.page(), encoding="utf-8")
+    BENCHMARKS.write_text(reference_benchmarks.page(), encoding="utf-8")
     return 0
 
 

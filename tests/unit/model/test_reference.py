@@ -7,7 +7,7 @@ import pytest
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafkalike.model.config.server_config import SERVER_PROPERTIES
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
-from scripts import reference, reference_errors
+from scripts import reference, reference_benchmarks, reference_errors
 
 CLIENTS: dict[str, type[KafkaProducer | KafkaConsumer | KafkaAdminClient]] = {
     "KafkaProducer": KafkaProducer,
@@ -21,6 +21,18 @@ def test_the_files_are_what_the_tables_give() -> None:
     assert reference.TYPED.read_text() == reference.typed()
     assert reference.PAGE.read_text() == reference.page()
     assert reference.ERRORS.read_text() == reference_errors.page()
+    assert reference.BENCHMARKS.read_text() == reference_benchmarks.page()
+
+
+def test_each_figure_has_date_commit_machine_and_command() -> None:
+    """In all rows of the page's tables."""
+    rows = [reference_benchmarks.cells(row) for *_, rows in reference_benchmarks.SECTIONS for row in rows]
+
+    assert len(rows) > 50
+    assert [row for row in rows if not re.fullmatch(r"2026-\d\d-\d\d", row[4])] == []
+    assert [row for row in rows if not re.fullmatch(r"`[0-9a-f]{8}(\+changes)?`", row[5])] == []
+    assert [row for row in rows if "cores" not in row[6]] == []
+    assert [row for row in rows if not re.fullmatch(r"`.*(python -m benchmarks|make bench).*`", row[7])] == []
 
 
 def test_every_error_that_is_raised_has_an_advice() -> None:
