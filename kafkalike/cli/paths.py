@@ -22,14 +22,17 @@ from kafkalike.spark.jvm.jars import delta_jar_conf
 
 PACKAGE: Final = Path(__file__).parents[1]
 
-JOBS: Final = PACKAGE / "jobs"
+JOBS: Final = PACKAGE / "cli" / "jobs"
 CONF: Final = PACKAGE / "conf"
 DOCS: Final = PACKAGE / "docs"
+
+SHARED: Final = frozenset({"__init__", "job", "kafka_jars", "record_options"})
+"""Files beside the jobs that are no jobs."""
 
 
 def job_names() -> list[str]:
     """Return the names of the jobs."""
-    return sorted(file.stem for file in JOBS.glob("*.py") if file.stem != "__init__")
+    return sorted(file.stem for file in JOBS.glob("*.py") if file.stem not in SHARED)
 
 
 @click.command(epilog='Example: spark-submit "$(kafkalike job-path produce)" --help')

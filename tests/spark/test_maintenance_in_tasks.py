@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kafkalike.cli.jobs import retention as job
 from kafkalike.errors import KafkaStorageError
-from kafkalike.jobs import retention as job
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.file_tasks import Tasks
 from kafkalike.maintenance.maintenance_report import FAILED

@@ -1,1 +1,1 @@
-"""Parts that the jobs for spark-submit share: options, reports, exit codes."""
+"""Jobs for spark-submit; each is a command: `python -m kafkalike.cli.jobs.produce --help`. And their shared parts."""

@@ -9,8 +9,8 @@ import pytest
 
 from kafkalike.admin.testing import ManualClock
 from kafkalike.cli import main
+from kafkalike.cli.jobs import retention as job
 from kafkalike.errors import IllegalArgumentError, InvalidConfigurationError
-from kafkalike.jobs import retention as job
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.schedule import every, parse_duration_ms

@@ -1,1 +1,0 @@
-"""Jobs for spark-submit; each is a command: `python -m kafkalike.jobs.produce --help`."""
