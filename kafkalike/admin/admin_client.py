@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Never, NoReturn, Self, Unpack
 
 from kafkalike.admin.admin_base import AdminBase
 from kafkalike.admin.config_operations import ConfigOperations
@@ -20,7 +20,7 @@ from kafkalike.admin.transaction_operations import TransactionOperations
 from kafkalike.connect import connect
 from kafkalike.errors import UnsupportedVersionError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.config.client_config import NO_EFFECT, AdminConfig, refuse_to_pickle
+from kafkalike.model.config.client_config import NO_EFFECT, AdminConfig, refuse_positional, refuse_to_pickle
 from kafkalike.model.config.setting_types import AdminSettings, documented
 
 if TYPE_CHECKING:
@@ -152,7 +152,8 @@ class KafkaAdminClient(
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {f.name: f.default for f in fields(AdminConfig)}
     """Settings with their defaults, as in kafka-python. Read-only."""
 
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Unpack[AdminSettings]) -> None:
+    def __init__(self, *_: Never, clock: Clock = SYSTEM_CLOCK, **configs: Unpack[AdminSettings]) -> None:
+        refuse_positional("KafkaAdminClient", _)
         self.config = AdminConfig.from_configs(configs)
         self._clock = clock
         self._client_id = self.config.client_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from types import TracebackType
@@ -23,7 +23,7 @@ from kafkalike.consumer.subscription import ConsumerRebalanceListener
 from kafkalike.errors import KafkaError
 from kafkalike.model.brokers import ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.config.client_config import refuse_to_pickle
+from kafkalike.model.config.client_config import refuse_positional, refuse_to_pickle
 from kafkalike.model.config.consumer_config import ConsumerConfig
 from kafkalike.model.config.setting_types import ConsumerSettings, documented
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
@@ -67,6 +67,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
     """The settings with their defaults, as kafka-python's `KafkaConsumer.DEFAULT_CONFIG`; read-only."""
 
     def __init__(self, *topics: str, clock: Clock = SYSTEM_CLOCK, **configs: Unpack[ConsumerSettings]) -> None:
+        refuse_positional("KafkaConsumer", [topic for topic in topics if isinstance(topic, Mapping)])
         config = ConsumerConfig.of(configs)
         deserializers = Deserializers(
             key=check_deserializer(config.key_deserializer, "key_deserializer"),
@@ -256,6 +257,16 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
         if self._guard.closed:
             raise StopIteration
         return self._delivery.next()
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """Iterate in a coroutine: `async for record in consumer`. Polls run in a thread, so the event loop goes on.
+
+        As in a plain loop, the position moves with each record, and `consumer_timeout_ms` ends the loop. A cancelled
+        loop has lost no record: the consumer continues at the next one. Cancel the loop before you call other methods.
+        """
+        from kafkalike.consumer.async_records import AsyncRecords
+
+        return AsyncRecords(self._delivery, self._guard, self._context)
 
     # --- commits -------------------------------------------------------------------------------
 

@@ -405,6 +405,13 @@ class Delivery:
             StopIteration: no record came for `consumer_timeout_ms`.
             KafkaError: see `KafkaConsumer.poll`.
         """
+        while (record := self.collected()) is None:
+            if not self.collect(self._context.config.consumer_timeout_ms):
+                raise StopIteration
+        return record
+
+    def collected(self) -> ConsumerRecord | None:
+        """Return the next record of an iteration if it is collected already; the position moves past it."""
         state: PartitionState | None = None
         before: int | None = None
         try:
@@ -412,8 +419,7 @@ class Delivery:
                 found = None if self._walk is None else next(self._walk, None)
                 if found is None:
                     self._walk = None
-                    self._polling.assigner.refuse_in_callback("iterate")
-                    found = self._next_of_poll()
+                    return None
                 before = found[0].position
                 state, record = found
                 state.position = record.offset + 1
@@ -426,16 +432,13 @@ class Delivery:
                 state.position = before
             raise
 
-    def _next_of_poll(self) -> tuple[PartitionState, ConsumerRecord]:
-        """Poll for more; skip records of a partition that was paused or given up meanwhile."""
-        config, record = self._context.config, None
-        while record is None:
-            taken = self._polling.wait(config.consumer_timeout_ms, config.max_poll_records, self._build)
-            if not taken:
-                raise StopIteration
-            self._walk = self._polling.walk(taken)
-            record = next(self._walk, None)
-        return record
+    def collect(self, timeout_ms: float) -> bool:
+        """Poll for the records of an iteration, without moving positions. Return False if there are none."""
+        with self._guard:
+            self._polling.assigner.refuse_in_callback("iterate")
+            taken = self._polling.wait(timeout_ms, self._context.config.max_poll_records, self._build)
+            self._walk = self._polling.walk(taken) if taken else None
+            return bool(taken)
 
 
 def by_partition(taken: list[FetchedRecords]) -> dict[TopicPartition, list[ConsumerRecord]]:

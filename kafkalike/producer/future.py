@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
@@ -80,6 +81,32 @@ class OutcomeFuture(Generic[T]):
             # the sender's variables alive.
             raise error.with_traceback(None)
         return self._metadata()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait for the record's outcome in asyncio: `metadata = await producer.send(…)`.
+
+        If the waiting task is cancelled, the record is sent all the same.
+
+        Raises:
+            KafkaError: see `get`.
+        """
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+
+        def settle() -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
+        def wake() -> None:
+            # The loop may be closed by now, with nobody waiting.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(settle)
+
+        self._outcome.when_done(self._row, wake)
+        yield from waiter
+        return self.get()
 
     @property
     def is_done(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Never, NoReturn, Self, Unpack
 
 from kafkalike.connect import connect
 from kafkalike.errors import (
@@ -23,7 +23,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.config.client_config import refuse_to_pickle
+from kafkalike.model.config.client_config import refuse_positional, refuse_to_pickle
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.config.setting_types import ProducerSettings, documented
 from kafkalike.model.names import check_topic_name
@@ -74,7 +74,8 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
     DEFAULT_CONFIG: ClassVar[dict[str, Any]] = {f.name: f.default for f in fields(ProducerConfig)}
     """The settings with their defaults, as kafka-python's `KafkaProducer.DEFAULT_CONFIG`; read-only."""
 
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, **configs: Unpack[ProducerSettings]) -> None:
+    def __init__(self, *_: Never, clock: Clock = SYSTEM_CLOCK, **configs: Unpack[ProducerSettings]) -> None:
+        refuse_positional("KafkaProducer", _)
         self.config = config = ProducerConfig.of(configs)
         self._clock, self._now_ms = clock, clock.now_ms
         self._key = check_serializer(config.key_serializer, "key_serializer")

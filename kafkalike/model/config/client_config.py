@@ -114,6 +114,22 @@ def refuse_to_pickle(client: object) -> NoReturn:
     )
 
 
+def refuse_positional(client: str, given: Sequence[object]) -> None:
+    """Reject positional arguments of a client; for a dict, as confluent-kafka's clients take it, show the keywords.
+
+    Raises:
+        TypeError: there is an argument. Values, which may be secret, are not in the message.
+    """
+    for settings in given:
+        if isinstance(settings, Mapping):
+            keywords = ", ".join(f"{str(name).replace('.', '_')}=…" for name in settings)
+            raise TypeError(
+                f"{client} takes settings as keyword arguments, as in kafka-python, not as confluent-kafka's dict: "
+                f"{client}({keywords}). docs/coming-from.md translates confluent-kafka's names"
+            )
+        raise TypeError(f"{client} takes settings as keyword arguments, not {settings!r}")
+
+
 def default_bootstrap_servers() -> str:
     """Return the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, or `./kafkalike-data` without it."""
     return os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT
