@@ -231,6 +231,10 @@ def typed() -> str:
 # --- the page ----------------------------------------------------------------------------------
 
 
+HEADS: Final = ("setting", "default", "meaning")
+"""Three columns: more leave no room for the meaning."""
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
@@ -242,16 +246,19 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]
 
 def _client_page(client: Client) -> list[str]:
     rows = [
-        (f"`{s.name}`", f"`{s.type}`", f"`{s.default}`", s.unit, s.meaning, s.kafka)
+        (
+            f"`{s.name}`<br>`{s.type}`",
+            f"`{s.default}` {s.unit}".rstrip(),
+            s.meaning + (f" *Kafka: {s.kafka}.*" if s.kafka else ""),
+        )
         for s in client.settings
         if s.effect
     ]
     idle = ", ".join(f"`{s.name}`" for s in client.settings if not s.effect)
-    heads = ("setting", "type", "default", "unit", "meaning", "Kafka")
     return [
         f"## {client.title}",
         "",
-        *_table(heads, rows),
+        *_table(HEADS, rows),
         "",
         f"Taken for ported code, without effect: {idle}.",
         "",
@@ -260,7 +267,7 @@ def _client_page(client: Client) -> list[str]:
 
 def _property_rows(properties: Mapping[str, Property]) -> list[tuple[str, ...]]:
     return [
-        (f"`{p.name}`", f"`{p.default}`" if p.default else "(empty)", unit_of(p.name), p.doc)
+        (f"`{p.name}`", f"`{p.default}` {unit_of(p.name)}".rstrip() if p.default else "(empty)", p.doc)
         for p in sorted(properties.values(), key=lambda p: p.name)
     ]
 
@@ -291,7 +298,6 @@ def page() -> str:
         "",
         "None, an empty text and kafka-python's default, such as `security_protocol=PLAINTEXT`, are accepted.",
     ]
-    heads = ("setting", "default", "unit", "meaning")
     lines += [
         "",
         "## Topics",
@@ -299,7 +305,7 @@ def page() -> str:
         "Set them with `kafkalike topics --create --config`, `kafkalike configs --alter` or `KafkaAdminClient`.",
         f"`{LONG_MAX}` is as good as no limit.",
         "",
-        *_table(heads, _property_rows(TOPIC_PROPERTIES.properties)),
+        *_table(HEADS, _property_rows(TOPIC_PROPERTIES.properties)),
         "",
         "Refused, with the reason:",
         "",
@@ -312,7 +318,7 @@ def page() -> str:
         "A file `server.properties` at a root, or the one that `KAFKALIKE_SERVER_PROPERTIES` names, seeds them once.",
         "`broker.rack` and `controller.quorum.voters` are read from a root's file alone.",
         "",
-        *_table(heads, _property_rows(SERVER_PROPERTIES.properties)),
+        *_table(HEADS, _property_rows(SERVER_PROPERTIES.properties)),
         "",
         "## Environment variables",
         "",

@@ -17,7 +17,6 @@ SAID = {
     "concepts.md": ["00000000000000000002.json", "2 segments", "append"],
     "console.md": [],
     "guarantees.md": ["Completed updating config for topic orders"],
-    "index.md": ["RecordMetadata", "[b'tea']", "PartitionCount: 2"],
     "replicas.md": [
         *("Replicas: 1,2,3", "in sync", "0 errors"),
         *("orders: version -1 -> ", "following", "Promoted topic orders"),

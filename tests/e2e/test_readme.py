@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -68,11 +70,18 @@ def test_the_site_is_built_strictly_without_a_network(tmp_path: Path) -> None:
     )
 
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    names = ("readme", "reference/api", "reference/cli", "reference/settings", "reference/errors")
+    names = ("index", "notebooks/03_sql", "reference/api", "reference/cli", "reference/settings", "reference/errors")
     pages = {name: (tmp_path / f"{name}.html").read_text() for name in names}
     assert 'id="kafkalike.KafkaProducer.send"' in pages["reference/api"]
     assert "--bootstrap-server" in pages["reference/cli"]
-    assert 'href="changelog.html"' in pages["readme"]
+    assert 'href="changelog.html"' in pages["index"]
+    assert "SQL over topics" in pages["notebooks/03_sql"]
+    assert "<code>int | str</code>" in pages["reference/settings"]
+    boosts = {
+        re.split("[/#]", entry["location"])[0]: entry.get("boost", 1)
+        for entry in json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]
+    }
+    assert (boosts["decisions"], boosts["notebooks"], boosts["tutorial.html"]) == (0.1, 0.5, 1)
 
 
 @pytest.mark.objects

@@ -70,6 +70,24 @@ def test_its_metadata_are_complete(wheel: Path) -> None:
     assert "Apache License" in licence
 
 
+def test_readme_on_a_package_index_links_only_to_pages_and_pictures_of_the_site(wheel: Path) -> None:
+    """An index shows the README alone: a relative link would lead nowhere."""
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        told = Parser().parsestr(files.read(name).decode())
+    (site,) = (url.split(", ")[1] for url in told.get_all("Project-URL", []) if url.startswith("Documentation"))
+    text = re.sub(r"```.*?```|`[^`]*`", "", str(told.get_payload()), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#\s]+)|(?:src|srcset)=\"([^\"]+)", text)
+    pages = [link.removeprefix(site) for link in map("".join, links)]
+    sources = {page: re.sub(r"\.html$", ".md", page) for page in pages}
+    made = {"changelog.md": "../CHANGELOG.md", "decisions/index.md": "decisions/README.md"}
+    broken = [page for page, source in sources.items() if not (PROJECT / "docs" / made.get(source, source)).is_file()]
+
+    assert told["Description-Content-Type"] == "text/markdown"
+    assert {"limits.html", "changelog.html", "decisions/index.html"} <= sources.keys()
+    assert broken == []
+
+
 def test_every_link_of_its_pages_leads_to_a_file_of_it(wheel: Path) -> None:
     """README, changes and docs lie in the wheel as they lie beside each other in the repository."""
     with zipfile.ZipFile(wheel) as files:

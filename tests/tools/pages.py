@@ -30,7 +30,6 @@ PLAIN: Final = (
     "concepts.md",
     "console.md",
     "guarantees.md",
-    "index.md",
     "operations.md",
     "replicas.md",
     "retention.md",
