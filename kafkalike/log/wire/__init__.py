@@ -1,0 +1,1 @@
+"""Record batches of Kafka's wire protocol, as columns of Arrow in both directions."""
