@@ -10,9 +10,7 @@ from kafkalike.errors import KafkaError
 
 _CODE: Final = "correct the call"
 _SETTING: Final = "correct the setting; the text names the nearest known one"
-_VERIFY: Final = (
-    "run `kafkalike verify`, then see [after a finding](../operations.md#what-to-do-after-a-finding-of-verify)"
-)
+_VERIFY: Final = "run `kafkalike verify`, then see [after a finding](findings.md)"
 _POLL: Final = "call `poll` again: the consumer joins its group anew; records since the last commit come again"
 _AGAIN: Final = "try again; clients do so by themselves until their time is up"
 _ABORT: Final = "call `abort_transaction`, then begin again"

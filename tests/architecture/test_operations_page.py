@@ -1,11 +1,14 @@
-"""The handbook has a line for each finding of `verify`, each metric and each alert."""
+"""The pages for operators have a line for each finding of `verify`, each metric and each alert."""
 
 import ast
 import re
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
-PAGE = (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
+OPERATIONS, FINDINGS, METRICS = (
+    (PROJECT / "docs" / page).read_text(encoding="utf-8")
+    for page in ("operations.md", "reference/findings.md", "reference/metrics.md")
+)
 
 WORDS = {"gap", "overlap", "replica", "schema", "table"}
 """Kinds of findings that are a word; all others have a hyphen."""
@@ -21,40 +24,36 @@ def kinds() -> set[str]:
     return ({text for text in texts if KIND.fullmatch(text)} | WORDS & texts) - NO_KINDS
 
 
+def first_cells(page: str) -> set[str]:
+    """Names in the first cells of a page's tables."""
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
 def test_each_finding_has_a_line_that_says_what_to_do() -> None:
-    section = PAGE.split("## What to do after a finding of `verify`")[1]
-    told = {
-        name
-        for line in section.splitlines()
-        if line.startswith("| `")
-        for name in re.findall(r"`([^`]+)`", line.split("|")[1])
-    }
-
-    assert kinds() == told
-
-
-def listed_metrics() -> str:
-    """The page, and the names that it lists below what they begin with, as in "`kafkalike_up_`: `a`, `b`"."""
-    lines = [re.findall(r"`([^`]+)`", line) for line in PAGE.splitlines() if re.match(r"- `kafka\w*_`: ", line)]
-    return "\n".join([PAGE, *(first + rest for first, *others in lines for rest in others)])
+    assert kinds() == first_cells(FINDINGS)
 
 
 def test_each_metric_of_the_exporter_is_listed() -> None:
-    """By the name that a scrape shows."""
+    """By the name that a scrape shows: counters end with `_total`."""
     source = "".join(
         (PROJECT / "kafkalike" / "admin" / "metrics" / file).read_text()
         for file in ("cluster_collector.py", "cluster_view.py")
     )
     named = set(re.findall(r'"((?:kafka|kafkalike)_[a-z_]+)"', source))
+    listed = {name for name in first_cells(METRICS) if re.match(r"kafka(like)?_", name)}
 
     assert len(named) > 25
-    assert {name for name in named if name not in listed_metrics()} == set()
+    assert {name for name in named if not {name, f"{name}_total"} & listed} == set()
+    assert {
+        name for name in listed if not {name, name.removesuffix("_total"), name.removesuffix("_max")} & named
+    } == set()
 
 
 def test_each_alert_has_a_first_look() -> None:
     """But for the one that says to read the exporter's log."""
     rules = (PROJECT / "kafkalike" / "conf" / "alerts.yml").read_text()
 
-    assert set(re.findall(r"alert: (\w+)", rules)) - set(re.findall(r"`(Kafkalike\w+)`", PAGE)) == {
+    assert set(re.findall(r"alert: (\w+)", rules)) - set(re.findall(r"`(Kafkalike\w+)`", OPERATIONS)) == {
         "KafkalikeScrapeErrors"
     }
