@@ -175,6 +175,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "sql-views": ("kafkalike.cli.paths:sql_views", "Print SQL that creates views of topics, for spark-sql."),
     "completion": ("kafkalike.cli.app:completion", "Print a script that lets a shell complete commands."),
+    "gateway": ("kafkalike.cli.gateway:gateway", "Serve Kafka's wire protocol to clients in any language."),
     "job-path": ("kafkalike.cli.paths:job_path", "Print the path of a job for spark-submit."),
     "conf-path": ("kafkalike.cli.paths:conf_path", "Print the folder of the settings for spark-submit."),
     "docs-path": ("kafkalike.cli.paths:docs_path", "Print the folder of the documentation."),

@@ -1,0 +1,76 @@
+"""Error codes: the number of Kafka's protocol for an error of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+from kafkalike.errors import (
+    CommitFailedError,
+    CorruptRecordError,
+    DataLossError,
+    IllegalArgumentError,
+    IllegalGenerationError,
+    InvalidRequestError,
+    KafkaError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    LogCorruptError,
+    RequestTimedOutError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    UnknownOutcomeError,
+)
+
+T = TypeVar("T")
+
+NONE: Final = 0
+UNKNOWN_SERVER_ERROR: Final = -1
+MAX_MESSAGE: Final = 1000
+"""Characters of an error message in an answer."""
+
+_CODES: Final[tuple[tuple[type[KafkaError], int], ...]] = (
+    # Retriable: an idempotent producer's retry is recognized by its sequence, see `model/producer_state.py`.
+    (UnknownOutcomeError, RequestTimedOutError.errno),
+    (KafkaTimeoutError, RequestTimedOutError.errno),
+    (CommitFailedError, IllegalGenerationError.errno),
+    (TransactionAbortedError, TransactionAbortableError.errno),
+    (DataLossError, CorruptRecordError.errno),
+    (LogCorruptError, KafkaStorageError.errno),
+    (IllegalArgumentError, InvalidRequestError.errno),
+)
+"""Codes of errors for which Kafka's protocol has no own code."""
+
+
+def code_of(error: BaseException) -> int:
+    """Return Kafka's code of an error; `UNKNOWN_SERVER_ERROR` for errors that are not Kafka's."""
+    if isinstance(error, KafkaError):
+        if error.errno != UNKNOWN_SERVER_ERROR:
+            return error.errno
+        return next((code for kind, code in _CODES if isinstance(error, kind)), UNKNOWN_SERVER_ERROR)
+    if isinstance(error, OSError):
+        return KafkaStorageError.errno
+    return InvalidRequestError.errno if isinstance(error, ValueError) else UNKNOWN_SERVER_ERROR
+
+
+class Outcome(NamedTuple):
+    """The result of one item of a request."""
+
+    code: int
+    message: str | None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Outcome:
+        """Return the outcome of a failed item."""
+        return cls(code_of(error), str(error)[:MAX_MESSAGE])
+
+
+DONE: Final = Outcome(NONE, None)
+
+
+def attempt(call: Callable[[], T]) -> tuple[Outcome, T | None]:
+    """Call a function for one item of a request, whose error concerns this item only."""
+    try:
+        return DONE, call()
+    except (KafkaError, OSError, ValueError) as error:
+        return Outcome.of(error), None

@@ -1,0 +1,115 @@
+"""GatewayCluster: the cluster behind a gateway, its threads, and the topics by id."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+from kafkalike.admin import KafkaAdminClient
+from kafkalike.gateway.api_versions import Answer
+from kafkalike.gateway.live_gateways import LiveGateways
+from kafkalike.model.clock import Clock
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.model.topic import TopicInfo
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS: Final = 32
+"""Threads for calls that wait for the storage. Waiting requests hold none of them."""
+
+MAX_NAME: Final = 256
+"""Characters of a client's id that are logged and recorded."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request of a client."""
+
+    version: int
+    body: Any
+    """An object of one of kio's request classes; its fields depend on the version."""
+    client_id: str
+    host: str
+    """Address of the client."""
+
+    def field(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
+        """Return a field of the request, or a default in versions without it."""
+        return getattr(self.body, name, default)
+
+
+Reply = Answer | None
+"""An answer; None if the client expects none (`acks=0`)."""
+
+Handler = Callable[[Call], Awaitable["Reply | asyncio.Task[Reply]"]]
+"""Handles a request. The next request of the connection is handled when it returns; a returned task goes on beside."""
+
+
+class GatewayCluster:
+    """The cluster of a gateway.
+
+    Args:
+        cluster: the cluster.
+        gateways: the gateways that clients are told of.
+        clock: time.
+    """
+
+    def __init__(self, cluster: Cluster, gateways: LiveGateways, clock: Clock) -> None:
+        self.cluster = cluster
+        self.gateways = gateways
+        self.clock = clock
+        self._names: Mapping[uuid.UUID | None, str] = {}
+        """Topics by id, as of the last look that found an unknown one."""
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalike-gateway")
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that may wait for the storage, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(*args, **kwargs))
+
+    def in_thread(self, answer: Callable[[Call], Reply]) -> Handler:
+        """Return the handler that calls a function in a thread."""
+
+        async def handle(call: Call) -> Reply:
+            return await self.run(answer, call)
+
+        return handle
+
+    def admin(self) -> KafkaAdminClient:
+        """Return an admin client, which belongs to one request."""
+        return KafkaAdminClient(clock=self.clock, bootstrap_servers=self.cluster)
+
+    def topic_name(self, item: Any, topics: Mapping[str, TopicInfo], attribute: str = "name") -> str | None:  # noqa: ANN401
+        """Return the topic of an item of a request, which names it or gives its id.
+
+        Args:
+            item: the item.
+            topics: all topics, from `Cluster.topics`.
+            attribute: name of the item's field with the topic's name.
+
+        Returns:
+            The name, which may be unknown; None for an unknown id.
+        """
+        name = getattr(item, attribute, None)
+        if name is not None:
+            return str(name)
+        wanted = getattr(item, "topic_id", None)
+        found = self._names.get(wanted)
+        if found is None or found not in topics or uuid.UUID(topics[found].topic_id) != wanted:
+            # Replaced whole, because other threads read it.
+            self._names = {uuid.UUID(info.topic_id): known for known, info in topics.items()}
+            found = self._names.get(wanted)
+        return found
+
+    def close(self) -> None:
+        """Wait for calls in progress, and end the threads."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self.cluster.settle()

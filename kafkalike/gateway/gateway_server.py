@@ -1,0 +1,174 @@
+"""GatewayServer: accept Kafka clients at an address, and serve a cluster to them until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry
+
+from kafkalike.errors import KafkaConfigurationError
+from kafkalike.gateway.client_connection import BUDGET_BYTES, ByteBudget, ClientConnection
+from kafkalike.gateway.cluster_metadata import ClusterMetadata
+from kafkalike.gateway.gateway_cluster import GatewayCluster, Handler
+from kafkalike.gateway.gateway_metrics import GatewayMetrics
+from kafkalike.gateway.live_gateways import GatewayNode, LiveGateways
+from kafkalike.gateway.topic_requests import TopicRequests
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.schemas.service.credentials import is_loopback
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
+logger = logging.getLogger(__name__)
+
+MAX_CONNECTIONS: Final = 1000
+MAX_CONNECTIONS_PER_HOST: Final = 500
+"""Connections of all clients, and of one address; further ones are closed at once."""
+
+BUFFER_BYTES: Final = 256 * 1024
+"""Bytes of a connection that are read ahead."""
+
+GRACE_SECONDS: Final = 5.0
+"""Time for open requests when the gateway stops."""
+
+
+class GatewayServer:
+    """A gateway. The constructor opens the port; `start` serves clients in threads.
+
+    Args:
+        cluster: the cluster to serve.
+        host: address to listen on.
+        port: 0 finds a free one.
+        advertised: host and port that clients are told to connect to; None for the listening address.
+        anyone: serve clients at an address beyond the loopback although they need not authenticate.
+        registry: gets the metrics; None makes one.
+        clock: time.
+
+    Raises:
+        KafkaConfigurationError: the address cannot be used, or others than this machine would reach it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        advertised: tuple[str, int] | None = None,
+        anyone: bool = False,
+        registry: CollectorRegistry | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if not is_loopback(host) and not anyone:
+            raise KafkaConfigurationError(
+                f"refusing to listen on {host}: every client that reaches it could read and write all topics. Listen "
+                "on 127.0.0.1, or name --anyone if the network is closed to others"
+            )
+        if advertised is None and host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not listened on
+            raise KafkaConfigurationError(f"clients cannot connect to {host}: name --advertise HOST:PORT")
+        self._socket = _listening(host, port)
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+        self.advertised = advertised or self.address
+        self._metrics = GatewayMetrics(CollectorRegistry() if registry is None else registry)
+        gateways = LiveGateways(GatewayNode(0, *self.advertised))
+        self._home = GatewayCluster(cluster, gateways, clock)
+        self._handlers: Mapping[int, Handler] = {
+            **ClusterMetadata(self._home).handlers,
+            **TopicRequests(self._home).handlers,
+        }
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kafkalike-gateway", daemon=True)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address for clients."""
+        host, port = self.advertised
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def running(self) -> bool:
+        """True while clients are served."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Serve clients; return when the gateway accepts connections."""
+        self._thread.start()
+        self._ready.wait()
+
+    def stop(self) -> None:
+        """Accept no more connections, finish open requests, and stop. Idempotent."""
+        loop, stopping = self._loop, self._stopping
+        if loop is not None and stopping is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(stopping.set)
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._socket.close()
+        self._home.close()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        budget = ByteBudget(BUDGET_BYTES)
+        open_connections: dict[asyncio.Task[None], str] = {}
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = ClientConnection(reader, writer, self._handlers, budget, self._metrics)
+            by_host = collections.Counter(open_connections.values())
+            if len(open_connections) >= MAX_CONNECTIONS or by_host[connection.host] >= MAX_CONNECTIONS_PER_HOST:
+                logger.warning("gateway: too many connections; one of %s is closed", connection.host)
+                writer.close()
+                return
+            task = asyncio.current_task()
+            if task is None:
+                return
+            open_connections[task] = connection.host
+            self._metrics.connections.set(len(open_connections))
+            try:
+                await connection.serve()
+            except asyncio.CancelledError:
+                # The gateway stops.
+                writer.transport.abort()
+            finally:
+                del open_connections[task]
+                self._metrics.connections.set(len(open_connections))
+
+        server = await asyncio.start_server(connected, sock=self._socket, limit=BUFFER_BYTES)
+        logger.info("gateway: serving %s at %s", self._home.cluster.root, self.bootstrap_servers)
+        self._ready.set()
+        try:
+            await self._stopping.wait()
+        finally:
+            server.close()
+            tasks = list(open_connections)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((host, port))
+        opened.listen(256)
+    except OSError as cause:
+        opened.close()
+        raise KafkaConfigurationError(f"cannot listen on {host}:{port}: {cause}") from cause
+    return opened

@@ -1,0 +1,223 @@
+"""Topic requests: create, delete and grow topics, and describe and alter settings, by the admin client."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kafkalike.admin import KafkaAdminClient
+from kafkalike.errors import InvalidConfigurationError, InvalidReplicationAssignmentError, UnknownTopicIdError
+from kafkalike.gateway import api_versions as keys
+from kafkalike.gateway.api_versions import Answer
+from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt
+from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler
+from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType, NewTopic
+
+CONFIG_SOURCES: Final = {
+    "DYNAMIC_TOPIC_CONFIG": 1,
+    "DYNAMIC_BROKER_CONFIG": 2,
+    "DYNAMIC_DEFAULT_BROKER_CONFIG": 3,
+    "STATIC_BROKER_CONFIG": 4,
+    "DEFAULT_CONFIG": 5,
+}
+"""Kafka's codes of the sources of a setting."""
+
+CONFIG_TYPES: Final = {"BOOLEAN": 1, "STRING": 2, "LONG": 5, "DOUBLE": 6, "LIST": 7}
+"""Kafka's codes of the types of a setting."""
+
+ONLY_BROKER: Final = "1"
+"""The admin client's name of the only broker. All gateways have its settings."""
+
+
+class TopicRequests:
+    """Answers requests that change topics and settings.
+
+    Args:
+        home: the cluster.
+    """
+
+    def __init__(self, home: GatewayCluster) -> None:
+        self._home = home
+
+    @property
+    def handlers(self) -> Mapping[int, Handler]:
+        """The handlers by API key."""
+        home = self._home
+        return {
+            keys.CREATE_TOPICS: home.in_thread(self._create),
+            keys.DELETE_TOPICS: home.in_thread(self._delete),
+            keys.CREATE_PARTITIONS: home.in_thread(self._grow),
+            keys.DESCRIBE_CONFIGS: home.in_thread(self._describe),
+            keys.INCREMENTAL_ALTER_CONFIGS: home.in_thread(self._alter),
+            keys.ALTER_CONFIGS: home.in_thread(self._replace),
+            keys.LIST_CONFIG_RESOURCES: home.in_thread(self._resources),
+        }
+
+    def _create(self, call: Call) -> Answer:
+        admin = self._home.admin()
+        return {"topics": [self._created(admin, topic, check=call.body.validate_only) for topic in call.body.topics]}
+
+    def _created(self, admin: KafkaAdminClient, topic: Any, *, check: bool) -> dict[str, Any]:  # noqa: ANN401
+        def create() -> dict[str, Any]:
+            if topic.assignments:
+                raise InvalidReplicationAssignmentError(
+                    f"topic {topic.name!r}: gateways are not replicas; name brokers with `kafkalike topics --create`"
+                )
+            configs = {config.name: config.value for config in topic.configs}
+            if missing := [name for name, value in configs.items() if value is None]:
+                raise InvalidConfigurationError(f"topic {topic.name!r}: null value of {', '.join(missing)}")
+            # Clients see gateways as brokers, so one replica is all that they can mean.
+            factor = -1 if topic.replication_factor == 1 else topic.replication_factor
+            wanted = NewTopic(topic.name, topic.num_partitions, factor, topic_configs=configs)
+            made: dict[str, Any] = admin.create_topics([wanted], validate_only=check)["topics"][0]
+            return made
+
+        outcome, made = attempt(create)
+        if made is None:
+            return {"name": topic.name, "error_code": outcome.code, "error_message": outcome.message, "configs": ()}
+        return {
+            "name": topic.name,
+            "topic_id": made["topic_id"] or None,
+            "error_code": NONE,
+            "error_message": None,
+            "num_partitions": made["num_partitions"],
+            "replication_factor": 1,
+            "configs": [
+                {"name": name, "config_source": CONFIG_SOURCES["DYNAMIC_TOPIC_CONFIG"], **value}
+                for name, value in made["configs"].items()
+            ],
+        }
+
+    def _delete(self, call: Call) -> Answer:
+        topics = self._home.cluster.topics()
+        results = []
+        for item in call.field("topics") or call.field("topic_names") or ():
+            name = item if isinstance(item, str) else self._home.topic_name(item, topics)
+            topic_id: uuid.UUID | str | None = getattr(item, "topic_id", None)
+            if name is None:
+                outcome = Outcome(UnknownTopicIdError.errno, None)
+            else:
+                if name in topics:
+                    topic_id = topics[name].topic_id
+                outcome, _ = attempt(lambda name=name: self._home.cluster.delete_topic(name))  # type: ignore[misc]
+            results.append(
+                {"name": name, "topic_id": topic_id, "error_code": outcome.code, "error_message": outcome.message}
+            )
+        return {"responses": results}
+
+    def _grow(self, call: Call) -> Answer:
+        check = bool(call.body.validate_only)
+        results = []
+        for topic in call.body.topics:
+
+            def grow(topic: Any = topic) -> None:  # noqa: ANN401
+                if topic.assignments:
+                    raise InvalidReplicationAssignmentError(f"topic {topic.name!r}: leave assignments out")
+                self._home.cluster.add_partitions(topic.name, int(topic.count), validate_only=check)
+
+            outcome, _ = attempt(grow)
+            results.append({"name": topic.name, "error_code": outcome.code, "error_message": outcome.message})
+        return {"results": results}
+
+    # --- settings ------------------------------------------------------------------------------
+
+    def _resource(self, item: Any, configs: Any) -> ConfigResource:  # noqa: ANN401
+        kind = ConfigResourceType(int(item.resource_type))
+        name = item.resource_name
+        if kind is ConfigResourceType.BROKER and name in {str(node.node_id) for node in self._home.gateways.nodes}:
+            name = ONLY_BROKER
+        return ConfigResource(kind, name, configs)
+
+    def _describe(self, call: Call) -> Answer:
+        admin = self._home.admin()
+        synonyms = bool(call.field("include_synonyms", False))  # noqa: FBT003
+        texts = bool(call.field("include_documentation", False))  # noqa: FBT003
+        results = []
+        for item in call.body.resources:
+
+            def describe(item: Any = item) -> Mapping[str, Mapping[str, Any]]:  # noqa: ANN401
+                resource = self._resource(item, item.configuration_keys)
+                described = admin.describe_configs([resource], include_synonyms=synonyms, config_filter="all")
+                return next(iter(next(iter(described.values())).values()))
+
+            outcome, entries = attempt(describe)
+            results.append(
+                {
+                    **_named(item, outcome),
+                    "configs": [_config(name, entry, texts=texts) for name, entry in (entries or {}).items()],
+                }
+            )
+        return {"results": results}
+
+    def _alter(self, call: Call) -> Answer:
+        def changes(item: Any) -> dict[str, tuple[AlterConfigOp, str | None]]:  # noqa: ANN401
+            return {config.name: (AlterConfigOp(config.config_operation), config.value) for config in item.configs}
+
+        return self._altered(call, changes)
+
+    def _replace(self, call: Call) -> Answer:
+        """Apply the older request, which resets the settings that it does not name."""
+
+        def changes(item: Any) -> dict[str, tuple[AlterConfigOp, str | None]]:  # noqa: ANN401
+            own: Mapping[str, str] = {}
+            if item.resource_type == ConfigResourceType.TOPIC:
+                info = self._home.cluster.topics().get(item.resource_name)
+                own = {} if info is None else info.configs
+            reset = dict.fromkeys(own, (AlterConfigOp.DELETE, None))
+            return reset | {config.name: (AlterConfigOp.SET, config.value) for config in item.configs}
+
+        return self._altered(call, changes)
+
+    def _altered(self, call: Call, changes: Any) -> Answer:  # noqa: ANN401
+        admin = self._home.admin()
+        check = bool(call.body.validate_only)
+        results = []
+        for item in call.body.resources:
+
+            def alter(item: Any = item) -> None:  # noqa: ANN401
+                resource = self._resource(item, changes(item))
+                admin.alter_configs([resource], validate_only=check, raise_errors=True)
+
+            outcome, _ = attempt(alter)
+            results.append(_named(item, outcome))
+        return {"responses": results}
+
+    def _resources(self, call: Call) -> Answer:
+        wanted = set(call.field("resource_types", ())) or {ConfigResourceType.TOPIC, ConfigResourceType.BROKER}
+        found: list[dict[str, Any]] = []
+        if ConfigResourceType.TOPIC in wanted:
+            found += [
+                {"resource_name": name, "resource_type": int(ConfigResourceType.TOPIC)}
+                for name in sorted(self._home.cluster.topics())
+            ]
+        if ConfigResourceType.BROKER in wanted:
+            found += [
+                {"resource_name": str(node.node_id), "resource_type": int(ConfigResourceType.BROKER)}
+                for node in self._home.gateways.nodes
+            ]
+        return {"error_code": DONE.code, "config_resources": found}
+
+
+def _named(item: Any, outcome: Outcome) -> dict[str, Any]:  # noqa: ANN401
+    return {
+        "error_code": outcome.code,
+        "error_message": outcome.message,
+        "resource_type": item.resource_type,
+        "resource_name": item.resource_name,
+    }
+
+
+def _config(name: str, entry: Mapping[str, Any], *, texts: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "value": entry["value"],
+        "read_only": entry["read_only"],
+        "config_source": CONFIG_SOURCES[entry["config_source"]],
+        "is_sensitive": entry["is_sensitive"],
+        "config_type": CONFIG_TYPES[entry["config_type"]],
+        "documentation": entry["documentation"] if texts else None,
+        "synonyms": [
+            {"name": s["name"], "value": s["value"], "source": CONFIG_SOURCES[s["source"]]} for s in entry["synonyms"]
+        ],
+    }
