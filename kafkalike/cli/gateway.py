@@ -20,20 +20,17 @@ PORTS: Final = range(65_536)
 class _Options:
     bootstrap_server: str | None
     command_config: str | None
-    listen: tuple[str, int]
-    advertise: tuple[str, int] | None
+    listen: str
+    advertise: str | None
     anyone: bool
     metrics_port: int | None
 
 
-def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
+def _address(value: str, option: str) -> tuple[str, int]:
     """Return the host and port of HOST:PORT, with an IPv6 address in brackets."""
-    del ctx, param
-    if value is None:
-        return None
     host, colon, port = value.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) not in PORTS:
-        raise click.BadParameter(f"{value!r} is not HOST:PORT")
+        raise click.BadParameter(f"{value!r} is not HOST:PORT", param_hint=option)
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -41,7 +38,6 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 @cluster_options
 @click.option(
     "--listen",
-    callback=_address,
     metavar="HOST:PORT",
     default="127.0.0.1:9092",
     show_default=True,
@@ -49,7 +45,6 @@ def _address(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 )
 @click.option(
     "--advertise",
-    callback=_address,
     metavar="HOST:PORT",
     help="Address that clients are told to connect to; default: --listen.",
 )
@@ -76,13 +71,14 @@ def gateway(environment: Environment, options: _Options) -> None:
     server_module = require_module("kafkalike.gateway.gateway_server", "gateways", "gateway")
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
     registry = exposition(cluster, clock=environment.clock)
-    host, port = options.listen
+    host, port = _address(options.listen, "--listen")
+    advertised = None if options.advertise is None else _address(options.advertise, "--advertise")
     with Interrupt() as interrupt:
         server = server_module.GatewayServer(
             cluster,
             host=host,
             port=port,
-            advertised=options.advertise,
+            advertised=advertised,
             anyone=options.anyone,
             registry=registry,
             clock=environment.clock,

@@ -53,14 +53,14 @@ class ByteBudget:
         self._left = size
         self._freed = asyncio.Condition()
 
-    async def take(self, size: int) -> None:
-        """Wait until this many bytes are free, and take them. One request may take more than there are in all."""
+    async def reserve(self, size: int) -> None:
+        """Wait until this many bytes are free, and reserve them. One request may take more than there are in all."""
         async with self._freed:
             await self._freed.wait_for(lambda: self._left > 0)
             self._left -= size
 
-    async def give_back(self, size: int) -> None:
-        """Return bytes that `take` has taken."""
+    async def release(self, size: int) -> None:
+        """Return bytes that `reserve` has reserved."""
         async with self._freed:
             self._left += size
             self._freed.notify_all()
@@ -144,7 +144,7 @@ class ClientConnection:
             (size,) = _LENGTH.unpack(head)
             if not MIN_FRAME <= size <= MAX_FRAME:
                 raise MalformedRequestError(f"a request of {size} bytes")
-            await self._budget.take(size)
+            await self._budget.reserve(size)
             taken = True
             try:
                 frame = await asyncio.wait_for(self._reader.readexactly(size), FRAME_SECONDS)
@@ -153,7 +153,7 @@ class ClientConnection:
                 taken = False
             finally:
                 if taken:
-                    await self._budget.give_back(size)
+                    await self._budget.release(size)
 
     async def _begin(self, frame: memoryview) -> _Pending:
         """Parse a request, and start its handler.
@@ -203,7 +203,7 @@ class ClientConnection:
                 try:
                     await self._write(pending)
                 finally:
-                    await self._budget.give_back(pending.size)
+                    await self._budget.release(pending.size)
         except BaseException:
             # The reader may wait for a request that never comes.
             self._writer.transport.abort()
@@ -235,4 +235,4 @@ class ClientConnection:
         while not self._pending.empty():
             pending = self._pending.get_nowait()
             if pending is not None:
-                await self._budget.give_back(pending.size)
+                await self._budget.release(pending.size)
