@@ -80,7 +80,7 @@ class ClusterMetadata:
         if info is not None:
             return self._topic(name, info)
         if create and not name.startswith("__"):
-            outcome, made = attempt(lambda: self._home.cluster.ensure_topic(name))
+            outcome, made = attempt(self._home.cluster.ensure_topic, name)
             if made is not None:
                 return self._topic(name, made)
             code = outcome.code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from kafkalike.errors import (
     CommitFailedError,
@@ -22,6 +22,7 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 NONE: Final = 0
@@ -68,9 +69,9 @@ class Outcome(NamedTuple):
 DONE: Final = Outcome(NONE, None)
 
 
-def attempt(call: Callable[[], T]) -> tuple[Outcome, T | None]:
+def attempt(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[Outcome, T | None]:
     """Call a function for one item of a request, whose error concerns this item only."""
     try:
-        return DONE, call()
+        return DONE, call(*args, **kwargs)
     except (KafkaError, OSError, ValueError) as error:
         return Outcome.of(error), None

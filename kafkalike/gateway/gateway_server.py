@@ -18,7 +18,11 @@ from kafkalike.gateway.client_connection import BUDGET_BYTES, ByteBudget, Client
 from kafkalike.gateway.cluster_metadata import ClusterMetadata
 from kafkalike.gateway.gateway_cluster import GatewayCluster, Handler
 from kafkalike.gateway.gateway_metrics import GatewayMetrics
+from kafkalike.gateway.group_requests import GroupRequests
 from kafkalike.gateway.live_gateways import GatewayNode, LiveGateways
+from kafkalike.gateway.offset_requests import OffsetRequests
+from kafkalike.gateway.record_appender import RecordAppender
+from kafkalike.gateway.record_fetcher import RecordFetcher, TopicTails
 from kafkalike.gateway.topic_requests import TopicRequests
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.schemas.service.credentials import is_loopback
@@ -79,9 +83,14 @@ class GatewayServer:
         self._metrics = GatewayMetrics(CollectorRegistry() if registry is None else registry)
         gateways = LiveGateways(GatewayNode(0, *self.advertised))
         self._home = GatewayCluster(cluster, gateways, clock)
+        tails = TopicTails(self._home, "none" if is_loopback(host) else "lz4")
         self._handlers: Mapping[int, Handler] = {
             **ClusterMetadata(self._home).handlers,
             **TopicRequests(self._home).handlers,
+            **RecordAppender(self._home, tails.poke).handlers,
+            **RecordFetcher(self._home, tails).handlers,
+            **OffsetRequests(self._home, tails).handlers,
+            **GroupRequests(self._home).handlers,
         }
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None

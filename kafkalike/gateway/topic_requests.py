@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kafkalike.admin import KafkaAdminClient
@@ -28,6 +28,10 @@ CONFIG_TYPES: Final = {"BOOLEAN": 1, "STRING": 2, "LONG": 5, "DOUBLE": 6, "LIST"
 
 ONLY_BROKER: Final = "1"
 """The admin client's name of the only broker. All gateways have its settings."""
+
+
+Changes = dict[str, tuple[AlterConfigOp, str | None]]
+"""Changes of a resource by setting."""
 
 
 class TopicRequests:
@@ -100,7 +104,7 @@ class TopicRequests:
             else:
                 if name in topics:
                     topic_id = topics[name].topic_id
-                outcome, _ = attempt(lambda name=name: self._home.cluster.delete_topic(name))  # type: ignore[misc]
+                outcome, _ = attempt(self._home.cluster.delete_topic, name)
             results.append(
                 {"name": name, "topic_id": topic_id, "error_code": outcome.code, "error_message": outcome.message}
             )
@@ -110,15 +114,14 @@ class TopicRequests:
         check = bool(call.body.validate_only)
         results = []
         for topic in call.body.topics:
-
-            def grow(topic: Any = topic) -> None:  # noqa: ANN401
-                if topic.assignments:
-                    raise InvalidReplicationAssignmentError(f"topic {topic.name!r}: leave assignments out")
-                self._home.cluster.add_partitions(topic.name, int(topic.count), validate_only=check)
-
-            outcome, _ = attempt(grow)
+            outcome, _ = attempt(self._grown, topic, check=check)
             results.append({"name": topic.name, "error_code": outcome.code, "error_message": outcome.message})
         return {"results": results}
+
+    def _grown(self, topic: Any, *, check: bool) -> None:  # noqa: ANN401
+        if topic.assignments:
+            raise InvalidReplicationAssignmentError(f"topic {topic.name!r}: leave assignments out")
+        self._home.cluster.add_partitions(topic.name, int(topic.count), validate_only=check)
 
     # --- settings ------------------------------------------------------------------------------
 
@@ -130,28 +133,22 @@ class TopicRequests:
         return ConfigResource(kind, name, configs)
 
     def _describe(self, call: Call) -> Answer:
-        admin = self._home.admin()
-        synonyms = bool(call.field("include_synonyms", False))  # noqa: FBT003
-        texts = bool(call.field("include_documentation", False))  # noqa: FBT003
+        synonyms = bool(call.field("include_synonyms"))
+        texts = bool(call.field("include_documentation"))
         results = []
         for item in call.body.resources:
-
-            def describe(item: Any = item) -> Mapping[str, Mapping[str, Any]]:  # noqa: ANN401
-                resource = self._resource(item, item.configuration_keys)
-                described = admin.describe_configs([resource], include_synonyms=synonyms, config_filter="all")
-                return next(iter(next(iter(described.values())).values()))
-
-            outcome, entries = attempt(describe)
-            results.append(
-                {
-                    **_named(item, outcome),
-                    "configs": [_config(name, entry, texts=texts) for name, entry in (entries or {}).items()],
-                }
-            )
+            outcome, entries = attempt(self._described, item, synonyms=synonyms)
+            configs = [_config(name, entry, texts=texts) for name, entry in (entries or {}).items()]
+            results.append({**_named(item, outcome), "configs": configs})
         return {"results": results}
 
+    def _described(self, item: Any, *, synonyms: bool) -> Mapping[str, Mapping[str, Any]]:  # noqa: ANN401
+        resource = self._resource(item, item.configuration_keys)
+        described = self._home.admin().describe_configs([resource], include_synonyms=synonyms, config_filter="all")
+        return next(iter(next(iter(described.values())).values()))
+
     def _alter(self, call: Call) -> Answer:
-        def changes(item: Any) -> dict[str, tuple[AlterConfigOp, str | None]]:  # noqa: ANN401
+        def changes(item: Any) -> Changes:  # noqa: ANN401
             return {config.name: (AlterConfigOp(config.config_operation), config.value) for config in item.configs}
 
         return self._altered(call, changes)
@@ -159,7 +156,7 @@ class TopicRequests:
     def _replace(self, call: Call) -> Answer:
         """Apply the older request, which resets the settings that it does not name."""
 
-        def changes(item: Any) -> dict[str, tuple[AlterConfigOp, str | None]]:  # noqa: ANN401
+        def changes(item: Any) -> Changes:  # noqa: ANN401
             own: Mapping[str, str] = {}
             if item.resource_type == ConfigResourceType.TOPIC:
                 info = self._home.cluster.topics().get(item.resource_name)
@@ -169,19 +166,14 @@ class TopicRequests:
 
         return self._altered(call, changes)
 
-    def _altered(self, call: Call, changes: Any) -> Answer:  # noqa: ANN401
-        admin = self._home.admin()
+    def _altered(self, call: Call, changes: Callable[[Any], Changes]) -> Answer:
         check = bool(call.body.validate_only)
-        results = []
-        for item in call.body.resources:
 
-            def alter(item: Any = item) -> None:  # noqa: ANN401
-                resource = self._resource(item, changes(item))
-                admin.alter_configs([resource], validate_only=check, raise_errors=True)
+        def alter(item: Any) -> None:  # noqa: ANN401
+            resource = self._resource(item, changes(item))
+            self._home.admin().alter_configs([resource], validate_only=check, raise_errors=True)
 
-            outcome, _ = attempt(alter)
-            results.append(_named(item, outcome))
-        return {"responses": results}
+        return {"responses": [_named(item, attempt(alter, item)[0]) for item in call.body.resources]}
 
     def _resources(self, call: Call) -> Answer:
         wanted = set(call.field("resource_types", ())) or {ConfigResourceType.TOPIC, ConfigResourceType.BROKER}

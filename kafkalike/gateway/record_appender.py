@@ -1,0 +1,324 @@
+"""Record appender: Produce requests, with one append at a time for each topic.
+
+Requests that arrive during an append wait and go together into the next one. So the appends grow with the load, and
+the table has fewer commits than there are requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalike.errors import (
+    InvalidRequiredAcksError,
+    InvalidTxnStateError,
+    KafkaError,
+    TopicDeletedError,
+    UnknownOutcomeError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from kafkalike.gateway import api_versions as keys
+from kafkalike.gateway.error_codes import DONE, NONE, Outcome
+from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
+from kafkalike.log.topic.column_batch import joined
+from kafkalike.log.topic.record_rules import RECORD_ERRORS
+from kafkalike.log.wire.batch_heads import WireBatch, read_batches
+from kafkalike.log.wire.record_decoder import decode
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.column_batch import ColumnBatch
+    from kafkalike.log.topic.topic_log import TopicLog
+
+logger = logging.getLogger(__name__)
+
+MIN_INFLATED_BYTES: Final = 16 * 1024 * 1024
+"""Bytes to which any batch may inflate."""
+
+MAX_APPEND_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of records from which waiting requests are left for the next append."""
+
+INLINE_BYTES: Final = 32 * 1024
+"""Bytes of a request up to which decoding it costs less than starting a thread's task."""
+
+APPEND_TIMEOUT_MS: Final = 30_000.0
+"""Most time of an append; Kafka's default of the producer's `request.timeout.ms`."""
+
+ACKS: Final = {-1, 0, 1}
+
+PRODUCER_ID_BITS: Final = 63
+
+
+@dataclass(slots=True)
+class _Part:
+    """One record batch of a request, on its way into a topic."""
+
+    partition: int
+    wire: WireBatch
+    records: ColumnBatch
+    outcome: Outcome = DONE
+    base_offset: int = -1
+    append_time_ms: int = -1
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The batches of one request for one topic."""
+
+    parts: list[_Part]
+    topic_id: uuid.UUID | None
+    done: asyncio.Future[None]
+
+    @property
+    def size(self) -> int:
+        return sum(part.records.size for part in self.parts)
+
+
+@dataclass(slots=True)
+class _Topic:
+    """The appends of one topic."""
+
+    log: TopicLog | None = None
+    waiting: list[_Waiting] = field(default_factory=list)
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class _Partition:
+    """The part of a request for one partition, and its result."""
+
+    index: int
+    outcome: Outcome = DONE
+    parts: list[_Part] = field(default_factory=list)
+
+    def answer(self) -> dict[str, Any]:
+        outcome = next((part.outcome for part in self.parts if part.outcome.code), self.outcome)
+        first = self.parts[0] if self.parts and not outcome.code else None
+        return {
+            "index": self.index,
+            "error_code": outcome.code,
+            "error_message": outcome.message,
+            "base_offset": -1 if first is None else first.base_offset,
+            "log_append_time": -1 if first is None else first.append_time_ms,
+            "log_start_offset": -1,
+        }
+
+
+class RecordAppender:
+    """Answers Produce requests.
+
+    Args:
+        home: the cluster.
+        appended: called with a topic after each append, in the event loop.
+    """
+
+    def __init__(self, home: GatewayCluster, appended: Callable[[str], None]) -> None:
+        self._home = home
+        self._appended = appended
+        self._topics: dict[str, _Topic] = {}
+        self._inflated = MIN_INFLATED_BYTES
+
+    @property
+    def handlers(self) -> Mapping[int, Handler]:
+        """The handlers by API key."""
+        return {keys.PRODUCE: self._produce, keys.INIT_PRODUCER_ID: self._init_producer}
+
+    async def _init_producer(self, call: Call) -> Reply:
+        if call.body.transactional_id is not None:
+            return {"error_code": UnsupportedVersionError.errno}
+        # Random, because no coordinator counts them: of a billion producers, two have the same id once in 18 clusters.
+        return {"error_code": NONE, "producer_id": secrets.randbits(PRODUCER_ID_BITS), "producer_epoch": 0}
+
+    async def _produce(self, call: Call) -> Reply | asyncio.Task[Reply]:
+        """Decode the batches and queue them in the order of the connection's requests; the task waits for them."""
+        body = call.body
+        if body.acks not in ACKS:
+            error = InvalidRequiredAcksError(f"acks={body.acks}: -1, 0 or 1 is needed")
+            return self._refused(call, Outcome.of(error))
+        size = sum(len(p.records or b"") for topic in body.topic_data for p in topic.partition_data)
+        decoded = [
+            (topic, self._decoded(topic) if size <= INLINE_BYTES else await self._home.run(self._decoded, topic))
+            for topic in body.topic_data
+        ]
+        queued = []
+        for topic, partitions in decoded:
+            name = await self._name(topic)
+            parts = [part for partition in partitions for part in partition.parts]
+            if name is None:
+                outcome = Outcome.of(UnknownTopicIdError(f"no topic has the id {topic.topic_id}"))
+                for part in parts:
+                    part.outcome = outcome
+            elif parts:
+                queued.append(self._queue(name, parts, getattr(topic, "topic_id", None)))
+        return asyncio.create_task(self._answer(call, decoded, queued))
+
+    async def _name(self, topic: Any) -> str | None:  # noqa: ANN401
+        known = self._home.cluster.metadata.state.topics
+        name = self._home.topic_name(topic, known)
+        if name is None:
+            # Created after the last look.
+            name = self._home.topic_name(topic, await self._home.run(self._home.cluster.topics))
+        return name
+
+    def _decoded(self, topic: Any) -> list[_Partition]:  # noqa: ANN401
+        found = []
+        for item in topic.partition_data:
+            partition = _Partition(int(item.index))
+            try:
+                for wire in read_batches(item.records or b""):
+                    if wire.transactional:
+                        raise InvalidTxnStateError("this gateway has no transactions yet: leave transactional.id out")
+                    records = decode(wire, partition.index, now_ms=self._home.clock.now_ms(), max_bytes=self._inflated)
+                    partition.parts.append(_Part(partition.index, wire, records))
+            except KafkaError as error:
+                partition.outcome, partition.parts = Outcome.of(error), []
+            found.append(partition)
+        return found
+
+    async def _answer(
+        self, call: Call, decoded: Sequence[tuple[Any, list[_Partition]]], queued: Sequence[asyncio.Future[None]]
+    ) -> Reply:
+        for done in queued:
+            await done
+        responses = []
+        for topic, partitions in decoded:
+            answers = [partition.answer() for partition in partitions]
+            for answer in answers:
+                if answer["error_code"]:
+                    logger.info("gateway: records of %s refused: %s", call.host, answer["error_message"])
+                    if call.version < 13 and answer["error_code"] == TopicDeletedError.errno:  # noqa: PLR2004
+                        answer["error_code"] = UnknownTopicOrPartitionError.errno
+            responses.append(_named(topic, answers))
+        return {"responses": responses} if call.body.acks else None
+
+    @staticmethod
+    def _refused(call: Call, outcome: Outcome) -> Reply:
+        return {
+            "responses": [
+                _named(topic, [_Partition(int(p.index), outcome).answer() for p in topic.partition_data])
+                for topic in call.body.topic_data
+            ]
+        }
+
+    # --- appends -------------------------------------------------------------------------------
+
+    def _queue(self, name: str, parts: list[_Part], topic_id: uuid.UUID | None) -> asyncio.Future[None]:
+        topic = self._topics.setdefault(name, _Topic())
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        topic.waiting.append(_Waiting(parts, topic_id, done))
+        if topic.task is None:
+            topic.task = asyncio.create_task(self._work(name, topic))
+        return done
+
+    async def _work(self, name: str, topic: _Topic) -> None:
+        """Append what waits, until nothing does."""
+        try:
+            while topic.waiting:
+                taken = _next(topic.waiting)
+                await self._home.run(self._append, name, topic, taken)
+                self._appended(name)
+                for waiting in taken:
+                    if not waiting.done.done():
+                        waiting.done.set_result(None)
+        finally:
+            topic.task = None
+            if topic.log is None:
+                # The topic does not exist, so nothing of it is kept.
+                self._topics.pop(name, None)
+
+    def _append(self, name: str, topic: _Topic, taken: Sequence[_Waiting]) -> None:
+        """Append the batches of several requests, and note the outcome of each."""
+        parts = [part for waiting in taken for part in waiting.parts]
+        try:
+            log = self._log(name, topic)
+        except (KafkaError, OSError) as error:
+            _fail(parts, error)
+            return
+        for waiting in taken:
+            self._check(log, waiting)
+        good = [part for part in parts if not part.outcome.code]
+        if good:
+            self._write_or_fail(log, good)
+        if any(part.outcome.code == TopicDeletedError.errno for part in parts):
+            topic.log = None
+
+    def _write_or_fail(self, log: TopicLog, parts: Sequence[_Part]) -> None:
+        try:
+            self._write(log, parts)
+        except (KafkaError, OSError) as error:
+            if isinstance(error, RECORD_ERRORS) and len(parts) > 1:
+                # One batch is at fault for all, so each gets its own append.
+                for part in parts:
+                    self._write_or_fail(log, [part])
+                return
+            if isinstance(error, UnknownOutcomeError) and not all(part.wire.idempotent for part in parts):
+                logger.warning("gateway: retries of producers without idempotence may write twice: %s", error)
+            _fail(parts, error)
+
+    def _log(self, name: str, topic: _Topic) -> TopicLog:
+        if topic.log is not None:
+            try:
+                topic.log.refresh_info()
+            except TopicDeletedError:
+                # A topic of the same name may be there.
+                topic.log = None
+        if topic.log is None:
+            topic.log = self._home.cluster.log(name)
+        return topic.log
+
+    def _check(self, log: TopicLog, waiting: _Waiting) -> None:
+        info = log.info
+        self._inflated = max(self._inflated, 4 * log.config.max_message_bytes)
+        for part in waiting.parts:
+            if waiting.topic_id is not None and uuid.UUID(info.topic_id) != waiting.topic_id:
+                part.outcome = Outcome.of(UnknownTopicIdError(f"{info.name}: its id is {info.topic_id}"))
+            elif part.partition not in info.partitions:
+                error = UnknownTopicOrPartitionError(f"{info.name} has {info.num_partitions} partitions")
+                part.outcome = Outcome.of(error)
+
+    @staticmethod
+    def _write(log: TopicLog, parts: Sequence[_Part]) -> None:
+        batches = [part.records for part in parts]
+        largest = max(parts, key=lambda part: part.records.size)
+        appended = log.append(
+            batches[0] if len(batches) == 1 else joined(batches),
+            codec=largest.wire.codec,
+            timeout_ms=APPEND_TIMEOUT_MS,
+        )
+        next_offset = {partition: offsets.start for partition, offsets in appended.ranges.items()}
+        by_append = log.config.log_append_time
+        for part in parts:
+            part.base_offset = next_offset[part.partition]
+            next_offset[part.partition] += len(part.records)
+            part.append_time_ms = appended.append_time_ms if by_append else -1
+
+
+def _next(waiting: list[_Waiting]) -> list[_Waiting]:
+    """Remove and return the requests of the next append: at least one."""
+    count = size = 0
+    while count < len(waiting) and size < MAX_APPEND_BYTES:
+        size += waiting[count].size
+        count += 1
+    taken = waiting[:count]
+    del waiting[:count]
+    return taken
+
+
+def _fail(parts: Sequence[_Part], error: BaseException) -> None:
+    outcome = Outcome.of(error)
+    for part in parts:
+        part.outcome = outcome
+
+
+def _named(topic: Any, answers: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: ANN401
+    return {
+        "name": getattr(topic, "name", ""),
+        "topic_id": getattr(topic, "topic_id", None),
+        "partition_responses": answers,
+    }

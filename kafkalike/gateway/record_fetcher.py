@@ -1,0 +1,330 @@
+"""Record fetcher: Fetch requests, and the open logs of topics that are read.
+
+A long poll waits without a thread. One task looks at all topics that anyone waits for, and wakes those whose topic has
+a new version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kafkalike.errors import (
+    FetchSessionIdNotFoundError,
+    KafkaError,
+    TopicDeletedError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.gateway import api_versions as keys
+from kafkalike.gateway.error_codes import NONE, Outcome
+from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
+from kafkalike.log.wire.batch_encoder import encode
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.reader import PartitionReader
+    from kafkalike.log.topic.topic_log import TopicLog
+
+T = TypeVar("T")
+
+MAX_READERS: Final = 256
+"""Open readers of one topic: one for each partition and position at which clients will probably continue."""
+
+CHUNK_BYTES: Final = 1024 * 1024
+"""Most bytes of one partition in an answer; a client that wants more asks again."""
+
+MAX_WAIT_SECONDS: Final = 60.0
+"""Longest wait of a long poll."""
+
+IDLE_FACTOR: Final = 8
+"""How much longer the time between two looks gets while nothing happens."""
+
+LEAST_TAIL_SECONDS: Final = 0.004
+"""Shortest time between two looks at the topics that clients wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a client wants of one partition."""
+
+    partition: int
+    offset: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """The answer for one partition."""
+
+    partition: int
+    outcome: Outcome
+    log_start: int = -1
+    log_end: int = -1
+    records: bytes = b""
+
+    def answer(self) -> dict[str, Any]:
+        return {
+            "partition_index": self.partition,
+            "error_code": self.outcome.code,
+            "high_watermark": self.log_end,
+            "last_stable_offset": self.log_end,
+            "log_start_offset": self.log_start,
+            # librdkafka refuses null records.
+            "aborted_transactions": (),
+            "records": self.records,
+        }
+
+
+class TopicTail:
+    """The open log of one topic. Thread-safe.
+
+    Args:
+        log: the log, which belongs to this object.
+        codec: compression of the answers.
+    """
+
+    def __init__(self, log: TopicLog, codec: str) -> None:
+        self.topic_id = uuid.UUID(log.info.topic_id)
+        self._log = log
+        self._codec = codec
+        self._lock = threading.Lock()
+        self._readers: OrderedDict[tuple[int, int], PartitionReader] = OrderedDict()
+
+    def use(self, call: Callable[[TopicLog], T]) -> T:
+        """Refresh the log, and call a function with it."""
+        with self._lock:
+            self._log.refresh()
+            return call(self._log)
+
+    def look(self) -> int:
+        """Look for new commits; return the version of the table."""
+        with self._lock:
+            self._log.refresh(waiting=True)
+            return self._log.version
+
+    def read(self, wanted: Sequence[_Wanted], left: int) -> list[_Fetched]:
+        """Read partitions in order.
+
+        Args:
+            wanted: the partitions.
+            left: most bytes of all records; at most one partition exceeds them.
+        """
+        with self._lock:
+            self._log.refresh(waiting=True)
+            found = []
+            for one in wanted:
+                fetched = self._partition(one, left)
+                left -= len(fetched.records)
+                found.append(fetched)
+            return found
+
+    def _partition(self, wanted: _Wanted, left: int) -> _Fetched:
+        log, partition = self._log, wanted.partition
+        if partition not in log.info.partitions:
+            error = UnknownTopicOrPartitionError(f"{log.info.name} has {log.info.num_partitions} partitions")
+            return _Fetched(partition, Outcome.of(error))
+        try:
+            records = b""
+            if wanted.offset != log.log_end(partition) and left > 0:
+                records = self._records(partition, wanted.offset, min(wanted.max_bytes, left, CHUNK_BYTES))
+            start, end = log.log_start(partition), log.log_end(partition)
+        except (KafkaError, OSError) as error:
+            return _Fetched(partition, Outcome.of(error), log.log_start(partition), log.log_end(partition))
+        return _Fetched(partition, Outcome(NONE, None), start, end, records)
+
+    def _records(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        reader = self._readers.pop((partition, offset), None) or self._log.reader(partition, offset)
+        chunk = reader.read(max(1, max_bytes))
+        if chunk is None:
+            return b""
+        self._readers[partition, reader.position] = reader
+        if len(self._readers) > MAX_READERS:
+            self._readers.popitem(last=False)
+        return encode(chunk, codec=self._codec)
+
+
+class TopicTails:
+    """The open logs of all topics that clients read.
+
+    Args:
+        home: the cluster.
+        codec: compression of the answers.
+    """
+
+    def __init__(self, home: GatewayCluster, codec: str) -> None:
+        self._home = home
+        self._codec = codec
+        self._tails: dict[str, TopicTail] = {}
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        """Events of the long polls by topic."""
+        self._seen: dict[str, int] = {}
+        """Versions of the topics when the task looked last."""
+        self._task: asyncio.Task[None] | None = None
+        self._poked = asyncio.Event()
+
+    def tail(self, name: str) -> TopicTail:
+        """Return the open log of a topic. Call it in a thread.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+        """
+        found = self._tails.get(name)
+        if found is None:
+            found = self._tails[name] = TopicTail(self._home.cluster.log(name), self._codec)
+        return found
+
+    def use(self, name: str, call: Callable[[TopicLog], T]) -> T:
+        """Call a function with a topic's log, refreshed; a topic created again under the name is opened.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+        """
+        try:
+            return self.tail(name).use(call)
+        except TopicDeletedError:
+            self.forget(name)
+            return self.tail(name).use(call)
+
+    def forget(self, name: str) -> None:
+        """Close the log of a topic that was deleted."""
+        self._tails.pop(name, None)
+        self._seen.pop(name, None)
+
+    def poke(self, name: str) -> None:
+        """Look at once, because this gateway has appended to a topic."""
+        if name in self._waiting:
+            self._poked.set()
+
+    @contextlib.contextmanager
+    def waiter(self, names: Sequence[str]) -> Any:  # noqa: ANN401
+        """Yield an event that is set after each new version of one of these topics."""
+        event = asyncio.Event()
+        for name in names:
+            self._waiting.setdefault(name, set()).add(event)
+        if self._task is None:
+            self._task = asyncio.create_task(self._watch())
+        try:
+            yield event
+        finally:
+            for name in names:
+                self._waiting[name].discard(event)
+                if not self._waiting[name]:
+                    del self._waiting[name]
+
+    async def _watch(self) -> None:
+        shortest = max(self._home.cluster.tail_interval, LEAST_TAIL_SECONDS)
+        interval = shortest
+        try:
+            while self._waiting:
+                changed = await self._home.run(self._changed, list(self._waiting))
+                for name in changed:
+                    for event in self._waiting.get(name, ()):
+                        event.set()
+                interval = shortest if changed else min(interval * 1.2, shortest * IDLE_FACTOR)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._poked.wait(), interval)
+                if self._poked.is_set():
+                    interval = shortest
+                self._poked.clear()
+        finally:
+            self._task = None
+
+    def _changed(self, names: Sequence[str]) -> list[str]:
+        """Look at topics; return those with a new version, and those that cannot be looked at: a read finds out why."""
+        changed = []
+        for name in names:
+            try:
+                version = self.tail(name).look()
+            except (KafkaError, OSError):
+                version = -1
+            if version == -1 or version != self._seen.get(name):
+                changed.append(name)
+            self._seen[name] = version
+        return changed
+
+
+class RecordFetcher:
+    """Answers Fetch requests.
+
+    Args:
+        home: the cluster.
+        tails: the open logs.
+    """
+
+    def __init__(self, home: GatewayCluster, tails: TopicTails) -> None:
+        self._home = home
+        self._tails = tails
+
+    @property
+    def handlers(self) -> Mapping[int, Handler]:
+        """The handlers by API key."""
+        return {keys.FETCH: self._fetch}
+
+    async def _fetch(self, call: Call) -> Reply | asyncio.Task[Reply]:
+        if call.field("session_id", 0):
+            # Every request names all partitions, so there are no sessions.
+            return {"error_code": FetchSessionIdNotFoundError.errno, "session_id": 0, "responses": ()}
+        return asyncio.create_task(self._poll(call))
+
+    async def _poll(self, call: Call) -> Reply:
+        body = call.body
+        by_name = [(topic, await self._name(topic)) for topic in body.topics]
+        wanted = {
+            name: [_Wanted(int(p.partition), int(p.fetch_offset), int(p.partition_max_bytes)) for p in topic.partitions]
+            for topic, name in by_name
+            if name is not None
+        }
+        loop = asyncio.get_running_loop()
+        end = loop.time() + min(body.max_wait.total_seconds(), MAX_WAIT_SECONDS)
+        max_bytes = int(call.field("max_bytes", CHUNK_BYTES))
+        with self._tails.waiter(list(wanted)) as event:
+            while True:
+                event.clear()
+                fetched = await self._home.run(self._read, wanted, max_bytes)
+                size = sum(len(one.records) for found in fetched.values() for one in found)
+                failed = any(one.outcome.code for found in fetched.values() for one in found)
+                left = end - loop.time()
+                if size >= body.min_bytes or failed or len(wanted) < len(by_name) or not wanted or left <= 0:
+                    break
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), left)
+        responses = []
+        for topic, name in by_name:
+            if name is None:
+                outcome = Outcome.of(UnknownTopicIdError(f"no topic has the id {topic.topic_id}"))
+                found = [_Fetched(int(p.partition), outcome) for p in topic.partitions]
+            else:
+                found = fetched[name]
+            answers = [one.answer() for one in found]
+            responses.append(
+                {
+                    "topic": getattr(topic, "topic", ""),
+                    "topic_id": getattr(topic, "topic_id", None),
+                    "partitions": answers,
+                }
+            )
+        return {"error_code": NONE, "session_id": 0, "responses": responses}
+
+    async def _name(self, topic: Any) -> str | None:  # noqa: ANN401
+        name = self._home.topic_name(topic, self._home.cluster.metadata.state.topics, "topic")
+        if name is None:
+            name = self._home.topic_name(topic, await self._home.run(self._home.cluster.topics), "topic")
+        return name
+
+    def _read(self, wanted: Mapping[str, list[_Wanted]], left: int) -> dict[str, list[_Fetched]]:
+        found = {}
+        for name, partitions in wanted.items():
+            try:
+                found[name] = self._tails.tail(name).read(partitions, left)
+            except (KafkaError, OSError) as error:
+                self._tails.forget(name)
+                outcome = Outcome.of(error)
+                found[name] = [_Fetched(one.partition, outcome) for one in partitions]
+            left -= sum(len(one.records) for one in found[name])
+        return found
