@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from kafkalike.consumer.call_checks import ThreadGuard
@@ -61,8 +62,10 @@ class AsyncRecords:
         try:
             return await asyncio.shield(polling)
         except asyncio.CancelledError:
-            # The consumer is not thread-safe, and whoever cancels will close it.
-            await asyncio.wait([polling])
+            # The consumer is not thread-safe, and is closed next. The end of the event loop cancels a second time.
+            while not polling.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([polling])
             if not polling.cancelled():
                 polling.exception()  # the next poll raises it again
             raise

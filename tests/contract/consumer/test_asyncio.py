@@ -119,6 +119,27 @@ def test_cancelled_loop_loses_no_record_and_frees_the_consumer() -> None:
     assert seen == [b"a", b"b", b"c"]
 
 
+def test_loop_that_is_cancelled_twice_still_waits_for_its_poll(consumer_of: Make) -> None:
+    """As at the end of `asyncio.run`, which cancels the tasks that are left: `close` finds no thread inside."""
+    consumer = consumer_of("orders")
+
+    async def read() -> None:
+        async for _ in consumer:
+            pass
+
+    async def work() -> None:
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0)  # the poll is in its thread
+        reading.cancel()
+        await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        consumer.close()
+
+    asyncio.run(work())
+
+
 def test_position_stands_after_the_last_record_that_the_loop_got(cluster: Cluster, consumer_of: Make) -> None:
     """The other records of the poll are not counted as read."""
     cluster.create_topic("orders", 1, {})
