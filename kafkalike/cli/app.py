@@ -18,6 +18,7 @@ from kafkalike.cli.environment import Environment, SuggestingGroup, Terminated, 
 from kafkalike.cli.options import version_option
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import utc_text
+from kafkalike.model.config.client_config import ROOT_VARIABLE, default_bootstrap_servers
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMS: Final = ("text", "json")
@@ -184,6 +185,42 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 """Module and help text by command. `kafkalike --help` imports none of the modules."""
 
 
+FIRST: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
+    "Topics and records": (
+        ("kafkalike topics --create --topic orders --partitions 3", "create a topic"),
+        ("echo hello | kafkalike console-producer --topic orders", "send lines"),
+        ("kafkalike console-consumer --topic orders --from-beginning", "print records"),
+        ("kafkalike schemas list", "schemas, versions"),
+    ),
+    "Groups and failures": (
+        ("kafkalike consumer-groups --describe --all-groups --lag", "who lags"),
+        ("kafkalike dlq list", "dead letters"),
+    ),
+    "Operations": (
+        ("kafkalike ui", "a web console"),
+        ("kafkalike history orders", "who did what"),
+        ("kafkalike maintain --dry-run", "work that is due"),
+        ("kafkalike verify", "check all records"),
+    ),
+}
+"""The commands that one needs first, each with an example and its purpose."""
+
+
+def overview(root: str) -> str:
+    """Return the text that `kafkalike` prints without arguments."""
+    width = max(len(example) for rows in FIRST.values() for example, _ in rows)
+    sections = [
+        "\n".join([head, *(f"  {example:<{width}}  {purpose}" for example, purpose in rows)])
+        for head, rows in FIRST.items()
+    ]
+    hints = (
+        f"The cluster is at {root}.\n"
+        f"${ROOT_VARIABLE} or --bootstrap-server names another folder or URI.\n"
+        "First time? kafkalike demo. All commands: kafkalike --help"
+    )
+    return "\n\n".join(["Kafka's command line for topics that are Delta tables", *sections, hints])
+
+
 _NO_ARGUMENTS: Final[type[click.UsageError] | tuple[()]] = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """Exception that click 8.2 and newer raise for a command without arguments. Older ones print the help themselves."""
 
@@ -305,6 +342,9 @@ def hoisted(args: Sequence[str]) -> list[str]:
 
 
 def _invoke(args: list[str], environment: Environment) -> int:
+    if not args:
+        click.echo(overview(default_bootstrap_servers()))
+        return 0
     # Not `app.main()`: it turns a broken pipe and Ctrl-C into its own messages.
     try:
         with app.make_context("kafkalike", args, obj=environment) as context:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, pass_environment
-from kafkalike.cli.options import cluster_options, table_lines, topic_filter, version_option
+from kafkalike.cli.options import cluster_options, topic_filter, version_option
+from kafkalike.cli.output import Row, echo_rows, output_option
 from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def brokers() -> None:
 
 @brokers.command("list")
 @cluster_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per broker.")
+@output_option("broker")
 @pass_environment
 def list_(
     environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None, as_json: bool
@@ -43,22 +45,17 @@ def list_(
     for broker in replication.brokers():
         held = [table for table in tables if broker.id in {*table.replicas, *table.isr}]
         found.append(
-            {
-                "id": broker.id,
-                "rack": broker.rack,
-                "state": _state(draining=broker.draining, alive=replication.alive(broker.id)),
-                "leads": sum(table.leader == broker.id for table in tables),
-                "replicas": len(held),
-                "out_of_sync": sum(broker.id not in table.isr for table in held),
-                "root": broker.uri,
-            }
+            (
+                broker.id,
+                broker.rack,
+                _state(draining=broker.draining, alive=replication.alive(broker.id)),
+                sum(table.leader == broker.id for table in tables),
+                len(held),
+                sum(broker.id not in table.isr for table in held),
+                broker.uri,
+            )
         )
-    if as_json:
-        for entry in found:
-            click.echo(json.dumps(entry))
-        return
-    for line in table_lines([HEADS, *(tuple(_text(value) for value in entry.values()) for entry in found)]):
-        click.echo(line)
+    echo_rows(HEADS, found, as_json=as_json)
 
 
 def _state(*, draining: bool, alive: bool) -> str:
@@ -124,11 +121,7 @@ def remove(
     click.echo(f"Removed broker {broker}.")
 
 
-def _text(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
-REPLICA_HEADS: Final = ("TABLE", "BROKER", "ROLE", "VERSION", "LAG-VERSIONS", "LAG-BYTES", "LAG-S")
+REPLICA_HEADS: Final = ("TABLE", "BROKER", "ROLE", "VERSION", "LAG-VERSIONS", "LAG-BYTES", "LAG-SECONDS")
 
 
 @click.command(epilog="Example: kafkalike replicate --every 30s")
@@ -137,7 +130,7 @@ REPLICA_HEADS: Final = ("TABLE", "BROKER", "ROLE", "VERSION", "LAG-VERSIONS", "L
 @click.option("--every", metavar="DURATION", help="Repeat at this interval, such as 30s, until SIGTERM or Ctrl-C.")
 @click.option("--max-minutes", type=click.FloatRange(min=0, min_open=True), help="Start no new work after this time.")
 @click.option("--describe", is_flag=True, help="Print the lag of each replica and change nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each run, or for each replica.")
+@output_option("run, or each replica")
 @version_option
 @pass_environment
 def replicate(
@@ -212,23 +205,31 @@ def _describe(cluster: Cluster, topic: str | None, *, as_json: bool) -> None:
             lag = lags[end.broker]
             role = "leader" if end.broker == replicas.leader else "in sync" if end.in_sync else "out of sync"
             rows.append(
-                {
-                    "table": name,
-                    "broker": end.broker,
-                    "role": role if end.version is not None else f"{role}, gives no answer",
-                    "version": end.version,
-                    "lag_versions": lag.versions,
-                    "lag_bytes": lag.bytes,
-                    "lag_seconds": lag.seconds,
-                }
+                (
+                    name,
+                    end.broker,
+                    role if end.version is not None else f"{role}, gives no answer",
+                    end.version,
+                    lag.versions,
+                    lag.bytes,
+                    lag.seconds,
+                )
             )
-    if as_json:
-        for row in rows:
-            click.echo(json.dumps(row))
-        return
-    texts = [tuple("-" if value is None else str(value) for value in row.values()) for row in rows]
-    for line in table_lines([REPLICA_HEADS, *texts]):
-        click.echo(line)
+    echo_rows(REPLICA_HEADS, rows, as_json=as_json)
+
+
+SIZE_HEADS: Final = ("BROKER", "LOG-DIR", "TOPIC", "PARTITION", "SIZE", "OFFSET-LAG", "IS-FUTURE")
+
+
+def _sizes(described: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
+    """Yield the size of each partition on each broker."""
+    for entry in described:
+        for folder in entry["log_dirs"]:
+            where = (entry["broker"], folder["log_dir"])
+            for topic in folder["topics"]:
+                for p in topic["partitions"]:
+                    sizes = (p["partition_size"], p["offset_lag"], p["is_future_key"])
+                    yield (*where, topic["name"], p["partition_index"], *sizes)
 
 
 @click.command("log-dirs", epilog="Example: kafkalike log-dirs --describe --topic-list orders")
@@ -236,6 +237,7 @@ def _describe(cluster: Cluster, topic: str | None, *, as_json: bool) -> None:
 @click.option("--describe", is_flag=True, required=True, help="Print the sizes; the only action.")
 @click.option("--topic-list", help="Topics, separated by commas; default: all.")
 @click.option("--broker-list", help="Ids of brokers, separated by commas; default: all.")
+@output_option("partition of a broker")
 @version_option
 @pass_environment
 def log_dirs(
@@ -247,6 +249,7 @@ def log_dirs(
     describe: bool,
     topic_list: str | None,
     broker_list: str | None,
+    as_json: bool,
 ) -> None:
     """Print bytes by broker and partition. A broker is a storage root with one log directory."""
     del describe
@@ -265,6 +268,9 @@ def log_dirs(
                 f"ERROR: The given brokers do not exist from --broker-list: {','.join(map(str, unknown))}"
             )
         described = admin.describe_log_dirs(topics, brokers)
+    if as_json:
+        echo_rows(SIZE_HEADS, _sizes(described), as_json=True)
+        return
     found = {
         "version": 1,
         "brokers": [

@@ -20,6 +20,7 @@ from kafkalike.cli.options import (
     topic_filter,
     version_option,
 )
+from kafkalike.cli.output import content_text, json_lines, output_option
 from kafkalike.errors import KafkaError
 from kafkalike.model.config.properties import nearest
 from kafkalike.model.structs import ConsumerRecord, TimestampType, TopicPartition
@@ -55,6 +56,7 @@ class ConsoleConsumerOptions:
     key_deserializer: str | None
     value_deserializer: str | None
     command_property: tuple[str, ...]
+    as_json: bool
 
 
 @click.command(epilog="Example: kafkalike console-consumer --topic orders --from-beginning --max-messages 10")
@@ -90,6 +92,7 @@ class ConsoleConsumerOptions:
     "--key-deserializer", metavar="CLASS", help="Such as LongDeserializer; default: print the bytes unchanged."
 )
 @click.option("--value-deserializer", metavar="CLASS", help="As --key-deserializer.")
+@output_option("record")
 @client_property("consumer")
 @refused("--enable-systest-events", "it belongs to Kafka's own system tests", is_flag=True)
 @refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
@@ -195,6 +198,8 @@ def _formatter(options: ConsoleConsumerOptions) -> Formatter:
     name = (options.formatter or "DefaultMessageFormatter").rpartition(".")[2]
     if name not in FORMATTERS:
         raise click.UsageError(f"--formatter {options.formatter} is not supported: use {', '.join(FORMATTERS)}")
+    if options.as_json and (options.formatter or options.formatter_config or options.formatter_property):
+        raise click.UsageError("--output json prints whole records; leave --formatter and its properties out")
     properties = {
         **read_properties(options.formatter_config),
         **key_values(options.formatter_property, "--formatter-property"),
@@ -203,7 +208,7 @@ def _formatter(options: ConsoleConsumerOptions) -> Formatter:
         properties["key.deserializer"] = options.key_deserializer
     if options.value_deserializer:
         properties["value.deserializer"] = options.value_deserializer
-    return FORMATTERS[name].from_properties(properties)
+    return (JsonFormatter if options.as_json else FORMATTERS[name]).from_properties(properties)
 
 
 def consumer_settings(options: ConsoleConsumerOptions) -> dict[str, Any]:
@@ -356,6 +361,24 @@ class Formatter:
 
     def _content(self, record: ConsumerRecord, to_text: ToText, content: bytes | None) -> bytes:
         return self.null_literal if content is None else to_text(record.topic, content)
+
+
+class JsonFormatter(Formatter):
+    """Prints each record as a line of JSON. Bytes are text in UTF-8; other bytes are escaped."""
+
+    def line(self, record: ConsumerRecord) -> bytes:
+        """Return the line of a record."""
+        known = (record.topic, record.partition, record.offset, record.timestamp)
+        headers = [[name, self._text(record, self.header, content)] for name, content in record.headers]
+        key, value = self._text(record, self.key, record.key), self._text(record, self.value, record.value)
+        (line,) = json_lines(JSON_FIELDS, [(*known, key, value, headers)])
+        return f"{line}\n".encode()
+
+    def _text(self, record: ConsumerRecord, to_text: ToText, content: bytes | None) -> str | None:
+        return content_text(None if content is None else to_text(record.topic, content))
+
+
+JSON_FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
 class NoOpFormatter(Formatter):

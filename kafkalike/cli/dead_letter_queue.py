@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -12,6 +12,7 @@ import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, keep_where, where
 from kafkalike.cli.options import cluster_options, version_option
+from kafkalike.cli.output import content_text, echo_rows, output_option
 
 if TYPE_CHECKING:
     from kafkalike.admin.dead_letter_queue import DeadLetters
@@ -56,7 +57,7 @@ def dlq(context: click.Context, /, *, bootstrap_server: str | None, command_conf
 @cluster_options
 @click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable. Default: all topics with letters.")
 @click.option("--group", default=GROUP, show_default=True, help="Group that tracks replayed letters.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per topic.")
+@output_option("topic")
 @click.pass_context
 def list_(
     context: click.Context,
@@ -88,11 +89,11 @@ def list_(
             )
         return
     rows = [
-        (topic.topic, str(topic.letters), str(topic.waiting), name or UNSAID, str(count))
+        (topic.topic, topic.letters, topic.waiting, name or UNSAID, count)
         for topic in found
         for name, count in (topic.classes or {"": 0}).items()
     ]
-    _table(("TOPIC", "LETTERS", "WAITING", "ERROR-CLASS", "COUNT"), rows)
+    echo_rows(("TOPIC", "LETTERS", "WAITING", "ERROR-CLASS", "COUNT"), rows, as_json=False, separator="  ")
 
 
 @dlq.command()
@@ -100,7 +101,7 @@ def list_(
 @_filters
 @click.option("--max-messages", type=click.IntRange(min=1), help="Maximum number of letters.")
 @click.option("--stacktrace", is_flag=True, help="Print the stack trace of each letter.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per letter, with all fields.")
+@output_option("letter")
 @click.pass_context
 def show(
     context: click.Context,
@@ -139,7 +140,7 @@ def show(
 @click.option("--group", default=GROUP, show_default=True, help="Group that tracks replayed letters.")
 @click.option("--execute", is_flag=True, help="Replay; default: only report.")
 @click.option("--dry-run", is_flag=True, help="Only report, the default.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@output_option("report")
 @click.pass_context
 def replay(
     context: click.Context,
@@ -166,7 +167,7 @@ def replay(
     if as_json:
         click.echo(json.dumps(_replay_json(done)))
         return
-    _table(("TARGET", "LETTERS"), [(target, str(count)) for target, count in sorted(done.targets.items())])
+    echo_rows(("TARGET", "LETTERS"), sorted(done.targets.items()), as_json=False, separator="  ")
     what = "replayed" if execute else "would be replayed; use --execute"
     click.echo(f"{done.letters} letters {what}. {done.skipped} were replayed before, {done.left} are left.")
 
@@ -202,18 +203,8 @@ def _range(text: str) -> range:
     return range(start, stop)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
-    for row in [heads, *rows]:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode(errors="backslashreplace")
-
-
 def _short(data: bytes | None) -> str:
-    text = _text(data)
+    text = content_text(data)
     if text is None:
         return "null"
     shown = text.encode("unicode_escape").decode()
@@ -227,9 +218,9 @@ def _as_json(letter: StoredLetter) -> Mapping[str, Any]:
         "partition": letter.partition,
         "offset": letter.offset,
         "timestamp": letter.timestamp_ms,
-        "key": _text(letter.key),
-        "value": _text(letter.value),
-        "headers": [[name, _text(content)] for name, content in letter.headers],
+        "key": content_text(letter.key),
+        "value": content_text(letter.value),
+        "headers": [[name, content_text(content)] for name, content in letter.headers],
     }
     if about is not None:
         found["error"] = {

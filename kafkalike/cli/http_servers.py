@@ -11,6 +11,7 @@ import click
 
 from kafkalike.cli.environment import Environment, Interrupt, pass_environment, pass_options
 from kafkalike.cli.options import certificate, cluster_options, settings_of, tls_options, version_option
+from kafkalike.cli.output import output_option
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -105,7 +106,7 @@ def _queries(cluster: Cluster, environment: Environment) -> Queries:
     "--port", type=click.IntRange(0, 65_535), help="Serve /metrics for Prometheus at this port; 0 finds a free one."
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve at; 0.0.0.0 is everyone.")
-@click.option("--json", "as_json", is_flag=True, help="Print one snapshot as JSON, rates included.")
+@output_option("snapshot")
 @version_option
 @pass_environment
 def metrics(
@@ -120,7 +121,7 @@ def metrics(
 ) -> None:
     """Serve metrics to Prometheus until SIGTERM or Ctrl-C; without --port print them once."""
     if as_json and port is not None:
-        raise click.UsageError("--json and --port exclude each other")
+        raise click.UsageError("--output json and --port exclude each other")
     from prometheus_client import generate_latest, start_http_server
 
     from kafkalike.admin import KafkaAdminClient

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, keep_where, pass_environment, where
-from kafkalike.cli.options import bootstrap_option, cluster_options, command_config_option, table_lines, version_option
+from kafkalike.cli.options import bootstrap_option, cluster_options, command_config_option, version_option
+from kafkalike.cli.output import Cell, Row, echo_rows, output_option
 
 if TYPE_CHECKING:
     from kafkalike.model.replication.quorum_protocol import MetadataQuorum, QuorumMember, Recovery
@@ -49,10 +50,18 @@ def metadata_quorum(context: click.Context, /, *, bootstrap_server: str | None, 
 @click.option("--status", is_flag=True, help="Print the version of the metadata and the voters.")
 @click.option("--replication", is_flag=True, help="Print the lag of each voter and each observer.")
 @click.option("--human-readable", is_flag=True, help="With --replication: print times as text.")
+@output_option("member; one for --status")
 @pass_environment
 @click.pass_context
 def describe(
-    context: click.Context, environment: Environment, /, *, status: bool, replication: bool, human_readable: bool
+    context: click.Context,
+    environment: Environment,
+    /,
+    *,
+    status: bool,
+    replication: bool,
+    human_readable: bool,
+    as_json: bool,
 ) -> None:
     """Describe the voters.
 
@@ -62,25 +71,28 @@ def describe(
     if status == replication:
         raise click.UsageError("One of --status or --replication must be specified with describe sub-command")
     quorum = environment.existing(*where(context, None, None)).replication.quorum()
-    for line in status_lines(quorum) if status else replication_lines(quorum, human=human_readable):
-        click.echo(line)
+    if replication:
+        echo_rows(HEADS, replication_rows(quorum, human=human_readable), as_json=as_json, separator="\t")
+    elif as_json:
+        echo_rows(*zip(*status_values(quorum).items(), strict=True), as_json=True)
+    else:
+        for name, value in status_values(quorum).items():
+            click.echo(f"{name + ':':<23} {json.dumps(value) if isinstance(value, list) else value}")
 
 
-def status_lines(quorum: MetadataQuorum) -> Iterator[str]:
-    """Yield the lines of `--status`."""
+def status_values(quorum: MetadataQuorum) -> dict[str, Cell]:
+    """Return the values of `--status`."""
     lags = [quorum.version - m.version for m in quorum.members if m.version is not None]
-    values = {
+    return {
         "ClusterId": quorum.cluster_id,
         "LeaderId": -1,
         "LeaderEpoch": quorum.epoch,
         "HighWatermark": quorum.version + 1,
         "MaxFollowerLag": max(lags, default=0),
         "MaxFollowerLagTimeMs": -1 if not any(lags) else max(_lag_ms(quorum, m) for m in quorum.members),
-        "CurrentVoters": json.dumps([_named(m) for m in quorum.members if m.votes]),
-        "CurrentObservers": json.dumps([_named(m) for m in quorum.members if not m.votes]),
+        "CurrentVoters": [_named(m) for m in quorum.members if m.votes],
+        "CurrentObservers": [_named(m) for m in quorum.members if not m.votes],
     }
-    for name, value in values.items():
-        yield f"{name + ':':<23} {value}"
 
 
 def _lag_ms(quorum: MetadataQuorum, member: QuorumMember) -> int:
@@ -92,32 +104,28 @@ def _named(member: QuorumMember) -> dict[str, object]:
     return {"id": member.broker, "directoryId": member.id, "endpoints": [member.uri]}
 
 
-def replication_lines(quorum: MetadataQuorum, *, human: bool) -> Iterator[str]:
-    """Yield the lines of `--replication`: one for each voter and observer, with -1 without an answer."""
-    rows: list[Sequence[str]] = [HEADS]
+def replication_rows(quorum: MetadataQuorum, *, human: bool) -> Iterator[Row]:
+    """Yield the rows of `--replication`: one for each voter and observer, with -1 without an answer."""
     for member in quorum.members:
         answers = member.version is not None
         lag = -1 if member.version is None else quorum.version - member.version
         kind = "Voter" if member.votes else "Observer"
-        rows.append(
-            (
-                str(member.broker),
-                member.id,
-                str(member.log_end),
-                str(lag),
-                _time(member.time_ms, human=human),
-                _time(quorum.caught_up_ms(member), human=human),
-                kind if answers else f"{kind} (no answer)",
-            )
+        yield (
+            member.broker,
+            member.id,
+            member.log_end,
+            lag,
+            _time(member.time_ms, human=human),
+            _time(quorum.caught_up_ms(member), human=human),
+            kind if answers else f"{kind} (no answer)",
         )
-    yield from table_lines(rows, separator="\t")
 
 
-def _time(time_ms: int | None, *, human: bool) -> str:
+def _time(time_ms: int | None, *, human: bool) -> int | str:
     if time_ms is None:
-        return "-1"
+        return -1
     if not human:
-        return str(time_ms)
+        return time_ms
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
@@ -128,7 +136,7 @@ def _time(time_ms: int | None, *, human: bool) -> str:
 @click.option("--from", "source", metavar="ROOT", required=True, help="A remaining root.")
 @click.option("--voters", metavar="IDS", help="New voters, such as 1,2,4; default: the remaining voters.")
 @click.option("--dry-run", is_flag=True, help="Only print the plan and the loss.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_option("report")
 @version_option
 @pass_environment
 def recover(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, checked, pass_environment
-from kafkalike.cli.options import settings_of, table_lines, topic_filter, version_option
+from kafkalike.cli.options import settings_of, topic_filter, version_option
+from kafkalike.cli.output import Row, echo_rows, output_option
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import utc_text
 
@@ -31,8 +32,6 @@ HEADS: Final = (
     "LAST-IN-STEP",
     "SOURCE",
 )
-
-UNKNOWN: Final = "-"
 
 
 def _target(command: F) -> F:
@@ -105,7 +104,7 @@ class _Settings:
 @click.option("--no-groups", is_flag=True, help="Do not copy committed offsets.")
 @click.option("--every", metavar="DURATION", help="Repeat at this interval, such as 10s, until SIGTERM or Ctrl-C.")
 @click.option("--describe", is_flag=True, help="Print the state of the mirrors; with --source, also their lag.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each pass, or for each mirror.")
+@output_option("pass, or each mirror")
 @version_option
 @click.pass_context
 def mirror(
@@ -228,30 +227,24 @@ def _describe(
         for standing in found:
             click.echo(json.dumps(asdict(standing)))
         return
-    for line in table_lines([HEADS, *map(_row, found)]):
-        click.echo(line)
+    echo_rows(HEADS, map(_row, found), as_json=False)
     for standing in found:
         if standing.problem:
             click.echo(f"{standing.topic}: {standing.problem}", err=True)
 
 
-def _row(standing: MirrorLag) -> tuple[str, ...]:
-    seconds = standing.lag_seconds
+def _row(standing: MirrorLag) -> Row:
     return (
         standing.topic,
         standing.phase,
-        str(standing.version),
-        _text(standing.source_version),
-        _text(standing.lag_versions),
-        _text(standing.lag_bytes),
-        UNKNOWN if seconds is None else f"{seconds:.3f}",
-        UNKNOWN if standing.seen_ms is None else utc_text(standing.seen_ms),
+        standing.version,
+        standing.source_version,
+        standing.lag_versions,
+        standing.lag_bytes,
+        standing.lag_seconds,
+        None if standing.seen_ms is None else utc_text(standing.seen_ms),
         standing.source,
     )
-
-
-def _text(number: int | None) -> str:
-    return UNKNOWN if number is None else str(number)
 
 
 def _say(passed: SyncResult, *, as_json: bool, changes_only: bool = False) -> None:

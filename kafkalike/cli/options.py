@@ -6,7 +6,7 @@ import base64
 import binascii
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -167,7 +167,7 @@ def is_given(value: object) -> bool:
 
 def flag_name(option: str) -> str:
     """Return the flag of an option without dashes: `dry-run` for `dry_run`."""
-    return option.replace("_", "-")
+    return "output" if option == "as_json" else option.replace("_", "-")
 
 
 def check_belongs(options: object, action: str, allowed: Mapping[str, Collection[str]]) -> None:
@@ -282,18 +282,6 @@ def topic_filter(pattern: str | None) -> Callable[[str], bool]:
     except re.error as cause:
         raise click.UsageError(f"{pattern!r} is an invalid regex: {cause}") from cause
     return lambda name: compiled.fullmatch(name) is not None
-
-
-def table_lines(rows: Sequence[Sequence[str]], *, separator: str = " ") -> Iterator[str]:
-    """Yield rows as lines with columns of equal width.
-
-    Args:
-        rows: the heads first.
-        separator: text between two columns.
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield separator.join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
 def whole_or_time(text: str, option: str, whole: str) -> int | datetime:

@@ -21,6 +21,7 @@ from kafkalike.cli.options import (
     tls_options,
     version_option,
 )
+from kafkalike.cli.output import echo_rows, output_option
 from kafkalike.errors import KafkaConfigurationError
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def check(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - 
 @click.option("--subject", help="Subject of a schema.")
 @click.option("--version", "version", default="latest", show_default=True, help="Version of the subject.")
 @click.option("--deleted", is_flag=True, help="Also find a soft-deleted version.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with id, version and references.")
+@output_option("schema")
 @pass_environment
 def get(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
     """Print a schema, by its id or its subject."""
@@ -173,6 +174,7 @@ def get(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - op
 @where_options
 @click.option("--prefix", default="", help="Prefix of the subjects.")
 @click.option("--deleted", is_flag=True, help="Include soft-deleted subjects and versions.")
+@output_option("subject")
 @pass_environment
 def list_(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
     """List subjects with their versions."""
@@ -180,6 +182,10 @@ def list_(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - 
         for subject in client.get_subjects(given["prefix"], given["deleted"]):
             versions = client.get_versions(subject, given["deleted"])
             latest = client.get_version(subject, versions[-1], given["deleted"])
+            if given["as_json"]:
+                row = (subject, latest.schema.schema_type, list(versions), latest.schema_id)
+                echo_rows(("SUBJECT", "TYPE", "VERSIONS", "LATEST-ID"), [row], as_json=True)
+                continue
             numbers = ",".join(map(str, versions))
             click.echo(f"{subject}\t{latest.schema.schema_type}\tversions {numbers}\tlatest id {latest.schema_id}")
 

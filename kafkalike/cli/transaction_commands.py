@@ -9,10 +9,14 @@ import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, keep_where, where
 from kafkalike.cli.options import cluster_options, refused, version_option
+from kafkalike.cli.output import Row, json_lines, output_option, text
 
 if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient, PartitionProducerState, TransactionDescription, TransactionListing
 
+
+NONE: Final = "None"
+"""Kafka's placeholder of a missing value."""
 
 ONE_BROKER = "there is one storage root, and no brokers"
 
@@ -52,6 +56,7 @@ def _admin(context: click.Context, bootstrap_server: str | None, command_config:
     help="Only ids that match as a whole.",
 )
 @refused("--broker-id", ONE_BROKER)
+@output_option("transactional id")
 @click.pass_context
 def list_(
     context: click.Context,
@@ -63,6 +68,7 @@ def list_(
     producer_ids: tuple[int, ...],
     duration_filter: int | None,
     pattern: str | None,
+    as_json: bool,
 ) -> None:
     """List transactional ids and the state of their last transaction."""
     found = _admin(context, bootstrap_server, command_config).list_transactions(
@@ -71,19 +77,26 @@ def list_(
         duration_filter_ms=duration_filter,
         transactional_id_pattern=pattern,
     )
-    _print(LIST_HEADS, listed(found))
+    _print(LIST_HEADS, listed(found), as_json=as_json)
 
 
 @transactions.command()
 @cluster_options
 @click.option("--transactional-id", "ids", multiple=True, required=True, help="The id; repeatable.")
+@output_option("transactional id")
 @click.pass_context
 def describe(
-    context: click.Context, /, *, bootstrap_server: str | None, command_config: str | None, ids: tuple[str, ...]
+    context: click.Context,
+    /,
+    *,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    ids: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Describe a transactional id, its last transaction, and the partitions that still lack its records."""
     found = _admin(context, bootstrap_server, command_config).describe_transactions(list(dict.fromkeys(ids)))
-    _print(DESCRIBE_HEADS, described(found, _now_ms(context)))
+    _print(DESCRIBE_HEADS, described(found, _now_ms(context)), as_json=as_json)
 
 
 @transactions.command("describe-producers")
@@ -91,6 +104,7 @@ def describe(
 @click.option("--topic", required=True, help="Topic.")
 @click.option("--partition", type=int, required=True, help="Partition.")
 @refused("--broker-id", ONE_BROKER)
+@output_option("producer")
 @click.pass_context
 def describe_producers(
     context: click.Context,
@@ -100,13 +114,14 @@ def describe_producers(
     command_config: str | None,
     topic: str,
     partition: int,
+    as_json: bool,
 ) -> None:
     """Describe the producers with a transaction whose records a partition still lacks."""
     from kafkalike.model.structs import TopicPartition
 
     where = TopicPartition(topic, partition)
     found = _admin(context, bootstrap_server, command_config).describe_producers([where])
-    _print(PRODUCER_HEADS, producers(found[where]))
+    _print(PRODUCER_HEADS, producers(found[where]), as_json=as_json)
 
 
 @transactions.command()
@@ -170,6 +185,7 @@ def force_terminate(
     help="Only transactions open for longer than this plus five minutes (minutes).",
 )
 @click.option("--broker-id", type=int, help="Not needed: there is one storage root.")
+@output_option("partition of a transaction")
 @click.pass_context
 def find_hanging(
     context: click.Context,
@@ -181,6 +197,7 @@ def find_hanging(
     partition: int | None,
     max_transaction_timeout: int,
     broker_id: int | None,
+    as_json: bool,
 ) -> None:
     """Find transactions that are open for too long, by topic and partition. Abort them by transactional id."""
     if partition is not None and topic is None:
@@ -191,22 +208,17 @@ def find_hanging(
         max_transaction_timeout_ms=max_transaction_timeout * MINUTE_MS,
     )
     rows = hanging(found, _now_ms(context), topic=topic, partition=partition)
-    _print(HANGING_HEADS, rows)
+    _print(HANGING_HEADS, rows, as_json=as_json, missing="-")
 
 
 def _now_ms(context: click.Context) -> int:
     return (context.find_object(Environment) or Environment()).clock.now_ms()
 
 
-def _print(heads: Row, rows: list[Row]) -> None:
-    for line in table(heads, rows):
+def _print(heads: Sequence[str], rows: Sequence[Row], *, as_json: bool, missing: str = NONE) -> None:
+    for line in json_lines(heads, rows) if as_json else table(heads, rows, missing):
         click.echo(line)
 
-
-Row = tuple[str, ...]
-
-NONE: Final = "None"
-"""Kafka's placeholder of a missing value."""
 
 MINUTE_MS: Final = 60_000
 
@@ -248,7 +260,7 @@ HANGING_HEADS: Final = (
 def listed(found: Mapping[int, Sequence[TransactionListing]]) -> list[Row]:
     """Return the rows of `list`."""
     return [
-        (one.transactional_id, str(broker), str(one.producer_id), one.state.value)
+        (one.transactional_id, broker, one.producer_id, one.state.value)
         for broker, listings in found.items()
         for one in listings
     ]
@@ -261,15 +273,15 @@ def described(found: Mapping[str, TransactionDescription], now_ms: int) -> list[
         began_ms = one.transaction_start_time_ms
         rows.append(
             (
-                str(one.coordinator_id),
+                one.coordinator_id,
                 name,
-                str(one.producer_id),
-                str(one.producer_epoch),
+                one.producer_id,
+                one.producer_epoch,
                 one.state.value,
-                str(one.transaction_timeout_ms),
-                NONE if began_ms < 0 else str(began_ms),
-                NONE if began_ms < 0 else str(now_ms - began_ms),
-                ",".join(f"{tp.topic}-{tp.partition}" for tp in sorted(one.topic_partitions)),
+                one.transaction_timeout_ms,
+                None if began_ms < 0 else began_ms,
+                None if began_ms < 0 else now_ms - began_ms,
+                [f"{tp.topic}-{tp.partition}" for tp in sorted(one.topic_partitions)],
             )
         )
     return rows
@@ -279,12 +291,12 @@ def producers(found: PartitionProducerState) -> list[Row]:
     """Return the rows of `describe-producers`."""
     return [
         (
-            str(one.producer_id),
-            str(one.producer_epoch),
-            str(one.coordinator_epoch),
-            str(one.last_sequence),
-            str(one.last_timestamp),
-            NONE if one.current_transaction_start_offset < 0 else str(one.current_transaction_start_offset),
+            one.producer_id,
+            one.producer_epoch,
+            one.coordinator_epoch,
+            one.last_sequence,
+            one.last_timestamp,
+            None if one.current_transaction_start_offset < 0 else one.current_transaction_start_offset,
         )
         for one in found.active_producers
     ]
@@ -293,23 +305,23 @@ def producers(found: PartitionProducerState) -> list[Row]:
 def hanging(
     found: Sequence[Mapping[str, Any]], now_ms: int, *, topic: str | None = None, partition: int | None = None
 ) -> list[Row]:
-    """Return the rows of `find-hanging`, one per partition; `-` if the topics of a transaction are deleted."""
+    """Return the rows of `find-hanging`, one per partition; None if the topics of a transaction are deleted."""
     rows: list[Row] = []
     for one in found:
-        where = [(tp.topic, str(tp.partition)) for tp in one["topic_partitions"]] or [("-", "-")]
+        where = [(tp.topic, tp.partition) for tp in one["topic_partitions"]] or [(None, None)]
         for name, number in where:
-            if topic not in {None, name} or (partition is not None and number != str(partition)):
+            if topic not in {None, name} or (partition is not None and number != partition):
                 continue
             rows.append(
                 (
                     name,
                     number,
-                    str(one["producer_id"]),
-                    str(one["producer_epoch"]),
-                    "-1",
-                    "-1",
-                    str(now_ms - one["age_ms"]),
-                    str(one["age_ms"] // MINUTE_MS),
+                    one["producer_id"],
+                    one["producer_epoch"],
+                    -1,
+                    -1,
+                    now_ms - one["age_ms"],
+                    one["age_ms"] // MINUTE_MS,
                     one["transactional_id"],
                     one["state"],
                 )
@@ -317,8 +329,9 @@ def hanging(
     return rows
 
 
-def table(heads: Row, rows: Sequence[Row]) -> Iterator[str]:
+def table(heads: Sequence[str], rows: Sequence[Row], missing: str) -> Iterator[str]:
     """Yield the lines of a table in Kafka's form: aligned columns, a tab after each."""
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for row in (heads, *rows):
-        yield "".join(f"{text.ljust(width)}\t" for text, width in zip(row, widths, strict=True))
+    texts = [list(heads), *([text(cell, missing) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for row in texts:
+        yield "".join(f"{cell.ljust(width)}\t" for cell, width in zip(row, widths, strict=True))

@@ -33,6 +33,7 @@ from kafkalike.cli.options import (
     version_option,
     without_effect,
 )
+from kafkalike.cli.output import output_option
 from kafkalike.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, NoError
 from kafkalike.model.structs import TopicPartition
 
@@ -52,6 +53,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "all_groups": frozenset({"describe", "delete", "reset_offsets"}),
     "topic": frozenset({"reset_offsets", "delete_offsets"}),
     "all_topics": frozenset({"reset_offsets"}),
+    "as_json": frozenset({"list", "describe", "reset_offsets", "delete_offsets"}),
     "type": frozenset({"list"}),
     "state": frozenset({"list", "describe"}),
     **dict.fromkeys(("offsets", "members", "lag", "verbose"), frozenset({"describe"})),
@@ -92,6 +94,7 @@ class ConsumerGroupsOptions:
     dry_run: bool
     execute: bool
     export: bool
+    as_json: bool
 
 
 def chosen_action(options: ConsumerGroupsOptions) -> str:
@@ -132,6 +135,8 @@ def check_options(action: str, options: ConsumerGroupsOptions) -> None:
         raise click.UsageError('Option "[delete-offsets]" takes the following options: --group (once), --topic')
     if action == "reset_offsets":
         _check_reset(options)
+    if options.export and options.as_json:
+        raise click.UsageError('Option "[export]" can\'t be used with option "[output]"')
 
 
 def _check_describe(options: ConsumerGroupsOptions) -> None:
@@ -223,6 +228,7 @@ def chosen_scenario(options: ConsumerGroupsOptions, group_ids: Sequence[str]) ->
 @click.option("--dry-run", is_flag=True, help="Only print the new offsets, the default.")
 @click.option("--execute", is_flag=True, help="Set the offsets.")
 @click.option("--export", is_flag=True, help="Print the offsets as CSV.")
+@output_option("group, partition or member")
 @without_effect("--timeout", "the command does not wait")
 @refused("--validate-regex", "groups are not subscribed by RE2 expressions")
 @refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
@@ -293,10 +299,9 @@ class Actions:
         """Yield the names of groups, or the table with types and states."""
         types, states = self._options.type, self._options.state
         groups = self._admin.list_groups(states_filter=_items(states), types_filter=_items(types))
-        if types is None and states is None:
-            yield from (group_report.shown(group["group_id"]) for group in groups)
-        else:
-            yield from group_report.listing(groups, types=types is not None, states=states is not None)
+        yield from group_report.listing(
+            groups, types=types is not None, states=states is not None, as_json=self._options.as_json
+        )
 
     def describe(self) -> Iterator[str]:
         """Print the report of each group; notices and groups that do not exist go to standard error."""
@@ -311,13 +316,13 @@ class Actions:
             state = group_report.notice(group)
             if state is not None:
                 click.echo(state, err=True)
-            print_lines(report(group))
+            print_lines(report(group).lines(as_json=self._options.as_json))
             for line in self._beyond_end(group["group_id"]):
                 click.echo(line, err=True)
         yield from ()
 
-    def _report(self, group_ids: Sequence[str]) -> Callable[[group_report.Description], Iterator[str]]:
-        """Return the function that yields the lines of a group."""
+    def _report(self, group_ids: Sequence[str]) -> Callable[[group_report.Description], group_report.Report]:
+        """Return the function that makes the report of a group."""
         verbose = self._options.verbose
         if self._options.members:
             return partial(group_report.members, verbose=verbose)
@@ -328,11 +333,9 @@ class Actions:
         lags = Lags(self._cluster)
         self._beyond_end = partial(group_report.beyond_end, lags=lags)
         if self._options.lag:
-            from kafkalike.cli.groups.group_report import lag_lines, rates_now
-
             now_ms = self._clock.now_ms()
-            rates = rates_now(lags, group_ids, now_ms)
-            return lambda group: lag_lines(group["group_id"], lags, rates, now_ms)
+            rates = group_report.rates_now(lags, group_ids, now_ms)
+            return lambda group: group_report.lag_report(group["group_id"], lags, rates, now_ms)
         return partial(group_report.offsets, lags=lags, verbose=verbose)
 
     def delete(self) -> Iterator[str]:
@@ -363,19 +366,22 @@ class Actions:
         except GroupIdNotFoundError:
             self._refuse(f"Consumer group '{group_id}' does not exist.")
             return
-        if all(outcome is NoError for outcome in outcomes.values()):
+        if self._options.as_json:
+            self.failed = any(outcome is not NoError for outcome in outcomes.values())
+        elif all(outcome is NoError for outcome in outcomes.values()):
             yield f"Request succeeded for deleting offsets from group {group_id}."
         else:
             self._refuse("Encountered some partition-level error, see the follow-up details.")
         rows = [
             (
                 tp.topic,
-                group_report.MISSING if tp.partition < 0 else str(tp.partition),
+                None if tp.partition < 0 else tp.partition,
                 STATUS.get(outcome, "Error: This server does not host this topic-partition."),
             )
             for tp, outcome in sorted(outcomes.items())
         ]
-        yield from group_report.table(("TOPIC", "PARTITION", "STATUS"), rows, (15, 10, 15), {0})
+        report = group_report.Report(("TOPIC", "PARTITION", "STATUS"), rows, (15, 10, 15), {0})
+        yield from report.lines(as_json=self._options.as_json)
 
     # --- resetting -----------------------------------------------------------------------------
 
@@ -404,11 +410,12 @@ class Actions:
             yield from _csv(plans, with_group=len(groups) != 1)
             return
         rows = [
-            (name, tp.topic, str(tp.partition), str(offset))
+            (name, tp.topic, tp.partition, offset)
             for name, plan in plans.items()
             for tp, offset in sorted(plan.items())
         ]
-        yield from group_report.table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows, (30, 30, 10, 15), {0, 1})
+        report = group_report.Report(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows, (30, 30, 10, 15), {0, 1})
+        yield from report.lines(as_json=self._options.as_json)
 
     def _scope(self, group_id: str) -> Sequence[TopicPartition]:
         if self._options.all_topics:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
 from kafkalike.admin.group_lag import GroupLag, Lags, lag_history
+from kafkalike.cli.output import Row, json_lines, text
 from kafkalike.model.lag import RATE_MS, Lag, Moment, total
 from kafkalike.model.structs import TopicPartition
-
-MISSING: Final = "-"
-"""Placeholder of a missing value."""
 
 OFFSET_HEADS: Final = (
     "GROUP",
@@ -78,13 +76,15 @@ def beyond_end(group_id: str, lags: Lags) -> Iterator[str]:
             )
 
 
-def lag_text(found: GroupLag) -> str:
-    """Return a lag in offsets, or `-` for a committed offset above the log end."""
-    return MISSING if found.beyond else str(found.lag.offsets)
-
-
-def listing(groups: Iterable[Mapping[str, str]], *, types: bool, states: bool) -> Iterator[str]:
-    """Yield the lines of `--list` with `--type` or `--state`."""
+def listing(groups: Iterable[Mapping[str, str]], *, types: bool, states: bool, as_json: bool) -> Iterator[str]:
+    """Yield the lines of `--list`: names alone, or a table with `--type` or `--state`."""
+    groups = list(groups)
+    if as_json:
+        yield from json_lines(("GROUP", "TYPE", "STATE"), [tuple(map(group.get, _LISTED)) for group in groups])
+        return
+    if not types and not states:
+        yield from (shown(group["group_id"]) for group in groups)
+        return
     known = [{**group, "group_id": shown(group["group_id"])} for group in groups]
     width = max([15, *(len(group["group_id"]) for group in known)]) + 10
     known = [{**group, "group_type": group["group_type"].capitalize()} for group in known]
@@ -94,16 +94,14 @@ def listing(groups: Iterable[Mapping[str, str]], *, types: bool, states: bool) -
         yield _line((f"{group['group_id']:<{width}}", *(f"{group[name]:<20}" for _, name in wanted)))
 
 
-def offsets(group: Description, lags: Lags, *, verbose: bool) -> Iterator[str]:
-    """Yield the lines of `--describe --offsets`: owned partitions, then committed partitions without an owner."""
-    rows = list(_offset_rows(group, lags))
-    if not rows:
-        return
+def offsets(group: Description, lags: Lags, *, verbose: bool) -> Report:
+    """Return the report of `--describe --offsets`: owned partitions, then committed partitions without an owner."""
     widths = (15, 15, 10, 15, 15, 15, 15, 15, 15, 0)
-    yield from table(OFFSET_HEADS, rows, widths, {0, 1, 7, 8}, leave_out=() if verbose else (3,))
+    rows = list(_offset_rows(group, lags))
+    return Report(OFFSET_HEADS, rows, widths, {0, 1, 7, 8}, () if verbose else (3,), needs_rows=True)
 
 
-def _offset_rows(group: Description, lags: Lags) -> Iterator[Sequence[str]]:
+def _offset_rows(group: Description, lags: Lags) -> Iterator[Row]:
     found = {lag.partition: lag for lag in lags.of(group["group_id"])}
     owned: dict[TopicPartition, Description] = {}
     for member in sorted(group["members"], key=lambda m: -len(_owned(m))):
@@ -116,17 +114,17 @@ def _offset_rows(group: Description, lags: Lags) -> Iterator[Sequence[str]]:
         yield (
             group["group_id"],
             tp.topic,
-            str(tp.partition),
-            MISSING if epoch < 0 else str(epoch),
-            MISSING if known is None else str(known.committed.position.offset),
-            MISSING if index is None else str(index.log_end),
-            MISSING if known is None else lag_text(known),
-            *((MISSING,) * 3 if member is None else _who(member)),
+            tp.partition,
+            None if epoch < 0 else epoch,
+            None if known is None else known.committed.position.offset,
+            None if index is None else index.log_end,
+            None if known is None or known.beyond else known.lag.offsets,
+            *((None,) * 3 if member is None else _who(member)),
         )
 
 
-def members(group: Description, *, verbose: bool) -> Iterator[str]:
-    """Yield the lines of `--describe --members`."""
+def members(group: Description, *, verbose: bool) -> Report:
+    """Return the report of `--describe --members`."""
     static = any(member["group_instance_id"] for member in group["members"])
     rows = []
     for member in group["members"]:
@@ -139,64 +137,71 @@ def members(group: Description, *, verbose: bool) -> Iterator[str]:
                 member["group_instance_id"] or "",
                 host,
                 client,
-                str(len(_owned(member))),
-                str(member["member_metadata"]["generation_id"]),
+                len(_owned(member)),
+                member["member_metadata"]["generation_id"],
                 _assignment(member["member_assignment"]["assigned_partitions"]),
-                str(group["generation_id"]),
+                group["generation_id"],
                 _assignment(target),
             )
         )
     left_out = () if verbose else (6, 7, 8, 9)
-    yield from table(
+    return Report(
         MEMBER_HEADS,
         rows,
         (15, 15, 17, 15, 15, 15, 15, 20, 15, 20),
         {0, 1, 2, 3, 4, 7, 9},
-        leave_out=left_out if static else (2, *left_out),
+        left_out if static else (2, *left_out),
     )
 
 
-def state(group: Description, coordinator: str, *, verbose: bool) -> Iterator[str]:
-    """Yield the lines of `--describe --state`."""
+def state(group: Description, coordinator: str, *, verbose: bool) -> Report:
+    """Return the report of `--describe --state`."""
     row = (
         group["group_id"],
         coordinator,
-        group["protocol_data"] or MISSING,
+        group["protocol_data"] or None,
         group["group_state"],
-        str(group["generation_id"]),
-        str(group["generation_id"]),
-        str(len(group["members"])),
+        group["generation_id"],
+        group["generation_id"],
+        len(group["members"]),
     )
-    left_out = () if verbose else (4, 5)
-    yield from table(STATE_HEADS, [row], (15, 25, 20, 20, 15, 25, 0), {0, 1}, leave_out=left_out)
+    return Report(STATE_HEADS, [row], (15, 25, 20, 20, 15, 25, 0), {0, 1}, () if verbose else (4, 5))
 
 
-def table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    widths: Sequence[int],
-    flexible: Iterable[int],
-    *,
-    leave_out: Sequence[int] = (),
-) -> Iterator[str]:
-    """Yield a table in Kafka's form: an empty line, the heads, the rows; left-aligned.
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A table in Kafka's form: an empty line, the heads, the rows; left-aligned."""
 
-    Args:
-        heads: names of all columns.
-        rows: values of all columns.
-        widths: minimum width of each column.
-        flexible: columns that grow with their values.
-        leave_out: hidden columns.
-    """
-    known = [[shown(cell) for cell in row] for row in rows]
-    grown = list(widths)
-    for at in flexible:
-        grown[at] = max([widths[at], *(len(row[at]) for row in known)])
-    columns = [at for at in range(len(heads)) if at not in leave_out]
-    form = " ".join(f"%-{grown[at]}s" for at in columns)
-    yield ""
-    for row in (heads, *known):
-        yield (form % tuple(row[at] for at in columns)).rstrip()
+    heads: Sequence[str]
+    """Names of all columns."""
+    rows: Sequence[Row]
+    widths: Sequence[int]
+    """Minimum width of each column."""
+    flexible: Collection[int]
+    """Columns that grow with their values."""
+    hidden: Collection[int] = ()
+    """Columns that only JSON has."""
+    needs_rows: bool = False
+    """Whether heads without rows are left out."""
+
+    def lines(self, *, as_json: bool) -> Iterator[str]:
+        """Yield the lines of the table, or each row as a line of JSON."""
+        return json_lines(self.heads, self.rows) if as_json else self._table()
+
+    def _table(self) -> Iterator[str]:
+        if self.needs_rows and not self.rows:
+            return
+        texts = [[shown(text(cell)) for cell in row] for row in self.rows]
+        grown = list(self.widths)
+        for at in self.flexible:
+            grown[at] = max([grown[at], *(len(row[at]) for row in texts)])
+        columns = [at for at in range(len(self.heads)) if at not in self.hidden]
+        yield ""
+        for row in (self.heads, *texts):
+            yield _line(row[at].ljust(grown[at]) for at in columns)
+
+
+_LISTED: Final = ("group_id", "group_type", "group_state")
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -212,8 +217,8 @@ def shown(text: str) -> str:
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
-def _who(member: Description) -> tuple[str, str, str]:
-    return member["member_id"], member["client_host"] or MISSING, member["client_id"] or MISSING
+def _who(member: Description) -> Row:
+    return member["member_id"], member["client_host"] or None, member["client_id"] or None
 
 
 def _owned(member: Description) -> list[TopicPartition]:
@@ -221,9 +226,9 @@ def _owned(member: Description) -> list[TopicPartition]:
     return [TopicPartition(entry["topic"], p) for entry in by_topic for p in entry["partitions"]]
 
 
-def _assignment(by_topic: Iterable[Mapping[str, Any]]) -> str:
-    """Return an assignment in Kafka's form: `orders:0,1;payments:2`."""
-    return ";".join(f"{e['topic']}:{','.join(map(str, e['partitions']))}" for e in by_topic) or MISSING
+def _assignment(by_topic: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return an assignment in Kafka's form: `orders:0,1;payments:2`; None if it is empty."""
+    return ";".join(f"{e['topic']}:{','.join(map(str, e['partitions']))}" for e in by_topic) or None
 
 
 HEADS: Final = (
@@ -283,10 +288,8 @@ def rates_now(lags: Lags, group_ids: Sequence[str], now_ms: int) -> dict[tuple[s
     return {(group_id, tp): moment for group_id, tp, moment in found}
 
 
-def lag_lines(
-    group_id: str, lags: Lags, moments: Mapping[tuple[str, TopicPartition], Moment], now_ms: int
-) -> Iterator[str]:
-    """Yield the lines of `--describe --lag`: each partition, sums of topics with several partitions, the group's sum.
+def lag_report(group_id: str, lags: Lags, moments: Mapping[tuple[str, TopicPartition], Moment], now_ms: int) -> Report:
+    """Return the report of `--describe --lag`: each partition, sums of topics with several partitions, the group's sum.
 
     Args:
         group_id: the group.
@@ -295,9 +298,7 @@ def lag_lines(
         now_ms: current time, for the waiting time of the oldest unread record.
     """
     found = list(lags.of(group_id))
-    if not found:
-        return
-    rows: list[Sequence[str]] = []
+    rows: list[Row] = []
     topics = 0
     for topic, run in groupby(found, key=lambda lag: lag.partition.topic):
         own = list(run)
@@ -307,17 +308,15 @@ def lag_lines(
             rows.append(_sum_row(group_id, topic, own, moments, now_ms))
     if topics > 1:
         rows.append(_sum_row(group_id, ALL, found, moments, now_ms))
-    yield from table(HEADS, rows, WIDTHS, {0, 1})
+    return Report(HEADS, rows, WIDTHS, {0, 1}, needs_rows=True)
 
 
-def _partition_row(
-    found: GroupLag, moments: Mapping[tuple[str, TopicPartition], Moment], now_ms: int
-) -> tuple[str, ...]:
-    where = (found.group_id, found.partition.topic, str(found.partition.partition))
-    ends = (str(found.committed.position.offset), str(found.index.log_end))
+def _partition_row(found: GroupLag, moments: Mapping[tuple[str, TopicPartition], Moment], now_ms: int) -> Row:
+    where = (found.group_id, found.partition.topic, found.partition.partition)
+    ends = (found.committed.position.offset, found.index.log_end)
     rates = Rates.of([moments.get((found.group_id, found.partition))])
     offsets, *numbers = _numbers(found.lag, rates, now_ms)
-    return (*where, *ends, MISSING if found.beyond else offsets, *numbers)
+    return (*where, *ends, None if found.beyond else offsets, *numbers)
 
 
 def _sum_row(
@@ -326,21 +325,18 @@ def _sum_row(
     found: Sequence[GroupLag],
     moments: Mapping[tuple[str, TopicPartition], Moment],
     now_ms: int,
-) -> tuple[str, ...]:
+) -> Row:
     rates = Rates.of([moments.get((group_id, lag.partition)) for lag in found])
-    return (group_id, topic, ALL, MISSING, MISSING, *_numbers(total(lag.lag for lag in found), rates, now_ms))
+    return (group_id, topic, ALL, None, None, *_numbers(total(lag.lag for lag in found), rates, now_ms))
 
 
-def _numbers(lag: Lag, rates: Rates, now_ms: int) -> tuple[str, ...]:
-    fast = (_rounded(rates.consumed), _rounded(rates.produced), _rounded(rates.catch_up(lag.offsets)))
+def _numbers(lag: Lag, rates: Rates, now_ms: int) -> Row:
     return (
-        str(lag.offsets),
-        str(lag.records),
-        f"{lag.behind_ms / 1000:.3f}",
-        f"{lag.waiting_ms(now_ms) / 1000:.3f}",
-        *fast,
+        lag.offsets,
+        lag.records,
+        lag.behind_ms / 1000,
+        lag.waiting_ms(now_ms) / 1000,
+        rates.consumed,
+        rates.produced,
+        rates.catch_up(lag.offsets),
     )
-
-
-def _rounded(number: float | None) -> str:
-    return MISSING if number is None else f"{number:.1f}"

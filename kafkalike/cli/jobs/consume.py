@@ -18,6 +18,7 @@ from kafkalike.cli.jobs.record_options import (
     snapshot_option,
 )
 from kafkalike.cli.options import cluster_options
+from kafkalike.cli.output import output_option
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark.files.consume import MODES, TARGETS, FileTarget, consume
@@ -59,7 +60,7 @@ from kafkalike.spark.reads.conditions import EARLIEST, parse_offsets
 @click.option("--group", help="Start at this group's committed offsets, and commit the end after the rows are written.")
 @decoding_options
 @error_options
-@click.option("--json", "as_json", is_flag=True, help="Report as one JSON object.")
+@output_option("report")
 def main(
     *,
     path: str,

@@ -12,6 +12,7 @@ import click
 from kafkalike.cli.jobs.job import cluster_of, report, run, session_of
 from kafkalike.cli.jobs.record_options import snapshot_option
 from kafkalike.cli.options import cluster_options
+from kafkalike.cli.output import output_option
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.spark.files.consume import MODES
 from kafkalike.spark.files.topic_export import FORMATS, export_topic
@@ -40,7 +41,7 @@ from kafkalike.spark.reads.conditions import parse_offsets
 @click.option("--starting-offsets", metavar="OFFSETS", default="earliest", show_default=True, help="Start; or JSON.")
 @click.option("--ending-offsets", metavar="OFFSETS", default="latest", show_default=True, help="End; or JSON.")
 @snapshot_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_option("report")
 def main(
     *,
     path: str,

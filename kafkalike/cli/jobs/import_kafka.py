@@ -12,6 +12,7 @@ import click
 
 from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of, watch
 from kafkalike.cli.options import cluster_options
+from kafkalike.cli.output import output_option
 from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
 
 
@@ -58,7 +59,7 @@ from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
 @click.option("--txn-id", metavar="NAME", help="Name of the import: a new checkpoint with a used name is an error.")
 @click.option("--checkpoint", required=True, metavar="FOLDER", help="Folder or URI of the checkpoint.")
 @click.option("--follow", is_flag=True, help="Run until stopped. Default: import the available records, and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each batch.")
+@output_option("batch")
 def main(
     *,
     bootstrap_server: str | None,

@@ -11,6 +11,7 @@ import click
 
 from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
 from kafkalike.cli.options import cluster_options
+from kafkalike.cli.output import output_option
 from kafkalike.spark.files.topic_export import FORMATS, import_topic
 
 
@@ -39,7 +40,7 @@ from kafkalike.spark.files.topic_export import FORMATS, import_topic
     metavar="NAME",
     help="Name of this import: a repeated import with the same name adds nothing. Default: derived from SOURCE.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_option("report")
 def main(
     *,
     path: str,

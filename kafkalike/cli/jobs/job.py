@@ -11,6 +11,7 @@ import click
 
 from kafkalike.cli.environment import Interrupt
 from kafkalike.cli.jobs.record_options import Command, with_options
+from kafkalike.cli.output import output_option
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -145,7 +146,7 @@ def trigger_options(command: Command) -> Command:
         ),
         click.option("--available-now", is_flag=True, help="Process the available records in batches, then end."),
         click.option("--interval", metavar="TIME", help="Interval between starts of batches, such as '10 seconds'."),
-        click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each batch."),
+        output_option("batch"),
     )
 
 

@@ -13,6 +13,7 @@ import click
 from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
 from kafkalike.cli.jobs.record_options import column_options, schema_options
 from kafkalike.cli.options import cluster_options
+from kafkalike.cli.output import output_option
 from kafkalike.model.config.topic_config import CODECS
 from kafkalike.spark import ProducerOptions, RecordSchemas, write
 from kafkalike.spark.files.consume import SOURCES, FileSource, load
@@ -44,7 +45,7 @@ from kafkalike.spark.record_columns import RecordColumns, record_columns
 @click.option("--compression-codec", type=click.Choice(CODECS), default="none", help="Compression of the data files.")
 @click.option("--txn-id", metavar="NAME", help="Name of this application; with --txn-version a rerun adds nothing.")
 @click.option("--txn-version", type=click.IntRange(min=0), help="Number of this write; must rise from write to write.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_option("report")
 def produce(
     *,
     paths: tuple[str, ...],

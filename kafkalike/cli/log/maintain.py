@@ -14,6 +14,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import cluster_options, topic_filter, version_option
+from kafkalike.cli.output import output_option
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class MaintainOptions:
     help="Repeat at this interval, such as 30s, 5m or 1h, until SIGTERM or Ctrl-C. Default of DURATION: the server's "
     "log.retention.check.interval.ms.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
+@output_option("run")
 @click.option(
     "--report", "report_file", metavar="FILE", type=click.Path(dir_okay=False), help="Write the report as JSON."
 )

@@ -12,6 +12,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment, pass_options
 from kafkalike.cli.options import cluster_options, key_options, keys_of, version_option, whole_or_time
+from kafkalike.cli.output import output_option
 from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     "refused, because it would assign offsets twice.",
 )
 @click.option("--table-version", type=click.IntRange(min=0), metavar="N", help="Version for --restore-as.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each event.")
+@output_option("event")
 @version_option
 @pass_environment
 def history(
@@ -98,7 +99,7 @@ def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None)
     metavar="ID",
     help="Group whose committed offsets of TOPIC are set for NEW, too; repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_option("report")
 @version_option
 @pass_environment
 def fork(
@@ -209,7 +210,7 @@ class _ForgetOptions:
     metavar="MINUTES",
     help="Start no new work after this time.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_option("report")
 @version_option
 @pass_options(_ForgetOptions)
 def forget(environment: Environment, options: _ForgetOptions) -> None:
@@ -320,7 +321,7 @@ def part_lines(parts: Iterable[PartitionPart]) -> Iterator[str]:
 @click.option("--append", required=True, metavar="ID", help="The append, as 'kafkalike history' shows it.")
 @click.option("--execute", is_flag=True, help="Do it. Default: only report the records that would be removed.")
 @click.option("--reason", default="", metavar="TEXT", help="Reason for the table's history.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_option("report")
 @version_option
 @pass_environment
 def undo(

@@ -14,6 +14,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import cluster_options, key_options, keys_of, topic_filter, version_option
+from kafkalike.cli.output import output_option
 from kafkalike.errors import KafkaError, LogCorruptError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import Deadline
 
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from kafkalike.model.transactions.transaction_views import LostPart
 
 
-@click.command(epilog="Example: kafkalike verify --topic 'orders.*' --json")
+@click.command(epilog="Example: kafkalike verify --topic 'orders.*' --output json")
 @cluster_options
 @click.option("--topic", metavar="REGEX", help="Topics to check; default all.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_option("report")
 @click.option("--strict", is_flag=True, help="Warnings are errors.")
 @click.option(
     "--replicas",
@@ -111,7 +112,7 @@ def verify(
 def _print(report: Report, *, as_json: bool, strict: bool) -> None:
     """Print the findings; exit with 1 after errors."""
     if as_json:
-        click.echo(json.dumps(_as_json(report, strict=strict), indent=2))
+        click.echo(json.dumps(_as_json(report, strict=strict)))
     else:
         for line in _lines(report, strict=strict):
             click.echo(line)
@@ -286,4 +287,4 @@ def check_flags(*, repair: bool, execute: bool, as_json: bool) -> None:
     if execute and not repair:
         raise click.UsageError("--execute needs --repair")
     if repair and as_json:
-        raise click.UsageError("--repair prints text; leave --json out")
+        raise click.UsageError("--repair prints text; leave --output json out")

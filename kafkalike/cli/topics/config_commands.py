@@ -11,6 +11,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import cluster_options, read_properties, refused, version_option
+from kafkalike.cli.output import json_lines, output_option
 from kafkalike.errors import InvalidConfigurationError
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 
@@ -42,6 +43,7 @@ class ConfigsOptions:
     add_config: str | None
     add_config_file: str | None
     delete_config: str | None
+    as_json: bool
 
 
 @click.command(
@@ -77,6 +79,7 @@ class ConfigsOptions:
 @refused("--client-metrics", "there is no broker to send metrics to")
 @refused("--bootstrap-controller", "there is no controller; --bootstrap-server names the storage root")
 @refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
+@output_option("setting")
 @version_option
 @pass_options(ConfigsOptions)
 def configs(environment: Environment, options: ConfigsOptions) -> None:
@@ -124,6 +127,16 @@ def _describe(
     names = [name] if name is not None else admin.list_config_resources([kind])[word]
     wanted = "all" if options.show_all else "modified"
     described = admin.describe_configs([ConfigResource(kind, n) for n in names], True, wanted)  # noqa: FBT003
+    if options.as_json:
+        yield from json_lines(
+            ("ENTITY-TYPE", "ENTITY-NAME", "NAME", "VALUE", "IS-DEFAULT", "SYNONYMS"),
+            [
+                (word, entity, setting, entry["value"], entry["is_default"], entry["synonyms"])
+                for entity in names
+                for setting, entry in described[word][entity].items()
+            ],
+        )
+        return
     for entity in names:
         if entity == "":
             yield f"Default configs for {word}s in the cluster are:"
@@ -141,6 +154,8 @@ def _alter(
         raise click.UsageError("--alter needs the name of one entity: --entity-name")
     if options.show_all:
         raise click.UsageError("--all needs --describe")
+    if options.as_json:
+        raise click.UsageError("--output json needs --describe")
     changes: dict[str, tuple[AlterConfigOp, str | None]] = {
         setting: (AlterConfigOp.SET, value) for setting, value in _added(options).items()
     }

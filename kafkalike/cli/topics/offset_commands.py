@@ -20,6 +20,7 @@ from kafkalike.cli.options import (
     version_option,
     whole_or_time,
 )
+from kafkalike.cli.output import Row, json_lines, output_option
 from kafkalike.errors import BrokerResponseError, IllegalArgumentError
 from kafkalike.maintenance.topic_snapshots import snapshot
 from kafkalike.model.structs import OffsetSpec, TopicPartition
@@ -61,6 +62,7 @@ Filter = Callable[[str, int], bool]
     help="Time in ms, or -1/latest, -2/earliest, -3/max-timestamp, -4/earliest-local, -5/latest-tiered.",
 )
 @click.option("--exclude-internal-topics", is_flag=True, help="Without effect: kafkalike's own tables are not topics.")
+@output_option("partition")
 @version_option
 @pass_environment
 def get_offsets(
@@ -74,6 +76,7 @@ def get_offsets(
     topic_partitions: str | None,
     time: str,
     exclude_internal_topics: bool,
+    as_json: bool,
 ) -> None:
     """Print offsets of partitions. Partitions without a matching offset are left out."""
     del exclude_internal_topics
@@ -91,9 +94,10 @@ def get_offsets(
         if not wanted:
             raise IllegalArgumentError("Could not match any topic-partitions with the specified filters")
         found = admin.list_partition_offsets(dict.fromkeys(wanted, spec))
-    for where in sorted(found):
-        if found[where].offset >= 0:
-            click.echo(f"{where.topic}:{where.partition}:{found[where].offset}")
+    rows = [(*where, found[where].offset) for where in sorted(found) if found[where].offset >= 0]
+    heads = ("TOPIC", "PARTITION", "OFFSET")
+    for line in json_lines(heads, rows) if as_json else (":".join(map(str, row)) for row in rows):
+        click.echo(line)
 
 
 def parse_time(text: str) -> int:
@@ -165,30 +169,50 @@ def _pattern(text: str) -> Filter:
     type=click.Path(exists=True, dir_okay=False),
     help='File: {"partitions": [{"topic": "foo", "partition": 1, "offset": 1}], "version": 1}. Offset -1 is the end.',
 )
+@output_option("partition")
 @version_option
 @pass_environment
 def delete_records(
-    environment: Environment, /, bootstrap_server: str | None, command_config: str | None, offset_json_file: str
+    environment: Environment,
+    /,
+    *,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    offset_json_file: str,
+    as_json: bool,
 ) -> None:
     """Delete the records of partitions below given offsets. A failed partition does not stop the others."""
     wanted = parse_offsets(Path(offset_json_file).read_bytes())
     with environment.admin(bootstrap_server, command_config, existing=True) as admin:
-        click.echo("Executing records delete operation")
-        click.echo("Records delete operation completed:")
-        failed = [where for where, offset in wanted.items() if not _delete(admin, where, offset)]
+        if not as_json:
+            click.echo("Executing records delete operation")
+            click.echo("Records delete operation completed:")
+        failed = False
+        for where, offset in wanted.items():
+            low_watermark, error = _delete(admin, where, offset)
+            failed = failed or error is not None
+            row = (*where, low_watermark, error)
+            (line,) = json_lines(DELETED_HEADS, [row]) if as_json else [_line(row)]
+            click.echo(line)
     if failed:
         click.get_current_context().exit(1)
 
 
-def _delete(admin: KafkaAdminClient, where: TopicPartition, offset: int) -> bool:
-    place = f"partition: {where.topic}-{where.partition}"
+DELETED_HEADS: Final = ("TOPIC", "PARTITION", "LOW-WATERMARK", "ERROR")
+
+
+def _delete(admin: KafkaAdminClient, where: TopicPartition, offset: int) -> tuple[int | None, str | None]:
+    """Delete records, and return the log start or the error."""
     try:
-        done = admin.delete_records({where: offset})[where]
+        return admin.delete_records({where: offset})[where]["low_watermark"], None
     except (BrokerResponseError, IllegalArgumentError) as error:
-        click.echo(f"{place}\terror: {error}")
-        return False
-    click.echo(f"{place}\tlow_watermark: {done['low_watermark']}")
-    return True
+        return None, str(error)
+
+
+def _line(row: Row) -> str:
+    topic, partition, low_watermark, error = row
+    outcome = f"low_watermark: {low_watermark}" if error is None else f"error: {error}"
+    return f"partition: {topic}-{partition}\t{outcome}"
 
 
 def parse_offsets(content: bytes) -> dict[TopicPartition, int]:

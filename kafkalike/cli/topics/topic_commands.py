@@ -20,6 +20,7 @@ from kafkalike.cli.options import (
     version_option,
     without_effect,
 )
+from kafkalike.cli.output import Row, json_lines, output_option
 from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "under_min_isr_partitions": frozenset({"describe"}),
     "at_min_isr_partitions": frozenset({"describe"}),
     "exclude_internal": frozenset({"list", "describe"}),
+    "as_json": frozenset({"list", "describe"}),
 }
 """Actions that accept an option, by option."""
 
@@ -75,6 +77,7 @@ class TopicsOptions:
     unavailable_partitions: bool
     under_min_isr_partitions: bool
     at_min_isr_partitions: bool
+    as_json: bool
 
 
 @click.command(epilog="Example: kafkalike topics --create --topic orders --partitions 3 --config retention.ms=3600000")
@@ -111,6 +114,7 @@ class TopicsOptions:
 @without_effect("--partition-size-limit-per-response", "there are no responses to page")
 @refused("--delete-config", "settings are altered with 'kafkalike configs --alter --delete-config'")
 @refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
+@output_option("topic")
 @version_option
 @pass_options(TopicsOptions)
 def topics(environment: Environment, options: TopicsOptions) -> None:
@@ -172,7 +176,8 @@ def _matching(admin: KafkaAdminClient, options: TopicsOptions, *, required: bool
 
 
 def _list(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
-    yield from _matching(admin, options, required=False)
+    names = _matching(admin, options, required=False)
+    yield from json_lines(("TOPIC",), [(name,) for name in names]) if options.as_json else names
 
 
 def _create(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
@@ -226,12 +231,36 @@ def _describe(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
     report = next(iter(_reports(options)), None)
     for topic in described:
         own = overrides.get(topic["name"], {})
+        if options.as_json:
+            if _is_wanted(admin, topic["name"], report) and (own or not options.topics_with_overrides):
+                yield from json_lines(JSON_FIELDS, [_json_row(topic, own)])
+            continue
         if report is None and (own or not options.topics_with_overrides):
             yield _topic_line(topic, own)
-        if report is not None or not options.topics_with_overrides:
-            replicas = admin.replicas_of(topic["name"])
-            if report is None or REPORTS[report](replicas):
-                yield from (_partition_line(topic["name"], partition) for partition in topic["partitions"])
+        shows_partitions = report is not None or not options.topics_with_overrides
+        if shows_partitions and _is_wanted(admin, topic["name"], report):
+            yield from (_partition_line(topic["name"], partition) for partition in topic["partitions"])
+
+
+def _is_wanted(admin: KafkaAdminClient, topic: str, report: str | None) -> bool:
+    return report is None or REPORTS[report](admin.replicas_of(topic))
+
+
+JSON_FIELDS: Final = ("topic", "topic_id", "partition_count", "replication_factor", "configs", "partitions")
+
+
+def _json_row(topic: Mapping[str, Any], configs: dict[str, Any]) -> Row:
+    partitions = [
+        {
+            "partition": partition["partition_index"],
+            "leader": None if partition["leader_id"] < 0 else partition["leader_id"],
+            "replicas": list(partition["replica_nodes"]),
+            "isr": list(partition["isr_nodes"]),
+        }
+        for partition in topic["partitions"]
+    ]
+    factor = len(topic["partitions"][0]["replica_nodes"])
+    return (topic["name"], kafka_uuid(topic["topic_id"]), len(partitions), factor, configs, partitions)
 
 
 def _overrides(admin: KafkaAdminClient, names: list[str]) -> dict[str, dict[str, str]]:

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shlex
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike.admin.testing import MemoryCluster
-from kafkalike.cli.app import COMMANDS, run
+from kafkalike.cli.app import COMMANDS, FIRST, run
 from kafkalike.cli.environment import Environment
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.record_batch import RecordBatch
@@ -49,6 +50,30 @@ def orders(cluster: Cluster) -> None:
     for at in (100, 300, 200):
         batch.add(0, b"k", b"v", at)
     cluster.log("orders").append(batch)
+
+
+# --- kafkalike, without arguments --------------------------------------------------------------------
+
+
+def test_no_arguments_show_ten_examples_that_fit_a_terminal(cli: Cli) -> None:
+    done = cli()
+
+    examples = [example for rows in FIRST.values() for example, _ in rows]
+    assert (done.code, done.err, len(examples)) == (0, "", 10)
+    assert all(example in done.out for example in examples)
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_examples_of_the_overview_run_in_their_order(cli: Cli) -> None:
+    """The console's options alone are checked: it serves until it is stopped."""
+    codes = {}
+    for example, _ in (row for rows in FIRST.values() for row in rows):
+        words = shlex.split(example.rpartition("| ")[2])[1:]
+        more = {"console-consumer": ["--max-messages", "1"], "ui": ["--help"]}.get(words[0], [])
+        codes[words[0]] = cli(*words, *more, stdin=b"hello\n").code
+
+    assert codes == dict.fromkeys(codes, 0)
+    assert len(codes) == 10
 
 
 # --- get-offsets -------------------------------------------------------------------------------------
@@ -373,10 +398,8 @@ def test_every_help_ends_with_an_example(usage: Cli, command: str) -> None:
     assert f"kafkalike {command}" in example
 
 
-@pytest.mark.parametrize("args", [(), ("--help",)])
-def test_the_group_lists_its_commands(usage: Cli, args: tuple[str, ...]) -> None:
-    """With and without --help."""
-    done = usage(*args)
+def test_help_lists_all_commands(usage: Cli) -> None:
+    done = usage("--help")
 
     assert done.code == 0
     assert all(f"  {command} " in done.out for command in COMMANDS)
