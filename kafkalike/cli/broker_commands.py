@@ -12,6 +12,7 @@ import click
 from kafkalike.cli.environment import Environment, SuggestingGroup, pass_environment
 from kafkalike.cli.options import cluster_options, topic_filter, version_option
 from kafkalike.cli.output import Row, echo_rows, output_option
+from kafkalike.cli.progress import progress
 from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -181,7 +182,11 @@ def _names(cluster: Cluster, topic: str | None) -> list[str]:
 
 
 def _once(cluster: Cluster, topic: str | None, timeout_ms: float | None, *, as_json: bool) -> bool:
-    report = cluster.replication.replicate(_names(cluster, topic), timeout_ms=timeout_ms)
+    names = _names(cluster, topic)
+    with progress("replicate", lambda: len(names)) as advance:
+        report = cluster.replication.replicate(
+            names, timeout_ms=timeout_ms, progress=lambda name: advance(name != names[0], name)
+        )
     if as_json:
         click.echo(json.dumps(asdict(report), default=list))
         return not report.failed

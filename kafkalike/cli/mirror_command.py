@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -12,6 +13,7 @@ import click
 from kafkalike.cli.environment import Environment, SuggestingGroup, checked, pass_environment
 from kafkalike.cli.options import settings_of, topic_filter, version_option
 from kafkalike.cli.output import Row, echo_rows, output_option
+from kafkalike.cli.progress import progress
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import utc_text
 
@@ -152,7 +154,9 @@ def mirror(
         (lambda _: False) if no_groups else topic_filter(groups),
     )
     if every is None:
-        passed = mirroring.run()
+        files = count(1)
+        with progress("mirror") as advance:
+            passed = mirroring.run(lambda step: advance(0, f"{next(files)} files copied") if step == "copied" else None)
         _say(passed, as_json=as_json)
         if topics is not None and not passed.topics:
             raise UnknownTopicOrPartitionError(f"Topic '{topics}' does not exist as expected")

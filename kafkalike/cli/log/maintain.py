@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +13,7 @@ import click
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import cluster_options, topic_filter, version_option
 from kafkalike.cli.output import output_option
+from kafkalike.cli.progress import progress
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def _once(environment: Environment, cluster: Cluster, options: MaintainOptions) 
     names = sorted(name for name in cluster.topics() if allowed(name))
     if options.topic is not None and not names:
         raise UnknownTopicOrPartitionError(f"Topic '{options.topic}' does not exist as expected")
-    with _progress(len(names)) as progress:
+    with progress("maintain", lambda: len(names)) as advance:
         report = maintain(
             cluster,
             names,
@@ -135,7 +134,7 @@ def _once(environment: Environment, cluster: Cluster, options: MaintainOptions) 
             dry_run=options.dry_run,
             timeout_ms=None if options.max_minutes is None else options.max_minutes * 60_000,
             spark=environment.spark(),
-            progress=progress,
+            progress=lambda topic, what: advance(what == "finished", f"{topic}: {what}"),
         )
     if options.report_file:
         Path(options.report_file).write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
@@ -147,28 +146,6 @@ def _once(environment: Environment, cluster: Cluster, options: MaintainOptions) 
         for line in lines(report):
             click.echo(line)
     return report.exit_code
-
-
-@contextmanager
-def _progress(topics: int) -> Iterator[Callable[[str, str], None]]:
-    """Show a progress bar on standard error, if it is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _topic, _what: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("maintain", total=topics)
-
-        def progress(topic: str, what: str) -> None:
-            if what == "finished":
-                bar.advance(task)
-            else:
-                bar.update(task, description=f"{topic}: {what}")
-
-        yield progress
 
 
 def lines(report: MaintenanceReport) -> Iterator[str]:

@@ -13,6 +13,7 @@ import click
 from kafkalike.cli.environment import Environment, pass_environment, pass_options
 from kafkalike.cli.options import cluster_options, key_options, keys_of, version_option, whole_or_time
 from kafkalike.cli.output import output_option
+from kafkalike.cli.progress import progress
 from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:
@@ -123,14 +124,8 @@ def fork(
 
     moment = None if as_of is None else whole_or_time(as_of, "--as-of", "a version")
     cluster = environment.cluster_of(bootstrap_server, command_config)
-    made = fork_topic(
-        topic,
-        new,
-        cluster,
-        as_of=moment,
-        groups=groups,
-        clock=environment.clock,
-    )
+    with progress(f"fork {topic}"):
+        made = fork_topic(topic, new, cluster, as_of=moment, groups=groups, clock=environment.clock)
     if as_json:
         click.echo(json.dumps(made.as_dict()))
         return
@@ -233,24 +228,25 @@ def forget(environment: Environment, options: _ForgetOptions) -> None:
         if given and not options.execute:
             raise click.UsageError(f"--{flag} needs --execute")
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
-    report = run(
-        options.topic,
-        cluster,
-        keys=keys,
-        dry_run=not options.execute,
-        options=ForgetOptions(
-            all_partitions=options.all_partitions,
-            tombstone=options.tombstone,
-            dead_letters=options.dead_letters or None,
-            now=options.now,
-            certificate=options.certificate,
-            wait_ms=(options.wait_minutes or 0) * 60_000,
-        ),
-        reason=options.reason,
-        timeout_ms=None if options.max_minutes is None else options.max_minutes * 60_000,
-        spark=environment.spark(),
-        clock=environment.clock,
-    )
+    with progress(f"forget {options.topic}"):
+        report = run(
+            options.topic,
+            cluster,
+            keys=keys,
+            dry_run=not options.execute,
+            options=ForgetOptions(
+                all_partitions=options.all_partitions,
+                tombstone=options.tombstone,
+                dead_letters=options.dead_letters or None,
+                now=options.now,
+                certificate=options.certificate,
+                wait_ms=(options.wait_minutes or 0) * 60_000,
+            ),
+            reason=options.reason,
+            timeout_ms=None if options.max_minutes is None else options.max_minutes * 60_000,
+            spark=environment.spark(),
+            clock=environment.clock,
+        )
     if options.as_json:
         click.echo(json.dumps(report.as_dict()))
         return
@@ -344,15 +340,16 @@ def undo(
     from kafkalike.maintenance.undo import undo as undo_append
 
     cluster = environment.cluster_of(bootstrap_server, command_config)
-    report = undo_append(
-        topics,
-        append,
-        cluster,
-        dry_run=not execute,
-        reason=reason,
-        spark=environment.spark(),
-        clock=environment.clock,
-    )
+    with progress(f"undo {', '.join(topics)}"):
+        report = undo_append(
+            topics,
+            append,
+            cluster,
+            dry_run=not execute,
+            reason=reason,
+            spark=environment.spark(),
+            clock=environment.clock,
+        )
     if as_json:
         click.echo(json.dumps(report.as_dict()))
         return

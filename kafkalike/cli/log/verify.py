@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +13,7 @@ import click
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import cluster_options, key_options, keys_of, topic_filter, version_option
 from kafkalike.cli.output import output_option
+from kafkalike.cli.progress import progress
 from kafkalike.errors import KafkaError, LogCorruptError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import Deadline
 
@@ -100,12 +99,13 @@ def verify(
     names = sorted(name for name in verify_run.known_topics(cluster) if allowed(name))
     if topic is not None and not names:
         raise UnknownTopicOrPartitionError(f"Topic '{topic}' does not exist as expected")
-    with _progress(cluster, names, verify_run.total_bytes) as advance:
-        report = verify_run.verify(cluster, names, advance)
+    with progress("verify", lambda: verify_run.total_bytes(cluster, names), in_bytes=True) as advance:
+        report = verify_run.verify(cluster, names, lambda size: advance(size, ""))
     if replicas:
         from kafkalike.maintenance.verify.repair import check_replicas
 
-        report.findings += check_replicas(cluster, allowed)
+        with progress("verify: replicas"):
+            report.findings += check_replicas(cluster, allowed)
     _print(report, as_json=as_json, strict=strict)
 
 
@@ -133,24 +133,8 @@ def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as cause:
         raise click.ClickException(f"{path} cannot be read: {cause}") from cause
-    return check_certificate(cluster, parse_certificate(text), keys)
-
-
-@contextmanager
-def _progress(
-    cluster: Cluster, names: Sequence[str], measure: Callable[[Cluster, Sequence[str]], int]
-) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on standard error, if it is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    columns = ("Reading", BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("read", total=measure(cluster, names))
-        yield lambda size: bar.advance(task, size)
+    with progress("verify: certificate"):
+        return check_certificate(cluster, parse_certificate(text), keys)
 
 
 def _counts(report: Report, *, strict: bool) -> dict[str, int]:

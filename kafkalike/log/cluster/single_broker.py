@@ -100,12 +100,19 @@ class Replication(Protocol):
         """Return the topics whose reassignment is in progress: replicas have yet to be added or removed."""
         ...
 
-    def replicate(self, topics: Sequence[str] | None = None, *, timeout_ms: float | None = None) -> ReplicateReport:
+    def replicate(
+        self,
+        topics: Sequence[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> ReplicateReport:
         """Bring replicas in sync: copy missing versions, add caught-up replicas, remove unassigned ones, move leaders.
 
         Args:
             topics: names; None takes all tables.
             timeout_ms: start nothing more after this time; None sets no limit.
+            progress: called with the name of each table before its turn.
         """
         ...
 
@@ -242,9 +249,15 @@ class SingleBroker:
         """Return no topics, because nothing can be reassigned."""
         return {}
 
-    def replicate(self, topics: Sequence[str] | None = None, *, timeout_ms: float | None = None) -> ReplicateReport:
+    def replicate(
+        self,
+        topics: Sequence[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> ReplicateReport:
         """Report that no replica changed."""
-        del topics, timeout_ms
+        del topics, timeout_ms, progress
         return ReplicateReport(joined={}, left={}, led={}, failed=())
 
     def clear_former(self) -> int:

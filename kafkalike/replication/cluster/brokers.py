@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from kafkalike import errors
@@ -197,7 +197,13 @@ class Brokers:
             for name in [owner(state, table.location)[0]]
         }
 
-    def replicate(self, topics: Sequence[str] | None = None, *, timeout_ms: float | None = None) -> ReplicateReport:
+    def replicate(
+        self,
+        topics: Sequence[str] | None = None,
+        *,
+        timeout_ms: float | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> ReplicateReport:
         """Bring replicas in sync."""
         deadline = Deadline(self._cluster.clock, timeout_ms)
         joined: dict[str, Sequence[int]] = {}
@@ -206,6 +212,7 @@ class Brokers:
         failed: list[str] = []
         self._store.ask_again()
         for name in self.tables() if topics is None else topics:
+            progress(name)
             if deadline.expired():
                 failed.append(f"{name}: timeout_ms was over before its turn")
                 continue

@@ -84,8 +84,11 @@ class MirrorSync:
         self._data: dict[str, DataFiles] = {}
         self._cleaned: dict[str, int] = {}
 
-    def run(self) -> SyncResult:
+    def run(self, progress: Callable[[str], None] = lambda _: None) -> SyncResult:
         """Make one complete pass.
+
+        Args:
+            progress: called with the name of each step that is done; `copied` is one data file.
 
         Raises:
             KafkaError: a cluster cannot be read or written; problems of single topics are in the result.
@@ -94,7 +97,7 @@ class MirrorSync:
         steps = self.steps()
         try:
             while True:
-                next(steps)
+                progress(next(steps))
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
