@@ -11,12 +11,12 @@ from kafkalike.model.public_names import lazy_names, serve_public_paths
 from kafkalike.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from kafkalike.admin import KafkaAdminClient as KafkaAdminClient
+    from kafkalike.admin.admin_client import KafkaAdminClient as KafkaAdminClient
     from kafkalike.admin.dead_letter_queue import DeadLetters as DeadLetters
     from kafkalike.admin.record_lookup import KeyRecords as KeyRecords
     from kafkalike.admin.record_lookup import find_records as find_records
-    from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
-    from kafkalike.consumer import KafkaConsumer as KafkaConsumer
+    from kafkalike.consumer.kafka_consumer import KafkaConsumer as KafkaConsumer
+    from kafkalike.consumer.subscription import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.log.group.assignors import PartitionAssignor as PartitionAssignor
     from kafkalike.log.snapshots import Snapshot as Snapshot
     from kafkalike.log.snapshots import TopicSnapshot as TopicSnapshot
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from kafkalike.model.structs import OffsetSpec as OffsetSpec
     from kafkalike.model.structs import RecordMetadata as RecordMetadata
     from kafkalike.model.structs import TopicPartition as TopicPartition
-    from kafkalike.producer import KafkaProducer as KafkaProducer
-    from kafkalike.producer import Transaction as Transaction
-    from kafkalike.producer import transaction as transaction
+    from kafkalike.producer.kafka_producer import KafkaProducer as KafkaProducer
+    from kafkalike.producer.kafka_producer import Transaction as Transaction
+    from kafkalike.producer.kafka_producer import transaction as transaction
     from kafkalike.schemas.serialization import DefaultSerializer as DefaultSerializer
     from kafkalike.schemas.serialization import Deserializer as Deserializer
     from kafkalike.schemas.serialization import JsonSerializer as JsonSerializer
@@ -71,20 +71,20 @@ _STRUCTS = (
 _HOME = {
     **dict.fromkeys(_STRUCTS, "kafkalike.model.structs"),
     "AdminSettings": "kafkalike.model.config.setting_types",
-    "ConsumerRebalanceListener": "kafkalike.consumer",
+    "ConsumerRebalanceListener": "kafkalike.consumer.subscription",
     "ConsumerSettings": "kafkalike.model.config.setting_types",
     "DeadLetters": "kafkalike.admin.dead_letter_queue",
     "DefaultSerializer": "kafkalike.schemas.serialization",
     "Deserializer": "kafkalike.schemas.serialization",
     "JsonSerializer": "kafkalike.schemas.serialization",
-    "KafkaAdminClient": "kafkalike.admin",
-    "KafkaConsumer": "kafkalike.consumer",
-    "KafkaProducer": "kafkalike.producer",
+    "KafkaAdminClient": "kafkalike.admin.admin_client",
+    "KafkaConsumer": "kafkalike.consumer.kafka_consumer",
+    "KafkaProducer": "kafkalike.producer.kafka_producer",
     "PartitionAssignor": "kafkalike.log.group.assignors",
     "ProducerSettings": "kafkalike.model.config.setting_types",
     "Serializer": "kafkalike.schemas.serialization",
-    "Transaction": "kafkalike.producer",
-    "transaction": "kafkalike.producer",
+    "Transaction": "kafkalike.producer.kafka_producer",
+    "transaction": "kafkalike.producer.kafka_producer",
     "ForgetOptions": "kafkalike.maintenance.forget",
     "ForgetReport": "kafkalike.maintenance.correction_report",
     "Forked": "kafkalike.maintenance.fork",

@@ -4,6 +4,8 @@ Names are those of `kafka.admin`.
 """
 
 from kafkalike.admin.admin_client import KafkaAdminClient
+from kafkalike.admin.config_operations import ConfigFilterType
+from kafkalike.admin.group_operations import GroupInformation, MemberInformation
 from kafkalike.admin.transaction_operations import (
     AbortTransactionSpec,
     PartitionProducerState,
@@ -28,11 +30,14 @@ from kafkalike.model.transactions.transaction_views import ProducerIdAndEpoch, T
 __all__ = [
     "AbortTransactionSpec",
     "AlterConfigOp",
+    "ConfigFilterType",
     "ConfigResource",
     "ConfigResourceType",
+    "GroupInformation",
     "GroupState",
     "GroupType",
     "KafkaAdminClient",
+    "MemberInformation",
     "MemberToRemove",
     "NewPartitions",
     "NewTopic",

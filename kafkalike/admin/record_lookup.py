@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.connect import connect
 from kafkalike.consumer.record_builders import to_records
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
+from kafkalike.log.topic.key_search import with_key
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
@@ -187,7 +188,7 @@ class _Search:
             begun = False
             if self.budget.over():
                 return
-            for searched in self.log.with_key(self.partition, self.key, below=self.at, most_bytes=self.share):
+            for searched in with_key(self.log, self.partition, self.key, below=self.at, most_bytes=self.share):
                 self.files += 1
                 self.skipped += searched.skipped
                 if searched.chunk is not None:

@@ -27,7 +27,7 @@ from kafkalike.model.structs import ConsumerRecord, TimestampType, TopicPartitio
 from kafkalike.schemas.serialization import deserializer_for
 
 if TYPE_CHECKING:
-    from kafkalike.consumer import KafkaConsumer
+    from kafkalike.consumer.kafka_consumer import KafkaConsumer
 
 
 POLL_MS: Final = 200
@@ -103,7 +103,7 @@ def console_consumer(environment: Environment, options: ConsoleConsumerOptions) 
     _check(options)
     formatter = _formatter(options)
     settings = consumer_settings(options)
-    from kafkalike.consumer import KafkaConsumer
+    from kafkalike.consumer.kafka_consumer import KafkaConsumer
 
     consumer = KafkaConsumer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
     printer = Printer(formatter, environment, skip=options.skip_message_on_error)

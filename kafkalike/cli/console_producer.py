@@ -29,7 +29,7 @@ from kafkalike.errors import KafkaError
 from kafkalike.model.config.properties import nearest
 
 if TYPE_CHECKING:
-    from kafkalike.producer import KafkaProducer
+    from kafkalike.producer.kafka_producer import KafkaProducer
 
 
 NO_NETWORK: Final = "there is no network connection"
@@ -121,7 +121,7 @@ def console_producer(environment: Environment, options: ConsoleProducerOptions) 
         **key_values(options.reader_property, "--reader-property"),
     }
     reader = LineReader.from_properties(properties)
-    from kafkalike.producer import KafkaProducer
+    from kafkalike.producer.kafka_producer import KafkaProducer
 
     failures_are_printed()
     settings = producer_settings(options)

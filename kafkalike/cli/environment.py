@@ -21,7 +21,7 @@ from kafkalike.model.config.properties import nearest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalike.admin import KafkaAdminClient
+    from kafkalike.admin.admin_client import KafkaAdminClient
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.config.client_config import AdminConfig
 
@@ -87,7 +87,7 @@ class Environment:
             command_config: file of the client's settings, if any.
             existing: fail if the cluster does not exist.
         """
-        from kafkalike.admin import KafkaAdminClient
+        from kafkalike.admin.admin_client import KafkaAdminClient
         from kafkalike.connect import check_there
 
         settings = settings_of(command_config)

@@ -124,7 +124,7 @@ def metrics(
         raise click.UsageError("--output json and --port exclude each other")
     from prometheus_client import generate_latest, start_http_server
 
-    from kafkalike.admin import KafkaAdminClient
+    from kafkalike.admin.admin_client import KafkaAdminClient
     from kafkalike.admin.group_lag import Lags
     from kafkalike.admin.metrics.cluster_collector import exposition
     from kafkalike.admin.metrics.cluster_view import snapshot

@@ -23,7 +23,7 @@ from kafkalike.model.replication.replica_assignment import assigned
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalike.admin import KafkaAdminClient
+    from kafkalike.admin.admin_client import KafkaAdminClient
 
 
 NO_THROTTLE = "copying is not throttled"

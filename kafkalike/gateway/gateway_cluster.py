@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.live_gateways import LiveGateways
 from kafkalike.model.clock import Clock

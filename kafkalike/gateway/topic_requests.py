@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.errors import InvalidConfigurationError, InvalidReplicationAssignmentError, UnknownTopicIdError
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.connect import check_there, connect
 from kafkalike.errors import BrokerNotAvailableError, IllegalArgumentError
-from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks
+from kafkalike.maintenance.file_tasks import IN_PROCESS, SparkTasks, Tasks
 from kafkalike.model.clock import Clock, utc_text
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 
@@ -80,6 +80,4 @@ def tasks_of(spark: SparkSession | None) -> Tasks:
     """Return the tasks that read and write files: Spark's, or this process."""
     if spark is None:
         return IN_PROCESS
-    from kafkalike.maintenance.spark_tasks import SparkTasks
-
     return SparkTasks(spark)

@@ -1,17 +1,18 @@
 """Sender: appends the accumulator's batches to topics and settles their results, in one thread per producer.
 
-A transactional producer stages its batches, and its commit appends them. `ProducerMetrics` has a producer's totals,
-under Kafka's names where Kafka has the number.
+A transactional producer stages its batches, and its commit appends them. The interpreter's exit writes the records of
+producers that were not closed.
 """
 
 from __future__ import annotations
 
+import atexit
+import concurrent.futures.thread  # noqa: F401 - cannot be imported for the first time while the interpreter exits
 import logging
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,11 +26,11 @@ from kafkalike.errors import (
 )
 from kafkalike.errors.kafka_error import foreign_errors
 from kafkalike.log.topic.record_rules import RECORD_ERRORS, refused_rows
-from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.concurrency import Latch, ReportErrors, report
 from kafkalike.model.config.producer_config import ProducerConfig
+from kafkalike.model.metrics import ProducerMetrics
 from kafkalike.model.record_batch import Appended, RecordBatch
-from kafkalike.producer import exit_hook
 from kafkalike.producer.producer_batch import JoinedBatch, PartitionRouter, ProducerBatch, TopicQueue, parts_of
 from kafkalike.producer.record_accumulator import RecordAccumulator
 
@@ -56,7 +57,7 @@ class Sender:
     turn while it waits.
 
     Its thread is a daemon, so that the interpreter first waits for the program's own threads, which may still send;
-    then `exit_hook.end_all` sends the rest. The interpreter must not end before the thread: a thread inside native code
+    then `end_all` sends the rest. The interpreter must not end before the thread: a thread inside native code
     at that moment crashes the process (SIGSEGV, `terminate called`).
 
     Args:
@@ -154,7 +155,7 @@ class Sender:
         buffer = self._buffer
         buffer.sender = threading.get_ident()  # `start` may have been interrupted before it said so
         job: tuple[TopicQueue, ProducerBatch] | None = None
-        exit_hook.ALIVE.add(self)
+        ALIVE.add(self)
         try:
             while (job := buffer.take()) is not None:
                 self._deliver(*job)
@@ -169,7 +170,7 @@ class Sender:
                 self._fail([part for part in under_way if not part.outcome.done and part not in left], ended)
                 self._fail(left, KafkaError("the producer's thread was ended; the record was not written"))
             finally:
-                exit_hook.ALIVE.discard(self)
+                ALIVE.discard(self)
                 self.ended.open()
 
     def _deliver(self, queue: TopicQueue, batch: ProducerBatch) -> None:
@@ -409,86 +410,40 @@ class OpenLogs:
                 del self._used[old]
 
 
-@dataclass(slots=True)
-class TopicTotals:
-    """Counters of one topic."""
-
-    sent: int = 0
-    sent_bytes: int = 0
-    failed: int = 0
-    retried: int = 0
+EXIT_SECONDS: Final = 30.0
+"""Time for the interpreter's exit to send the queued records of producers that were not closed, or whose `close` was
+interrupted. kafka-python waits 1 s; a slow disk needs more. The running append always ends first."""
 
 
-@dataclass(slots=True)
-class ProducerMetrics:
-    """Totals since the producer was made. Changed only by the sender; read by any thread."""
-
-    appends: int = 0
-    append_ms: float = 0
-    append_ms_max: float = 0
-    appended_records: int = 0
-    appended_bytes: int = 0
-    queued_ms: float = 0
-    queued_ms_max: float = 0
-    taken: int = 0
-    topics: dict[str, TopicTotals] = field(default_factory=dict)
-
-    def of_topic(self, topic: str) -> TopicTotals:
-        """Return the counters of a topic."""
-        return self.topics.setdefault(topic, TopicTotals())
-
-    def queued(self, waited_ms: float) -> None:
-        """Record the time (ms) that a batch's first record waited in the buffer."""
-        self.taken += 1
-        self.queued_ms += waited_ms
-        self.queued_ms_max = max(self.queued_ms_max, waited_ms)
-
-    def appended(self, topic: str, records: int, size: int, took_ms: float) -> None:
-        """Record a successful append with its number of records, bytes and duration (ms)."""
-        self.appends += 1
-        self.append_ms += took_ms
-        self.append_ms_max = max(self.append_ms_max, took_ms)
-        self.appended_records += records
-        self.appended_bytes += size
-        totals = self.topics.get(topic) or self.of_topic(topic)
-        totals.sent += records
-        totals.sent_bytes += size
-
-    def by_group(self, *, limit: int, used: int) -> dict[str, dict[str, float]]:
-        """Return the numbers by Kafka's metric group and name; a request is an append to one topic.
-
-        Args:
-            limit: bytes the buffer may hold.
-            used: bytes it holds.
-        """
-        topics = dict(self.topics)
-        groups: dict[str, dict[str, float]] = {
-            "producer-metrics": {
-                "record-send-total": self.appended_records,
-                "record-error-total": sum(t.failed for t in topics.values()),
-                "record-retry-total": sum(t.retried for t in topics.values()),
-                "byte-total": self.appended_bytes,
-                "request-total": self.appends,
-                "request-latency-avg": _mean(self.append_ms, self.appends),
-                "request-latency-max": self.append_ms_max,
-                "records-per-request-avg": _mean(self.appended_records, self.appends),
-                "batch-size-avg": _mean(self.appended_bytes, self.appends),
-                "record-size-avg": _mean(self.appended_bytes, self.appended_records),
-                "record-queue-time-avg": _mean(self.queued_ms, self.taken),
-                "record-queue-time-max": self.queued_ms_max,
-                "buffer-total-bytes": limit,
-                "buffer-available-bytes": max(0, limit - used),
-            }
-        }
-        for name, totals in topics.items():
-            groups[f"producer-topic-metrics.{name}"] = {
-                "record-send-total": totals.sent,
-                "byte-total": totals.sent_bytes,
-                "record-error-total": totals.failed,
-                "record-retry-total": totals.retried,
-            }
-        return groups
+ALIVE: Final[set[Sender]] = set()
+"""Senders with a running thread."""
 
 
-def _mean(total: float, number: int) -> float:
-    return total / number if number else 0.0
+def end_all() -> None:
+    """End all producers of this process, at the interpreter's exit.
+
+    Queued records get `EXIT_SECONDS`. An interrupt (Ctrl-C) makes that zero, but running appends are still waited for,
+    because the interpreter must not end before them. An open transaction is left to its timeout, or to the next
+    `init_transactions` of its id.
+    """
+    deadline = Deadline(SYSTEM_CLOCK, EXIT_SECONDS * 1000)
+    in_time = True
+    while senders := [sender for sender in ALIVE.copy() if sender.pid == os.getpid()]:
+        # A fork copies the set, but not the threads.
+        try:
+            for sender in senders:
+                sender.stop_taking()
+            if in_time:
+                in_time = all(sender.ended.wait(max(0.0, deadline.remaining())) for sender in senders)
+            else:
+                for sender in senders:
+                    sender.abandon(KafkaTimeoutError("the interpreter ended; the record was not written"))
+                for sender in senders:
+                    sender.ended.wait()
+        except (KeyboardInterrupt, SystemExit):
+            in_time = False
+
+
+# Registered twice: if an interrupt hits the first call outside its `try`, the second one does the work.
+atexit.register(end_all)
+atexit.register(end_all)

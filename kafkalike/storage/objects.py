@@ -6,38 +6,35 @@ each other.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+import errno
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from kafkalike.errors import KafkaError, TopicAuthorizationFailedError
+from kafkalike.errors import KafkaError
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions, resolve_options
-from kafkalike.model.groups.roster import Leases
 from kafkalike.storage.impatient_client import ImpatientClient
-from kafkalike.storage.object_client import check_process
-from kafkalike.storage.object_files import RangeFile, UploadFile
+from kafkalike.storage.object_client import ObjectClient, check_process
 from kafkalike.storage.object_root import hadoop_settings, named_root, object_root
+from kafkalike.storage.object_scheduler import ObjectCoordination, ObjectScheduler
 from kafkalike.storage.port import (
     NOW,
     TABLE_LOG,
-    Coordination,
     Entry,
     NotStoredError,
     Pace,
-    Reach,
-    Scheduler,
     Storage,
     TaskAccess,
 )
 from kafkalike.storage.shared_root import SharedRoot, shared_root
 
 if TYPE_CHECKING:
-    from kafkalike.model.clock import Deadline
+    pass
+
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -84,97 +81,6 @@ def _reopened(
     return store.at(folder) if folder else store
 
 
-class ObjectScheduler(Scheduler):
-    """Makes the requests of one folder of an object store.
-
-    Args:
-        root: the shared state of the root.
-        root_uri: the root.
-        prefix: prefix of the folder's names.
-    """
-
-    def __init__(self, root: SharedRoot, root_uri: str, prefix: str) -> None:
-        self._root = root
-        self._root_uri = root_uri
-        self._prefix = prefix
-
-    @property
-    def is_remote(self) -> bool:
-        """True, because requests take long."""
-        return True
-
-    @property
-    def combines(self) -> bool:
-        """True unless a version is made at several roots."""
-        return not self._root.impatient
-
-    @property
-    def requests(self) -> Mapping[str, int]:
-        """Requests of this process to this root, by kind."""
-        return self._root.client.counts
-
-    def shared(self, name: Hashable, make: Callable[[], T]) -> T:
-        """Return an object that the storages of this root share."""
-        return self._root.shared((self._root_uri, name), make)
-
-    def beside(self, calls: Sequence[Callable[[], R]]) -> list[R]:
-        """Make calls in parallel."""
-        others = [(call, self._root.started(call)) for call in calls[1:]]
-        results: list[R] = []
-        failed: Exception | None = None
-        for call, future in [*((call, None) for call in calls[:1]), *others]:
-            try:
-                results.append(call() if future is None else future.result())
-            except Exception as error:  # noqa: BLE001 - raised again when all have ended
-                failed = failed or error
-        if failed is not None:
-            raise failed
-        return results
-
-    def look(self, name: str, pace: Pace) -> bytes | None:
-        """Look for an object; see `Storage.look`."""
-
-        def ask() -> bytes | None:
-            try:
-                return self.read(name)
-            except FileNotFoundError:
-                return None
-
-        return self._root.looks.look(self._prefix + name, pace, ask)
-
-    def look_ahead(self, names: Sequence[str], pace: Pace = NOW) -> None:
-        """Look for several objects in parallel."""
-
-        def look(name: str) -> None:
-            with contextlib.suppress(OSError, KafkaError):
-                self.look(name, pace)
-
-        looks = self._root.looks
-        self.beside([partial(look, name) for name in names if not looks.has_answer(self._prefix + name, pace)])
-
-    def read(self, name: str) -> bytes:
-        """Return the content of an object, which may have been prefetched."""
-        fetched = self._root.fetched.pop(self._prefix + name)
-        return self._root.client.get(self._prefix + name) if fetched is None else fetched
-
-    def fetch(self, names: Sequence[str]) -> None:
-        """Prefetch objects in parallel."""
-
-        def get(name: str) -> None:
-            with contextlib.suppress(OSError):
-                self._root.fetched.put(name, self._root.client.get(name))
-
-        self.beside([partial(get, self._prefix + name) for name in names])
-
-    def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
-        """Answer later looks for the file without a request."""
-        self._root.looks.missed(self._prefix + name, since, quiet_seconds)
-
-    def tag(self, name: str) -> str:
-        """Return the ETag of the last put."""
-        return self._root.tags.get(self._prefix + name)
-
-
 class ObjectAccess(TaskAccess):
     """Gives other processes access to a place in an object store.
 
@@ -197,48 +103,6 @@ class ObjectAccess(TaskAccess):
     def hadoop_settings(self) -> Mapping[str, str]:
         """Return the settings for S3; for other storages, Hadoop uses its own."""
         return hadoop_settings(self._root.place, self._root.options)
-
-
-class ObjectCoordination(Coordination):
-    """Coordinates the processes that use a root in an object store: threads of one process queue, processes race.
-
-    Args:
-        root: the shared state of the root.
-        root_uri: the root.
-    """
-
-    def __init__(self, root: SharedRoot, root_uri: str) -> None:
-        self._root = root
-        self._root_uri = root_uri
-
-    @property
-    def reach(self) -> Reach:
-        """The processes of all machines."""
-        return "everywhere"
-
-    def check_writable(self, *, required: bool = True) -> None:
-        """Probe the storage with a conditional create of an existing key."""
-        try:
-            self._root.prove()
-        except PermissionError as cause:
-            if required:
-                raise TopicAuthorizationFailedError(
-                    f"{self._root_uri} may not be written to: {cause.strerror}"
-                ) from None
-
-    def turn(
-        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
-    ) -> AbstractContextManager[None]:
-        """Queue behind other threads of this process, but not behind other processes."""
-        return self._root.queues.turn(name, deadline, meanwhile)
-
-    def leases(self) -> Leases:
-        """Return heartbeats in the form of small objects."""
-        return self._root.leases
-
-    def now_ns(self) -> int:
-        """Return the time by the storage's clock, to about a second."""
-        return self._root.now_ns()
 
 
 class ObjectStorage(Storage):
@@ -388,3 +252,160 @@ class ObjectStorage(Storage):
                 raise
         finally:
             self._root.looks.forget(self._prefix + name)
+
+
+FIRST_BYTES: Final = 256 * 1024
+"""Size of the first request for a file: it returns a small file whole, and the file's size."""
+
+AHEAD_BYTES: Final = 1024 * 1024
+"""Minimum size of later requests if a caller reads small parts: a request takes as long as a megabyte."""
+
+PART_BYTES: Final = 8 * 1024 * 1024
+"""Part size of the uploads of larger files; smaller files are sent in one request."""
+
+
+class RangeFile:
+    """An object as a file for random access. One reader at a time.
+
+    Args:
+        client: makes the requests.
+        name: the object.
+        in_steps: True if the caller reads small parts one after the other.
+
+    Raises:
+        FileNotFoundError: the object does not exist.
+        OSError: the storage does not answer.
+    """
+
+    def __init__(self, client: ObjectClient, name: str, *, in_steps: bool) -> None:
+        self._client = client
+        self._name = name
+        self._least = AHEAD_BYTES if in_steps else 0
+        self._block, self._size = client.get_begin(name, FIRST_BYTES)
+        self._block_at = 0
+        self._position = 0
+        self.closed = False
+        self.mode = "rb"
+
+    def readable(self) -> bool:
+        """Return True: the object can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True: the object can be read anywhere."""
+        return True
+
+    def writable(self) -> bool:
+        """Return False: objects are immutable."""
+        return False
+
+    def size(self) -> int:
+        """Return the size of the object in bytes."""
+        return self._size
+
+    def tell(self) -> int:
+        """Return the position of the next read."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the position of the next read; see `io.IOBase.seek`."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise OSError(errno.EINVAL, "before the begin of the file", self._name)
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes; fewer at the object's end."""
+        start = min(self._position, self._size)
+        stop = self._size if size < 0 else min(start + size, self._size)
+        if start == stop:
+            return b""
+        block, at = self._block, self._block_at
+        if not at <= start <= stop <= at + len(block):
+            at, end = start, min(self._size, max(stop, start + self._least))
+            block = self._client.get_range(self._name, at, end)
+            self._block, self._block_at = block, at
+        self._position = stop
+        return block[start - at : stop - at]
+
+    def close(self) -> None:
+        """Release the fetched bytes."""
+        self.closed = True
+        self._block = b""
+
+
+class UploadFile:
+    """A file that becomes an object when it is closed.
+
+    Args:
+        client: makes the requests.
+        name: the object.
+    """
+
+    def __init__(self, client: ObjectClient, name: str) -> None:
+        self._client = client
+        self._name = name
+        self._held = bytearray()
+        self._parts: Any = None
+        """Upload of a large file in parts."""
+        self._size = 0
+        self.closed = False
+        self.mode = "wb"
+
+    def readable(self) -> bool:
+        """Return False: the file is write-only."""
+        return False
+
+    def seekable(self) -> bool:
+        """Return False: the file is sequential."""
+        return False
+
+    def writable(self) -> bool:
+        """Return True: the file can be written."""
+        return True
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self._size
+
+    def flush(self) -> None:
+        """Do nothing: the object becomes visible when the file is closed."""
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - anything with a buffer
+        """Append bytes; return how many.
+
+        Raises:
+            OSError: the storage refused.
+        """
+        count = memoryview(data).nbytes
+        self._held += data
+        self._size += count
+        if len(self._held) > PART_BYTES:
+            if self._parts is None:
+                self._parts = self._client.writer(self._name, PART_BYTES)
+                self._client.count("put", 2)  # the begin and the end of it
+            self._send()
+        return count
+
+    def _send(self) -> None:
+        held, self._held = self._held, bytearray()
+        self._client.count("put")
+        with self._client.asking(self._name):
+            self._parts.write(bytes(held))
+
+    def close(self) -> None:
+        """Create the object.
+
+        Raises:
+            OSError: the storage refused, or it is unknown whether the object exists.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        if self._parts is None:
+            self._client.put(self._name, bytes(self._held))
+            return
+        self._send()
+        with self._client.asking(self._name):
+            self._parts.close()

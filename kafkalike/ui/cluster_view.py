@@ -8,14 +8,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.admin.dead_letter_queue import DeadLetters
 from kafkalike.admin.group_lag import GroupLag, Lags
 from kafkalike.connect import check_there
 from kafkalike.errors import KafkaConnectionError, KafkaError
 from kafkalike.model.clock import Clock
 from kafkalike.model.lag import Lag, PartitionIndex, total
-from kafkalike.producer import KafkaProducer
+from kafkalike.producer.kafka_producer import KafkaProducer
 from kafkalike.schemas.cluster_registry import Registry
 from kafkalike.schemas.wire import HEADER, MAGIC
 from kafkalike.ui.background_jobs import BackgroundJobs

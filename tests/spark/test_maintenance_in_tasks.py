@@ -11,10 +11,9 @@ from pyspark.sql import SparkSession
 from kafkalike.cli.jobs import retention as job
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.file_tasks import Tasks
+from kafkalike.maintenance.file_tasks import SparkTasks, Tasks
 from kafkalike.maintenance.maintenance_report import FAILED
 from kafkalike.maintenance.maintenance_run import TopicReport, maintain
-from kafkalike.maintenance.spark_tasks import SparkTasks
 from kafkalike.maintenance.topic_compaction import Compacted, DuePass, checkpoints_of, compact
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.maintenance.log_cleanup import Cleaned, CompactionPlan

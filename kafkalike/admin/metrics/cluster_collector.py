@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.admin.group_lag import GroupLag, Lags
 from kafkalike.admin.metrics.cluster_view import GroupView, TransactionCounter, TransactionFigures, group_views
 from kafkalike.connect import check_there, connect

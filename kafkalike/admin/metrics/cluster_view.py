@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.admin.group_lag import GroupLag, Lags, lag_history
 from kafkalike.admin.transaction_operations import since_ms
 from kafkalike.model.group_state import TRANSACTION, standing_of

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.cli.demo.screen import Place, Screen
-from kafkalike.consumer import KafkaConsumer
+from kafkalike.consumer.kafka_consumer import KafkaConsumer
 from kafkalike.model.clock import Clock
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
-from kafkalike.producer import KafkaProducer
+from kafkalike.producer.kafka_producer import KafkaProducer
 from kafkalike.spark import create_view, register_sql
 
 if TYPE_CHECKING:

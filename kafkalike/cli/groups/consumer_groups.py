@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.groups import group_report
 from kafkalike.cli.groups.reset_plan import (

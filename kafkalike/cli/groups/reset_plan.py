@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.admin.group_change_operations import Outcome
 from kafkalike.model.segments import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition

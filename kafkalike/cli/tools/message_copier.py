@@ -17,8 +17,8 @@ import click
 from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import bootstrap_option, command_config_option, settings_of, version_option
 from kafkalike.cli.tools.workload import print_line
-from kafkalike.consumer import ConsumerRebalanceListener
 from kafkalike.consumer.offset_commits import Polled, offsets_after
+from kafkalike.consumer.subscription import ConsumerRebalanceListener
 from kafkalike.errors import (
     InvalidProducerEpochError,
     KafkaError,
@@ -31,8 +31,8 @@ from kafkalike.model.clock import Clock
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalike.consumer import KafkaConsumer
-    from kafkalike.producer import KafkaProducer
+    from kafkalike.consumer.kafka_consumer import KafkaConsumer
+    from kafkalike.producer.kafka_producer import KafkaProducer
 
 POLL_MS: Final = 200
 ABORTED_OF: Final = 3
@@ -105,8 +105,8 @@ def transactional_message_copier(environment: Environment, options: CopierOption
     """
     if options.input_partition is None and not options.group_mode:
         raise click.UsageError("--input-partition or --group-mode is needed")
-    from kafkalike.consumer import KafkaConsumer
-    from kafkalike.producer import KafkaProducer
+    from kafkalike.consumer.kafka_consumer import KafkaConsumer
+    from kafkalike.producer.kafka_producer import KafkaProducer
 
     common = settings_of(options.command_config)
     cluster = environment.connect(options.bootstrap_server, common)

@@ -24,7 +24,7 @@ from kafkalike.cli.tools.workload import RateLimit, SendStats, print_metrics
 from kafkalike.model.clock import MonotonicClock
 
 if TYPE_CHECKING:
-    from kafkalike.producer import KafkaProducer
+    from kafkalike.producer.kafka_producer import KafkaProducer
 
 Payload = Callable[[int], bytes]
 """From the number of a record to its value."""
@@ -103,7 +103,7 @@ def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -
     """Measure how fast records are sent. A signal ends the test and prints the figures so far."""
     _check(options)
     payload = _payload(options)
-    from kafkalike.producer import KafkaProducer
+    from kafkalike.producer.kafka_producer import KafkaProducer
 
     failures_are_printed()
     settings = _settings(options)

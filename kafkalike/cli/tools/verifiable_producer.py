@@ -87,7 +87,7 @@ class VerifiableProducerOptions:
 @pass_options(VerifiableProducerOptions)
 def verifiable_producer(environment: Environment, options: VerifiableProducerOptions) -> None:
     """Send rising numbers and print the outcome of each, until SIGTERM or Ctrl-C."""
-    from kafkalike.producer import KafkaProducer
+    from kafkalike.producer.kafka_producer import KafkaProducer
 
     failures_are_printed()
     settings = _settings(options)

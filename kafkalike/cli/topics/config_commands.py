@@ -16,7 +16,7 @@ from kafkalike.errors import InvalidConfigurationError
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 
 if TYPE_CHECKING:
-    from kafkalike.admin import KafkaAdminClient
+    from kafkalike.admin.admin_client import KafkaAdminClient
 
 NO_QUOTAS: Final = "there are no quotas and no users"
 _COMMA: Final = re.compile(r",(?![^\[]*\])")

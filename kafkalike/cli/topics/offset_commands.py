@@ -26,7 +26,7 @@ from kafkalike.maintenance.topic_snapshots import snapshot
 from kafkalike.model.structs import OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalike.admin import KafkaAdminClient
+    from kafkalike.admin.admin_client import KafkaAdminClient
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -24,7 +24,7 @@ from kafkalike.cli.output import Row, json_lines, output_option
 from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
 
 if TYPE_CHECKING:
-    from kafkalike.admin import KafkaAdminClient
+    from kafkalike.admin.admin_client import KafkaAdminClient
     from kafkalike.model.brokers import Replicas
 
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {

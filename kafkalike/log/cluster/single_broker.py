@@ -166,7 +166,7 @@ class Replication(Protocol):
         ...
 
 
-class SingleBroker:
+class SingleBroker(Replication):
     """The replication of a cluster of one root: broker 1 holds everything.
 
     Args:

@@ -6,7 +6,7 @@ only of row groups that hold the key. If a file has more matching records than t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -22,6 +22,7 @@ from kafkalike.storage.arrays import binaries, numbers
 from kafkalike.storage.parquet import UNREADABLE, sound
 
 if TYPE_CHECKING:
+    from kafkalike.log.topic.tailed_topic import TailedTopic
     from kafkalike.model.segments import Segment
     from kafkalike.storage.port import Storage
 
@@ -59,20 +60,25 @@ class KeyQuery:
     """Most bytes of records returned of one file; one record is always returned."""
 
 
-def search(files: Storage, segments: Sequence[Segment], wanted: KeyQuery) -> Iterator[Searched]:
-    """Look for a key, file by file, the last one first.
-
-    A file with more records than the limit ends the search; continue with a search below its `start`.
+def with_key(log: TailedTopic, partition: int, key: bytes, *, below: int, most_bytes: int) -> Iterator[Searched]:
+    """Yield the records with a key as of the log's last `refresh`, file by file, the newest file first.
 
     Args:
-        files: the topic's table.
-        segments: the live data files of one partition, in offset order.
-        wanted: the key and the limits.
+        log: the topic's log.
+        partition: of the topic.
+        key: the key's bytes.
+        below: exclusive upper bound of offsets.
+        most_bytes: limit for the records kept of one file, which are its newest, and at least one record. A file with
+            more ends the result; continue with `below` at the last `Searched.start`.
 
     Raises:
         CorruptRecordError: a file is damaged, or contradicts the log.
-        KafkaStorageError: the storage cannot be read at present, or a file is missing; repeat the search.
+        KafkaStorageError: the storage cannot be read at present, or a file is missing; retry.
     """
+    start, segments = log.log_start(partition), log.segments(partition)
+    for segment in segments:
+        log.check_no_overlap(segment, start)
+    files, wanted = log.files, KeyQuery(key=key, start=start, below=below, most_bytes=most_bytes)
     for segment in reversed(segments):
         if segment.start >= wanted.below:
             continue

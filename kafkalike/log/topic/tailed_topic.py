@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
+from collections.abc import Callable, Iterable, KeysView, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -33,7 +33,6 @@ from kafkalike.storage.port import NOW, Pace, Storage
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
-    from kafkalike.log.topic.key_search import Searched
 
 T = TypeVar("T")
 
@@ -320,29 +319,6 @@ class TailedTopic:
     def reader(self, partition: int, position: int) -> PartitionReader:
         """Return a reader that starts at an offset. The first read checks the offset."""
         return PartitionReader(self, partition, position)
-
-    def with_key(self, partition: int, key: bytes, *, below: int, most_bytes: int) -> Iterator[Searched]:
-        """Yield the records with a key as of the last `refresh`, file by file, the newest file first.
-
-        Args:
-            partition: of the topic.
-            key: the key's bytes.
-            below: exclusive upper bound of offsets.
-            most_bytes: limit for the records kept of one file, which are its newest, and at least one record. A file
-                with more ends the result; continue with `below` at the last `Searched.start`.
-
-        Raises:
-            CorruptRecordError: a file is damaged, or contradicts the log.
-            KafkaStorageError: the storage cannot be read at present, or a file is missing; retry.
-        """
-        from kafkalike.log.topic.key_search import KeyQuery, search
-
-        start = self.log_start(partition)
-        wanted = KeyQuery(key=key, start=start, below=below, most_bytes=most_bytes)
-        segments = self.segments(partition)
-        for segment in segments:
-            self.check_no_overlap(segment, start)
-        return search(self.files, segments, wanted)
 
     # --- time ----------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from kafkalike.log.topic.topic_commits import append_refusal, find_commit, find_
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.concurrency import OnError
-from kafkalike.model.histogram import Histogram
+from kafkalike.model.metrics import Histogram
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
 from kafkalike.model.segments import plan_offsets
 from kafkalike.model.topic import TopicInfo

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kafkalike import errors
 from kafkalike.delta.layout import BROKERS, CONTROL_TABLES
+from kafkalike.log.cluster.single_broker import Replication
 from kafkalike.log.cluster.topic_folders import check_not_enclosed
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
 from kafkalike.model.clock import Deadline
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from kafkalike.storage.port import Storage
 
 
-class Brokers:
+class Brokers(Replication):
     """The brokers of a cluster, and the replicas of its tables.
 
     Args:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar
 
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -18,10 +17,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from kafkalike.connect import check_spark_reaches, connect
 from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.model.config.storage_options import (
-    Address,
     SentOptions,
     StorageOptions,
     StorageOptionsLike,
@@ -33,10 +30,8 @@ from kafkalike.spark.format.input_partitions import columns_of, parts, read_part
 from kafkalike.spark.format.positions import EARLIEST, Everywhere, Position, Settled, names, resolve
 from kafkalike.spark.format.source_options import SourceOptions, check_batch, parse_options, warn_without_meaning
 from kafkalike.spark.format.source_topics import SourceTopics, report_loss, where_it_stands
-from kafkalike.spark.format.spark_refusals import explain_modes, explain_statements
 from kafkalike.spark.jvm.python_worker import PromptAnswer
-from kafkalike.spark.jvm.spark_connect import tasks_here
-from kafkalike.spark.jvm.spark_errors import hide_frames, hide_frames_of_rows, show_named_errors
+from kafkalike.spark.jvm.spark_errors import hide_frames, hide_frames_of_rows
 
 if TYPE_CHECKING:
     from kafkalike.spark.format.sink import SinkOptions
@@ -122,75 +117,6 @@ class KafkalikeSource(DataSource):
                 f"the format {FORMAT} has a fixed schema and cannot be given another one; it is {shown}"
             )
         return options
-
-
-def register_format(
-    spark: SparkSession,
-    storage_options: StorageOptionsLike | None = None,
-) -> None:
-    """Register the format `kafkalike` in a session; `kafkalike.spark.session` does so itself.
-
-    Args:
-        spark: the session.
-        storage_options: credentials and endpoint of an object store, for all reads and writes of the format in this
-            session. Environment variables of the driver supply the missing ones. They go to the tasks as part of a
-            function, and do not appear in plans, logs or settings of Spark.
-
-    Raises:
-        IllegalArgumentError: the storage options are not a dict of strings.
-    """
-    source, scratch = with_storage(KafkalikeSource, storage_options), tasks_here(spark)
-    if scratch is not None:
-        source = type(f"{source.__name__}WithScratch", (source,), {"scratch": scratch})
-    spark.dataSource.register(source)
-    explain_modes(FORMAT)
-    explain_statements(FORMAT)
-    show_named_errors()
-
-
-def session(
-    app_name: str = "kafkalike",
-    master: str | None = None,
-    *,
-    bootstrap_servers: Address | None = None,
-    storage_options: Any = None,  # noqa: ANN401 - a dict of Spark's settings may be unpacked as `conf`
-    **conf: str,
-) -> SparkSession:
-    """Build a SparkSession with Delta and kafkalike's settings, or configure the running one.
-
-    `spark.read.format("kafkalike")` and `spark.readStream.format("kafkalike")` work in it.
-
-    Args:
-        app_name: name shown by Spark.
-        master: Spark's master URL. None: from spark-submit or `SPARK_MASTER`, otherwise `local[*]`.
-        bootstrap_servers: a cluster to read with `kafkalike.spark.read` or SQL. For a cluster in S3, a JVM that starts
-            now gets Hadoop's S3 client, which is downloaded if it is missing (14 MB), and Hadoop gets the credentials
-            at once, so that the session finds checkpoints in that bucket. None for the environment variable
-            `KAFKALIKE_BOOTSTRAP_SERVERS`. The format and all writes work without it.
-        storage_options: credentials and endpoint of object stores for the format; see `register_format`.
-        **conf: more settings; they win over kafkalike's own. Pass dotted names as `**{"spark.x.y": "z"}`.
-
-    Returns:
-        The session. Settings of the JVM have no effect on a running JVM. Warnings of the JVM go to standard error,
-        without the meaningless ones. Name another log configuration with `-Dlog4j2.configurationFile=` in
-        `spark.driver.extraJavaOptions`.
-
-    Raises:
-        KafkaConfigurationError: `bootstrap_servers` or `storage_options` are wrong, or the running session lacks
-            Hadoop's client for that root, or its JVM has no Delta; then no setting of it is changed.
-        IllegalArgumentError: the storage options are not a dict of strings.
-    """
-    from kafkalike.spark.jvm.spark_session import delta_session, tell_hadoop
-
-    check_storage(storage_options)
-    cluster = None if bootstrap_servers is None else connect(bootstrap_servers, storage_options, access="offline")
-    if cluster is not None:
-        check_spark_reaches(cluster)
-    made = delta_session(app_name, master, bootstrap_servers=bootstrap_servers, needs_delta=True, **conf)
-    register_format(made, storage_options)
-    if cluster is not None:
-        tell_hadoop(made, cluster)
-    return made
 
 
 def check_storage(storage_options: StorageOptionsLike | None) -> StorageOptions | None:

@@ -13,7 +13,8 @@ from kafkalike.maintenance.verify.untouched_log import check_readable, is_young
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.call_options import ReaderSchemaOptions, SchemaChoice
-from kafkalike.spark.format.format import FORMAT, register_format
+from kafkalike.spark.format.format import FORMAT
+from kafkalike.spark.format.registration import register_format
 from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
 from kafkalike.spark.typed.decode import FORMATS, open_with_registry, schema_of

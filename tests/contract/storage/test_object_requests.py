@@ -25,7 +25,7 @@ from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.object_client import KINDS
-from kafkalike.storage.shared_poll import QUIET_SECONDS, SHORTEST_SECONDS
+from kafkalike.storage.shared_root import QUIET_SECONDS, SHORTEST_SECONDS
 from tests.tools.fault_proxy import fault_proxy
 from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import BUCKET, S3, ObjectServer

@@ -27,8 +27,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.cluster_state import topic_row
-from kafkalike.storage.object_files import PART_BYTES
-from kafkalike.storage.objects import ObjectStorage
+from kafkalike.storage.objects import PART_BYTES, ObjectStorage
 from tests.tools.clusters import object_store
 from tests.tools.fault_proxy import FAULTS, FaultProxy, fault_proxy
 from tests.tools.findings import errors_of

@@ -17,7 +17,7 @@ from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.memory import MemoryStorage
-from kafkalike.storage.object_files import FIRST_BYTES, PART_BYTES
+from kafkalike.storage.objects import FIRST_BYTES, PART_BYTES
 from kafkalike.storage.parquet import open_parquet, put_parquet
 from kafkalike.storage.port import Pace, Storage
 from tests.tools.clusters import object_store

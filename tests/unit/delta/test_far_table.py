@@ -18,7 +18,7 @@ from kafkalike.delta.tailed_table import FAR_RECHECK_SECONDS
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.port import NOW, Pace, Storage
-from kafkalike.storage.shared_poll import Looks
+from kafkalike.storage.shared_root import Looks
 from tests.tools.far import RemoteScheduler
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 from tests.unit.delta.test_table_steps import Appends, World, segment_of

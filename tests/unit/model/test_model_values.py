@@ -11,8 +11,8 @@ from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.group_protocol import Assign, GroupFacts, Scheme, join
 from kafkalike.model.groups.roster import Member, Roster
-from kafkalike.model.histogram import Histogram
 from kafkalike.model.lag import CommitIndex, GrowthIndex, Moment, PartitionIndex, history
+from kafkalike.model.metrics import Histogram
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.record_batch import HOLES, RecordBatch, TxnId, cleaner_app
 from kafkalike.model.segments import SegmentIndex

@@ -24,10 +24,10 @@ from kafkalike.errors import (
 )
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.config.topic_config import TopicConfig
+from kafkalike.model.metrics import ProducerMetrics
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.producer import FutureRecordMetadata, KafkaProducer
 from kafkalike.producer.record_accumulator import RecordAccumulator
-from kafkalike.producer.sender import ProducerMetrics
 from tests.tools.producers import producers, raiser
 
 REFUSED = KafkaStorageError("the disk is full")

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalike.admin.testing import ManualClock
 from kafkalike.storage.port import NOW, Pace
-from kafkalike.storage.shared_poll import SHORTEST_SECONDS, Looks, pause_seconds
+from kafkalike.storage.shared_root import SHORTEST_SECONDS, Looks, pause_seconds
 
 TAIL = Pace(longest=1.0)
 
