@@ -34,6 +34,10 @@ class GroupLag:
         return self.committed.position.offset > self.index.log_end
 
 
+_Seen = tuple["TopicLog", int, tuple[int, ...]]
+"""A log, its table version, and its log starts: what the index of a topic depends on."""
+
+
 class Lags:
     """Lags of all groups in a cluster. It keeps the topics' logs open, so refreshing is cheap.
 
@@ -55,6 +59,8 @@ class Lags:
         self._logs: dict[str, TopicLog] = {}
         self._indexes: dict[str, dict[int, PartitionIndex]] = {}
         self._versions: dict[str, int] = {}
+        self._kept: dict[str, tuple[_Seen, dict[int, PartitionIndex]]] = {}
+        """The last index of each topic, with the state that it was made from."""
         self.refresh()
 
     def refresh(self) -> None:
@@ -67,6 +73,7 @@ class Lags:
             for name, log in self._logs.items()
             if name in self._topics and self._topics[name].topic_id == log.info.topic_id
         }
+        self._kept = {name: kept for name, kept in self._kept.items() if name in self._logs}
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -92,6 +99,10 @@ class Lags:
         """Return the table version of a topic that `partitions` has read, or None if it could not be read."""
         return self._versions.get(topic) if self.partitions(topic) else None
 
+    def log(self, topic: str) -> TopicLog | None:
+        """Return the log that `partitions` has read, or None if it could not be read."""
+        return self._logs.get(topic) if self.partitions(topic) else None
+
     def _look(self, topic: str) -> dict[int, PartitionIndex]:
         try:
             log = self._logs.get(topic)
@@ -109,7 +120,14 @@ class Lags:
             self.damaged[topic] = error
             return {}
         self._versions[topic] = log.version
-        return {p: PartitionIndex(log.log_start(p), log.log_end(p), log.segments(p)) for p in log.info.partitions}
+        # Building an index takes longer than a look at an unchanged table.
+        seen: _Seen = (log, log.version, tuple(map(log.log_start, log.info.partitions)))
+        known = self._kept.get(topic)
+        if known is not None and known[0] == seen:
+            return known[1]
+        made = {p: PartitionIndex(log.log_start(p), log.log_end(p), log.segments(p)) for p in log.info.partitions}
+        self._kept[topic] = (seen, made)
+        return made
 
     def of(self, group_id: str) -> Iterator[GroupLag]:
         """Yield the lag of a group in each partition with a committed offset, sorted; nothing for an unknown group.

@@ -34,7 +34,7 @@ from kafkalike.ui.access_control import CHANGES, HEADERS, AccessControl
 from kafkalike.ui.background_jobs import TooManyJobsError
 from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.page_request import Site, page, site, templates
-from kafkalike.ui.pages import cluster_pages, group_pages, record_pages, topic_pages
+from kafkalike.ui.pages import cluster_pages, group_pages, overview_pages, record_pages, topic_pages
 
 _log = logging.getLogger(__name__)
 
@@ -76,17 +76,12 @@ def console(view: ConsoleView, access: AccessControl) -> Gate:
     return Gate(app, access)
 
 
-def home(request: Request) -> Response:
-    """Redirect to the list of topics."""
-    del request
-    return RedirectResponse("/topics", 303)
-
-
 READ: Final[Mapping[str, Handler]] = {
-    "/": home,
+    "/": overview_pages.overview,
+    "/overview/letters": overview_pages.letters,
     "/topics": topic_pages.topics,
-    "/topic-rows": topic_pages.topic_rows,
     "/topics/{name}": topic_pages.topic,
+    "/topics/{name}/writes": topic_pages.writes,
     "/topics/{name}/segments": topic_pages.segments,
     "/topics/{name}/settings": topic_pages.settings,
     "/topics/{name}/history": topic_pages.history,
@@ -98,7 +93,7 @@ READ: Final[Mapping[str, Handler]] = {
     "/topics/{name}/tail": record_pages.tail,
     "/groups": group_pages.groups,
     "/group": group_pages.group,
-    "/group/lag": group_pages.lag_plot,
+    "/group/lag": group_pages.lag_chart,
     "/group/reset": group_pages.preview,
     "/transactions": cluster_pages.transactions,
     "/schemas": cluster_pages.schemas,
@@ -140,7 +135,10 @@ def _endpoint(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         # Cached state of a removed root must not be shown. `/metrics` reports it as a metric.
         if handler is not cluster_pages.metrics:
             site(request).view.check_there()
-        return handler(request)
+        answer = handler(request)
+        if request.method in CHANGES:
+            site(request).view.sampler.expire()
+        return answer
 
     async def answer(request: Request) -> Response:
         return await run_in_threadpool(looked, request)

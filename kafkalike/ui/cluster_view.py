@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.admin.admin_client import KafkaAdminClient
@@ -13,17 +12,20 @@ from kafkalike.admin.dead_letter_queue import DeadLetters
 from kafkalike.admin.group_lag import GroupLag, Lags
 from kafkalike.connect import check_there
 from kafkalike.errors import KafkaConnectionError, KafkaError
+from kafkalike.log.topic.write_history import WriteHistory
 from kafkalike.model.clock import Clock
 from kafkalike.model.lag import Lag, PartitionIndex, total
 from kafkalike.producer.kafka_producer import KafkaProducer
 from kafkalike.schemas.cluster_registry import Registry
 from kafkalike.schemas.wire import HEADER, MAGIC
 from kafkalike.ui.background_jobs import BackgroundJobs
+from kafkalike.ui.cluster_overview import THRESHOLDS, LagThresholds, Overview, OverviewSampler
 from kafkalike.ui.value_tree import Decode, Kind, no_schemas
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.model.names import TopicId
     from kafkalike.model.topic import TopicInfo
     from kafkalike.spark.sql.queries import Queries
 
@@ -33,29 +35,9 @@ MOST_LOGS: Final = 200
 MOST_IDLE: Final = 2
 """Maximum number of open logs of a topic."""
 
+PATIENCE_SECONDS: Final = 0.15
+
 KINDS: Final[Mapping[str, Kind]] = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json schema"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicFigures:
-    """Figures of a topic in a list."""
-
-    records: int
-    size_bytes: int
-    segments: int
-    newest_ms: int | None
-    """Timestamp of the newest record."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSummary:
-    """Figures of a group in a list."""
-
-    group_id: str
-    state: str
-    members: int
-    topics: Sequence[str]
-    lag: Lag
 
 
 class _Looks:
@@ -85,6 +67,8 @@ class ConsoleView:
         clock: source of times.
         metrics: returns the response of `/metrics`; None serves no metrics.
         queries: runs SQL statements; None without Spark.
+        thresholds: from which lag on a group is late.
+        patience_seconds: how long a page waits for new figures before it shows older ones.
     """
 
     def __init__(
@@ -93,6 +77,9 @@ class ConsoleView:
         clock: Clock,
         metrics: Callable[[], bytes] | None = None,
         queries: Queries | None = None,
+        *,
+        thresholds: LagThresholds = THRESHOLDS,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.cluster = cluster
         self.clock = clock
@@ -104,6 +91,8 @@ class ConsoleView:
         self.registry = Registry(cluster, clock=clock)
         self.letters = DeadLetters(cluster, clock=clock)
         self.jobs = BackgroundJobs(clock)
+        self.thresholds = thresholds
+        self.sampler = OverviewSampler(cluster, self.admin, clock)
         self._lock = threading.Lock()
         """Protects the fields; never held during reads."""
         self._logs: dict[str, list[TopicLog]] = {}
@@ -114,6 +103,9 @@ class ConsoleView:
         """Separate from `_lists`, because a plot reads for a long time."""
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
         self._was_there = False
+        self._patience_seconds = patience_seconds
+        self._reading_writes = threading.Lock()
+        self._writes: dict[str, tuple[TopicId, WriteHistory]] = {}
 
     def check_there(self) -> None:
         """Check that the root still exists, so that no cached state of a removed root is shown.
@@ -143,6 +135,7 @@ class ConsoleView:
 
     def close(self) -> None:
         """Cancel jobs, flush the producer, and close the clients."""
+        self.sampler.stop()
         for job in self.running.all():
             if job.cancel is not None and job.ended_ms is None:
                 job.cancel()
@@ -156,21 +149,34 @@ class ConsoleView:
         """Return all topics, refreshed."""
         return self.cluster.topics()
 
-    def figures(self, names: Sequence[str]) -> dict[str, TopicFigures | str]:
-        """Return refreshed figures of topics, or the error of a topic that cannot be read.
+    def overview(self) -> Overview:
+        """Return the newest figures of all topics and groups; waits shortly for newer ones."""
+        return self.sampler.newest(self._patience_seconds)
+
+    def writes(self, name: str, horizon_ms: int) -> WriteHistory:
+        """Return when a topic was written to, refreshed.
 
         Args:
-            names: the topics; missing topics are left out.
+            name: the topic.
+            horizon_ms: older commits are not needed.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+            KafkaError: the topic cannot be read.
         """
-        with self._lists.look() as lags:
-            found: dict[str, TopicFigures | str] = {}
-            for name in names:
-                indexes = lags.partitions(name)
-                if name in lags.damaged:
-                    found[name] = str(lags.damaged[name])
-                elif indexes:
-                    found[name] = _figures(indexes)
-            return found
+
+        def look(log: TopicLog) -> WriteHistory:
+            with self._reading_writes:
+                known = self._writes.get(name)
+                history = known[1] if known is not None and known[0] == log.info.topic_id else WriteHistory()
+                history.read(log, horizon_ms)
+                if name not in self._writes and len(self._writes) >= MOST_LOGS:
+                    self._writes = {}
+                self._writes[name] = (log.info.topic_id, history)
+                return history
+
+        found: WriteHistory = self.with_log(name, look)
+        return found
 
     def partitions(self, name: str) -> Mapping[int, PartitionIndex]:
         """Return the partitions of a topic, refreshed.
@@ -217,25 +223,6 @@ class ConsoleView:
         """Return the ids of all groups, sorted and refreshed."""
         with self._lists.look() as lags:
             return sorted(lags.groups)
-
-    def groups(self, group_ids: Sequence[str]) -> list[GroupSummary]:
-        """Return groups with their lag, refreshed; deleted groups are left out."""
-        with self._lists.look() as lags:
-            known = [group_id for group_id in group_ids if group_id in lags.groups]
-            described = self.admin.describe_groups(known) if known else {}
-            rows = []
-            for group_id, group in described.items():
-                own = list(lags.of(group_id))
-                rows.append(
-                    GroupSummary(
-                        group_id=group_id,
-                        state=str(group["group_state"]),
-                        members=len(group["members"]),
-                        topics=sorted({lag.partition.topic for lag in own}),
-                        lag=total(lag.lag for lag in own),
-                    )
-                )
-            return rows
 
     def lags_of(self, group_id: str) -> list[GroupLag]:
         """Return the lag of a group by partition, refreshed."""
@@ -296,13 +283,3 @@ def _decoder(kind: str, registry: Registry) -> Callable[[bytes], Any]:
 
     read = ProtobufDeserializer(None, schema_registry_client=registry)
     return lambda data: MessageToDict(read(data), preserving_proto_field_name=True)
-
-
-def _figures(indexes: Mapping[int, PartitionIndex]) -> TopicFigures:
-    newest = [index.newest_ms for index in indexes.values() if index.newest_ms is not None]
-    return TopicFigures(
-        records=sum(index.records_from(index.log_start) for index in indexes.values()),
-        size_bytes=sum(segment.size_bytes for index in indexes.values() for segment in index.segments),
-        segments=sum(len(index.segments) for index in indexes.values()),
-        newest_ms=max(newest, default=None),
-    )

@@ -93,6 +93,8 @@ class ConsoleServer:
     def start(self) -> None:
         """Start the thread that answers requests."""
         self._server.start()
+        # The first page then finds figures.
+        self._view.sampler.newest(0)
 
     def stop(self) -> None:
         """Refuse new connections, finish open requests, and stop."""

@@ -1,11 +1,11 @@
-"""Page requests: read and check parameters of a request, render templates, and lay out line plots."""
+"""Page requests: read and check parameters of a request, sort and page its rows, and render templates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -28,6 +28,22 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _STEP: Final = 1000
 
 
+NAVIGATION: Final = (
+    ("Cluster", (("Overview", "/", ()), ("Cluster", "/cluster", ("/replicas",)), ("Checks", "/checks", ()))),
+    (
+        "Data",
+        (
+            ("Topics", "/topics", ()),
+            ("Schemas", "/schemas", ("/schema",)),
+            ("Dead letters", "/dead-letters", ("/letters",)),
+            ("SQL", "/sql", ()),
+        ),
+    ),
+    ("Clients", (("Groups", "/groups", ("/group",)), ("Transactions", "/transactions", ()))),
+)
+"""Links of the menu by group: text, path, and further paths that belong to it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """State that all pages share."""
@@ -47,7 +63,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(time=time_text, size=size_text, number=number_text, seconds=seconds_text)
-    made.filters.update(shown=shown, brief=shown_briefly)
+    made.filters.update(shown=shown, brief=shown_briefly, rate=rate_text, figure=figure_text)
     return made
 
 
@@ -72,12 +88,30 @@ def page(request: Request, template: str, status: int = 200, /, **values: Any) -
         read_only=here.access.read_only,
         root=here.view.cluster.root,
         path=request.url.path,
-        sql_here=here.view.queries is not None,
+        navigation=_navigation(request.url.path, sql_here=here.view.queries is not None),
         version=__version__,
         query=lambda **changed: _query(request, changed),
         **values,
     )
     return HTMLResponse(text, status, headers={"cache-control": "no-store"})
+
+
+def _navigation(path: str, *, sql_here: bool) -> list[tuple[str, list[dict[str, Any]]]]:
+    return [
+        (
+            group,
+            [
+                {"text": text, "href": href, "here": _is_below(path, href) or any(_is_below(path, one) for one in more)}
+                for text, href, more in links
+                if sql_here or href != "/sql"
+            ],
+        )
+        for group, links in NAVIGATION
+    ]
+
+
+def _is_below(path: str, href: str) -> bool:
+    return path == href or (href != "/" and path.startswith(f"{href}/"))
 
 
 def moved(path: str, said: str = "", **query: object) -> Response:
@@ -118,6 +152,53 @@ def paged(request: Request, rows: Sequence[Row], most: int, default: int = 1) ->
     pages = max(1, -(-len(rows) // most))
     at = min(max(1, number(request, "page", default)), pages)
     return rows[(at - 1) * most : at * most], at, pages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Generic[Row]):
+    """Rows of a table that is sorted by the parameters `sort` and `dir` of a request, and has pages."""
+
+    rows: Sequence[Row]
+    """Rows of the page."""
+    count: int
+    """Rows of all pages."""
+    page: int
+    pages: int
+    sort: str
+    descending: bool
+
+
+def listing(
+    request: Request,
+    rows: Iterable[Row],
+    columns: Mapping[str, Callable[[Row], Any]],
+    most: int,
+    *,
+    descending: bool = False,
+) -> Listing[Row]:
+    """Sort rows by a column and return the requested page.
+
+    Args:
+        request: its parameter `sort` names a column; the first one is the default, and sorts equal rows.
+        rows: rows of all pages.
+        columns: value to sort by, by name. Rows without a value (None) come last.
+        most: rows of a page.
+        descending: order of the default column.
+
+    Raises:
+        IllegalArgumentError: the column does not exist, or the page is not a number.
+    """
+    first = next(iter(columns))
+    sort = query_parameter(request, "sort", first) or first
+    if sort not in columns:
+        raise IllegalArgumentError(f"sort must be {', '.join(columns)}, not {sort[:40]!r}")
+    backwards = query_parameter(request, "dir", "desc" if descending and sort == first else "asc") == "desc"
+    value = columns[sort]
+    ordered = sorted(rows, key=columns[first])
+    known = sorted((row for row in ordered if value(row) is not None), key=value, reverse=backwards)
+    known += [row for row in ordered if value(row) is None]
+    some, at, pages = paged(request, known, most)
+    return Listing(rows=some, count=len(known), page=at, pages=pages, sort=sort, descending=backwards)
 
 
 def optional(request: Request, name: str) -> int | None:
@@ -207,56 +288,24 @@ def number_text(count: float) -> str:
     return f"{count:,}".replace(",", "\u202f")
 
 
+def rate_text(count: float) -> str:
+    """Format a number per second with up to three digits."""
+    if count >= 100:  # noqa: PLR2004 - digits behind the point say nothing
+        return number_text(round(count))
+    return f"{count:.3g}" if count == 0 or count >= 0.01 else "<0.01"  # noqa: PLR2004 - no exponents
+
+
+def figure_text(count: float, unit: str) -> str:
+    """Format a figure of a chart in its unit; bytes with a suitable prefix."""
+    if unit.startswith("B"):
+        return size_text(count) + unit[1:]
+    return number_text(count) if count == int(count) else rate_text(count)
+
+
 def seconds_text(ms: float) -> str:
     """Format a duration with a suitable unit."""
     seconds = ms / 1000
     for unit, span in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= span * 2:
             return f"{seconds / span:.0f} {unit}"
-    return f"{seconds:.1f} s" if seconds else "0 s"
-
-
-WIDTH: Final = 600.0
-HEIGHT: Final = 120.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinePlot:
-    """Line plot of `WIDTH` x `HEIGHT`, with the range of its values."""
-
-    points: str
-    """Attribute `points` of an SVG polyline."""
-    lowest: float
-    highest: float
-    first_ms: int
-    last_ms: int
-    latest: float
-
-
-def line(points: Sequence[tuple[int, float]]) -> LinePlot | None:
-    """Lay out a line plot.
-
-    Args:
-        points: time (ms) and value, ordered by time.
-
-    Returns:
-        None for less than two moments.
-    """
-    if len(points) < 2 or points[0][0] == points[-1][0]:  # noqa: PLR2004 - a line has two ends
-        return None
-    first, last = points[0][0], points[-1][0]
-    lowest, highest = min(0.0, *(value for _, value in points)), max(value for _, value in points)
-    span = (highest - lowest) or 1.0
-    drawn = " ".join(
-        f"{(time - first) / (last - first) * WIDTH:.1f},{HEIGHT - (value - lowest) / span * HEIGHT:.1f}"
-        for time, value in points
-    )
-    return LinePlot(points=drawn, lowest=lowest, highest=highest, first_ms=first, last_ms=last, latest=points[-1][1])
-
-
-def thinned(points: Sequence[tuple[int, float]], most: int = 400) -> Sequence[tuple[int, float]]:
-    """Return at most `most` points, evenly spaced, with the last point."""
-    if len(points) <= most:
-        return points
-    step = len(points) / (most - 1)
-    return [points[int(at * step)] for at in range(most - 1)] + [points[-1]]
+    return f"{seconds:.0f} s" if seconds == int(seconds) else f"{seconds:.1f} s"

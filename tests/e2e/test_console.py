@@ -100,7 +100,8 @@ def test_a_newcomer_creates_produces_finds_watches_and_resets(
     with serving(root, environ) as address:
         visit.goto(address)
         assert "token" not in visit.url
-        assert heading(visit) == "Topics"
+        assert heading(visit) == "Overview"
+        visit.get_by_role("link", name="Topics", exact=True).click()
         visit.get_by_text("Create a topic").click()
         visit.get_by_label("Name", exact=True).fill("orders")
         visit.get_by_label("Partitions", exact=True).fill("2")
@@ -198,6 +199,7 @@ def test_everybody_can_use_the_pages(root: str, environ: dict[str, str], visit: 
             pass
         reader.commit()
     paths = [
+        "",
         "topics",
         "topics/orders",
         "topics/orders/records",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -13,8 +13,10 @@ from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError, NoError
 from kafkalike.model.lag import Moment
 from kafkalike.model.segments import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
+from kafkalike.ui.charts import levels
+from kafkalike.ui.cluster_overview import GroupFigures
 from kafkalike.ui.cluster_view import ConsoleView
-from kafkalike.ui.page_request import LinePlot, form, line, moment, moved, page, paged, query_parameter, site, whole
+from kafkalike.ui.page_request import form, listing, moment, moved, page, query_parameter, site, whole
 
 SPAN_MS: Final = 3 * 3_600_000
 """Time range of the plots of lag."""
@@ -29,18 +31,42 @@ SCENARIOS: Final = ("earliest", "latest", "time", "offset", "shift")
 def groups(request: Request) -> Response:
     """List groups with their lag."""
     wanted, view = query_parameter(request, "q").lower(), site(request).view
-    matching = [group_id for group_id in view.group_ids() if wanted in group_id.lower()]
-    some, at, pages = paged(request, matching, PER_PAGE)
+    level, found = query_parameter(request, "level"), view.overview()
+    rows = [
+        (group_id, known, "" if known is None else view.thresholds.level(known.waiting_ms))
+        for group_id, known in ((one, found.groups.get(one)) for one in view.group_ids())
+        if wanted in group_id.lower()
+    ]
+    if level:
+        rows = [row for row in rows if row[2] == level]
     return page(
         request,
         "groups.html",
-        groups=view.groups(some),
-        count=len(matching),
-        at=at,
-        pages=pages,
+        found=listing(request, rows, COLUMNS, PER_PAGE),
         q=query_parameter(request, "q"),
+        level=level,
+        thresholds=view.thresholds,
         said=query_parameter(request, "said"),
     )
+
+
+Found = tuple[str, GroupFigures | None, str]
+"""A group, its figures, and the level of its lag."""
+
+
+def _by(figure: Callable[[GroupFigures], Any]) -> Callable[[Found], Any]:
+    return lambda row: None if row[1] is None else figure(row[1])
+
+
+COLUMNS: Final[Mapping[str, Callable[[Found], Any]]] = {
+    "group": lambda row: row[0],
+    "state": _by(lambda figures: figures.state),
+    "members": _by(lambda figures: figures.members),
+    "lag": _by(lambda figures: figures.lag.offsets),
+    "records": _by(lambda figures: figures.lag.records),
+    "waiting": _by(lambda figures: figures.waiting_ms),
+}
+"""Value to sort by, by column."""
 
 
 def group(request: Request) -> Response:
@@ -58,23 +84,32 @@ def group(request: Request) -> Response:
         lags=lags,
         topics=sorted({lag.partition.topic for lag in lags}),
         scenarios=SCENARIOS,
+        level=view.thresholds.level,
+        now_ms=view.clock.now_ms(),
         said=query_parameter(request, "said"),
     )
 
 
-def lag_plot(request: Request) -> Response:
-    """Plot the lag of a group over time, by topic."""
+def lag_chart(request: Request) -> Response:
+    """Chart the lag of a group over time, by topic."""
     group_id, view = query_parameter(request, "id"), site(request).view
     now = view.clock.now_ms()
 
-    def look(lags: Lags) -> dict[str, LinePlot | None]:
+    def look(lags: Lags) -> dict[str, dict[int, float]]:
         moments = lag_history(lags, now, span_ms=SPAN_MS, step_ms=STEP_MS, wanted=lambda id_, _topic: id_ == group_id)
         by_topic: dict[str, dict[int, float]] = {}
         for _, tp, at in moments:
             _add(by_topic.setdefault(tp.topic, {}), at)
-        return {name: line(sorted(points.items())) for name, points in sorted(by_topic.items())}
+        return by_topic
 
-    return page(request, "lag_plot.html", plots=view.with_lags(look))
+    plot = levels(
+        view.with_lags(look),
+        step_ms=STEP_MS,
+        title="Lag by topic",
+        unit="offsets",
+        nothing="The group committed no offsets in the last hours.",
+    )
+    return page(request, "lag_chart.html", plot=plot)
 
 
 def _add(points: dict[int, float], at: Moment) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.structs import ConfigResource, ConfigResourceType, NewTopic, TopicPartition
+from kafkalike.model.topic import TopicInfo
+from kafkalike.ui.charts import rates, step_of
+from kafkalike.ui.cluster_overview import TopicFigures
 from kafkalike.ui.page_request import (
-    LinePlot,
     form,
-    line,
+    listing,
     moved,
     number,
     optional,
@@ -22,7 +23,6 @@ from kafkalike.ui.page_request import (
     paged,
     query_parameter,
     site,
-    thinned,
     whole,
 )
 
@@ -31,32 +31,50 @@ PER_PAGE: Final = 50
 SEGMENTS_PER_PAGE: Final = 100
 
 
+SPANS: Final = {"1h": 3_600_000, "3h": 3 * 3_600_000, "24h": 24 * 3_600_000, "7d": 7 * 24 * 3_600_000}
+"""Lengths of charts, ms."""
+
+
 def topics(request: Request) -> Response:
-    """List topics; the page loads the figures by another request."""
-    found = _some(request)
-    return page(request, "topics.html", figures=None, said=query_parameter(request, "said"), **found)
+    """List topics with their figures."""
+    view, wanted = site(request).view, query_parameter(request, "q").lower()
+    known, found = view.topics(), view.overview()
+    rows = [
+        (info, found.topics.get(info.name), found.damaged.get(info.name))
+        for info in known.values()
+        if wanted in info.name.lower()
+    ]
+    return page(
+        request,
+        "topics.html",
+        found=listing(request, rows, COLUMNS, PER_PAGE),
+        left=found.left or not found.looked_ms,
+        known=len(known),
+        q=query_parameter(request, "q"),
+        said=query_parameter(request, "said"),
+    )
 
 
-def topic_rows(request: Request) -> Response:
-    """Return the rows of the list with figures."""
-    found = _some(request)
-    figures = site(request).view.figures([info.name for info in found["topics"]])
-    return page(request, "topic_rows.html", figures=figures, **found)
+Found = tuple[TopicInfo, TopicFigures | None, str | None]
+"""A topic, its figures, and the error if it cannot be read."""
 
 
-def _some(request: Request) -> dict[str, Any]:
-    wanted = query_parameter(request, "q").lower()
-    known = sorted(site(request).view.topics().values(), key=lambda info: info.name)
-    matching = [info for info in known if wanted in info.name.lower()]
-    some, at, pages = paged(request, matching, PER_PAGE)
-    return {
-        "topics": some,
-        "q": query_parameter(request, "q"),
-        "count": len(matching),
-        "known": len(known),
-        "at": at,
-        "pages": pages,
-    }
+def _by(figure: Callable[[TopicFigures], float | None]) -> Callable[[Found], Any]:
+    return lambda row: None if row[1] is None else figure(row[1])
+
+
+COLUMNS: Final[Mapping[str, Callable[[Found], Any]]] = {
+    "topic": lambda row: row[0].name,
+    "partitions": lambda row: row[0].num_partitions,
+    "records": _by(lambda figures: figures.records),
+    "size": _by(lambda figures: figures.size_bytes),
+    "segments": _by(lambda figures: figures.segments),
+    "rate": _by(lambda figures: figures.records_per_second),
+    "written": _by(lambda figures: figures.written_ms),
+    "newest": _by(lambda figures: figures.newest_ms),
+    "cleanup": lambda row: row[0].configs.get("cleanup.policy", "delete"),
+}
+"""Value to sort by, by column."""
 
 
 def create(request: Request) -> Response:
@@ -77,7 +95,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def topic(request: Request) -> Response:
-    """Show the partitions and the growth of a topic."""
+    """Show the partitions of a topic; the page loads its chart by another request."""
     name = request.path_params["name"]
     view = site(request).view
     partitions = view.partitions(name)
@@ -86,7 +104,6 @@ def topic(request: Request) -> Response:
         "topic.html",
         info=view.cluster.topic(name),
         partitions=partitions,
-        growth=_growth(partitions),
         said=query_parameter(request, "said"),
         size=sum(segment.size_bytes for index in partitions.values() for segment in index.segments),
         records=sum(index.records_from(index.log_start) for index in partitions.values()),
@@ -94,16 +111,28 @@ def topic(request: Request) -> Response:
     )
 
 
-def _growth(partitions: Mapping[int, PartitionIndex]) -> LinePlot | None:
-    """Plot the records of the live segments by time."""
-    ends = sorted(
-        (segment.max_timestamp, segment.num_records) for index in partitions.values() for segment in index.segments
+def writes(request: Request) -> Response:
+    """Chart the writes to a topic by the times of its commits."""
+    name, span = request.path_params["name"], query_parameter(request, "span", "24h")
+    if span not in SPANS:
+        raise IllegalArgumentError(f"span must be {', '.join(SPANS)}, not {span[:40]!r}")
+    view = site(request).view
+    now_ms, span_ms = view.clock.now_ms(), SPANS[span]
+    history = view.writes(name, now_ms - span_ms)
+    steps = history.by_step(now_ms - span_ms, step_of(span_ms))
+    records, size = (
+        rates(
+            {title: {at: written[measure] for at, written in steps.items()}},
+            now_ms=now_ms,
+            span_ms=span_ms,
+            title=title,
+            unit=unit,
+            known_since_ms={title: history.since_ms},
+            nothing="No commit wrote records in this time.",
+        )
+        for measure, (title, unit) in enumerate((("Records written", "records/s"), ("Bytes written", "B/s")))
     )
-    total, points = 0, []
-    for time, records in ends:
-        total += records
-        points.append((time, float(total)))
-    return line(thinned(points))
+    return page(request, "writes.html", name=name, records=records, size=size, spans=SPANS, span=span)
 
 
 def segments(request: Request) -> Response:
