@@ -18,36 +18,48 @@ loop := tailed_table commit_file table_state table table_change
 measured := kafkalike.model $(addprefix kafkalike.delta.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup classes setup-browser setup-stores objects demo demo-s3 check test test-all fmt lint types arch rooms lowest unit spark processes coverage mutants soak soak-replicas soak-pipeline wheel-pythons recipes e2e bench bench-kafka reference pictures docs lock clean
+.PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e objects recipes lowest wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline bench bench-kafka reference rooms pictures docs
 
-help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+##@ Try it
 
-setup: ## .venv, locked packages, a Java, Delta's jars: only what is missing
+help: ## List the targets.
+	@awk -F ':.*## ' '/^##@ /{printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' \
+	    $(MAKEFILE_LIST)
+
+demo: ## See kafkalike at work, in about a minute; installs only what the demo needs.
+	@scripts/setup.sh demo
+	@$(env) $(bin)/kafkalike demo
+
+demo-s3: setup setup-stores ## See the same on a bucket of a versitygw on the loopback, which it starts and stops.
+	@$(env) scripts/demo_s3.sh $(bin)/kafkalike
+
+##@ Set up
+
+setup: ## Set up everything for development: .venv, the locked packages, a Java, Delta's jars; only what is missing.
 	@scripts/setup.sh
 
+setup-browser: ## Get a browser for the tests of the web console; without it they are skipped.
+	@scripts/setup_browser.sh
+
+setup-stores: ## Get object stores for tests (versitygw for S3, Azurite) and Hadoop's client for S3; without them tests are skipped.
+	@scripts/setup_stores.sh
+
 # Without it all works, and takes longer; so it is no error when Java makes none.
-classes: setup ## an archive of Spark's classes, with which the JVMs of tests start in half the time
+classes: setup ## Make an archive of Spark's classes, with which the JVMs of tests start in half the time.
 	@[[ .venv/classes.jsa -nt .venv/setup.stamp ]] || \
 	    { $(env) $(bin)/python scripts/archive_classes.py .venv/classes.jsa >/dev/null 2>&1 || true; }
 
-setup-browser: ## a browser for the tests of the web console; without it they are skipped
-	@scripts/setup_browser.sh
+lock: setup ## Resolve pyproject.toml anew into requirements.lock and requirements-demo.lock.
+	@scripts/lock.sh
 
-setup-stores: ## object stores for tests: versitygw (S3), Azurite, and Hadoop's client for S3, into cache folders; without them tests are skipped
-	@scripts/setup_stores.sh
+clean: ## Remove caches and build output; never topics, never .venv.
+	@rm -rf build dist .coverage *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf spark-warehouse metastore_db derby.log
+	@find kafkalike jobs scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-objects: setup setup-stores ## the tests over real object stores
-	$(call step,pytest)
-	@$(pytest) -m "objects and not soak" tests/contract tests/processes tests/spark
+##@ Check a change
 
-demo: setup ## see it work, about a minute
-	@$(env) $(bin)/kafkalike demo
-
-demo-s3: setup setup-stores ## the same on a bucket of a versitygw on the loopback, which it starts and stops
-	@$(env) scripts/demo_s3.sh $(bin)/kafkalike
-
-check: lint types arch ## the fast gate: lint, types, layers, the tests without JVM and processes, few examples each
+check: lint types arch ## Run the fast gate: lint, types, layers, and the tests without JVM and processes, with few examples each.
 	$(call step,quick tests)
 	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 3 -m "not (slow or soak or objects or full or spark or processes or e2e)" \
 	    kafkalike tests/unit tests/contract tests/architecture
@@ -61,24 +73,18 @@ every := $(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m "not soak and n
 order := --randomly-seed=33
 
 # Lint has one core, and Java the other.
-test: setup ## what must pass for each change: lint, types, layers, tests of all folders
+test: setup ## Run what must pass for each change: lint, types, layers, tests of all folders.
 	@$(MAKE) --no-print-directory classes & $(MAKE) --no-print-directory lint types arch; wait
 	$(call step,tests in one process)
 	@$(pytest) $(order) -n 3 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
 	$(call step,tests that start programs and JVMs)
 	@$(pytest) $(order) $(programs) --durations=40 tests/processes tests/spark tests/e2e
 
-test-all: classes ## all tests but soak and object stores: all examples, each line interrupted, all cases over three roots
-	$(call step,tests in one process)
-	@$(every) -n 2 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
-	$(call step,tests that start programs and JVMs)
-	@$(every) $(programs) tests/processes tests/spark tests/e2e
-
-fmt: setup ## rewrite the code to the house format
+fmt: setup ## Rewrite the code to the house format.
 	@$(bin)/ruff format .
 	@$(bin)/ruff check --fix --quiet . || true
 
-lint: setup ## format, ruff, shellcheck, declared dependencies, the language of docs and docstrings
+lint: setup ## Check format, ruff, shellcheck, declared dependencies, and the language of docs and docstrings.
 	$(call step,format, ruff, shellcheck, deptry, language)
 	@$(bin)/ruff format --check .
 	@$(bin)/ruff check .
@@ -86,54 +92,81 @@ lint: setup ## format, ruff, shellcheck, declared dependencies, the language of 
 	@$(bin)/deptry .
 	@$(bin)/python -m scripts.english --check | tail -1
 
-types: setup ## mypy, strict; the public names as editors see them
+types: setup ## Check types with mypy, strict, and the public names as editors see them.
 	$(call step,mypy)
 	@$(bin)/mypy $(code)
 	$(call step,basedpyright of the public names)
 	@$(bin)/basedpyright --project tests/typing/pyrightconfig.json
 
-arch: setup ## who may import whom; the figures of the package's shape, none of which may rise
+arch: setup ## Check who may import whom, and the figures of the package's shape, none of which may rise.
 	$(call step,import-linter, shape)
 	@$(bin)/lint-imports --no-cache
 	@$(bin)/python -m scripts.house --check
 
-lowest: setup ## the fast tests with the oldest versions of all dependencies that pyproject.toml allows
-	@scripts/lowest.sh
+##@ Run some tests
 
-rooms: setup ## write docs/pictures/rooms.puml and list all files in docs/reference/files.md
-	@$(bin)/python -m scripts.rooms
-
-unit: setup ## tests without logs and processes, and the examples in docstrings
+unit: setup ## Run the tests without logs and processes, and the examples in docstrings.
 	$(call step,pytest)
 	@$(pytest) kafkalike tests/unit tests/architecture
 
-spark: classes ## tests with one local Spark
+spark: classes ## Run the tests with one local Spark.
 	$(call step,pytest)
 	@$(pytest) tests/spark
 
-processes: setup ## tests with several processes on one topic; kill -9, full disks
+processes: setup ## Run the tests with several processes on one topic: kill -9, full disks.
 	$(call step,pytest)
 	@$(pytest) tests/processes
 
+e2e: classes ## Run the command line, the jobs and the notebooks, as a user runs them.
+	$(call step,pytest)
+	@$(pytest) tests/e2e
+
+objects: setup setup-stores ## Run the tests over real object stores.
+	$(call step,pytest)
+	@$(pytest) -m "objects and not soak" tests/contract tests/processes tests/spark
+
+recipes: setup ## Try the recipes of the documentation with their tools (Airflow, dbt, ...), fetched into temporary environments.
+	$(call step,pytest)
+	@$(pytest) -n 0 -m "soak or not soak" tests/e2e/test_recipes.py
+
+lowest: setup ## Run the fast tests with the oldest versions of all dependencies that pyproject.toml allows.
+	@scripts/lowest.sh
+
+wheel-pythons: setup ## Try the wheel on Python 3.11, 3.12 and 3.13, each in a fresh environment, as a new user; says which are missing here.
+	$(call step,pytest)
+	@$(pytest) -n 0 -m soak tests/e2e/test_wheel_pythons.py
+
+wheel-extras: setup ## Install the wheel with each extra into an empty environment, and print what that takes and imports.
+	$(call step,pytest)
+	@$(pytest) -n 0 -s -m soak tests/e2e/test_wheel_extras.py
+
+##@ Test for longer
+
+test-all: classes ## Run all tests but soak and object stores: all examples, each line interrupted, all cases over three roots.
+	$(call step,tests in one process)
+	@$(every) -n 2 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
+	$(call step,tests that start programs and JVMs)
+	@$(every) $(programs) tests/processes tests/spark tests/e2e
+
 # A branch that only a long search finds counts as one that nobody has tested: few examples, and no simulation.
-coverage: setup ## branch coverage of the model and the change loop by the unit tests; it must be 100 %
+coverage: setup ## Measure the branch coverage of the model and the change loop by the unit tests; it must be 100 %.
 	$(call step,coverage of $(measured))
 	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (soak or objects or spark)" \
 	    $(addprefix --cov=,$(measured)) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 \
 	    tests/unit --ignore=tests/unit/log/test_group_simulation.py
 
-mutants: setup ## one small fault at a time in the same modules: do the tests notice it? only="kafkalike.model.segments.*" for a part
+mutants: setup ## Make one small fault at a time in the same modules: do the tests notice it? only="kafkalike.model.segments.*" for a part.
 	$(call step,mutmut)
 	@$(env) $(bin)/python scripts/mutants.py $(only)
 
-soak: setup setup-stores ## longer trials of crashes, races and interrupts, some hours
+soak: setup setup-stores ## Run longer trials of crashes, races and interrupts, for some hours.
 	$(call step,pytest)
 	@$(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m soak tests/processes tests/unit/log/test_group_simulation.py tests/unit/schemas/test_schema_simulation.py \
 	    tests/unit/log/test_transaction_simulation.py tests/unit/replication/test_replication_simulation.py \
 	    tests/contract/replication/test_failback_history.py tests/contract/log/test_interrupts.py tests/contract/schemas/test_schema_interrupts.py \
 	    tests/contract/schemas/test_schema_bytes.py tests/contract/log/test_transaction_storage.py tests/e2e tests/spark
 
-soak-replicas: setup ## half an hour of folders and buckets that vanish, hang, fill up and slow down under kill -9, judged; and many simulated histories
+soak-replicas: setup ## Let folders and buckets vanish, hang, fill up and slow down under kill -9 for half an hour, and judge the histories.
 	$(call step,object stores: without them trials over buckets are skipped)
 	@scripts/setup_stores.sh || printf 'NOT ALL OBJECT STORES ARE THERE: see what is skipped below\n'
 	$(call step,pytest)
@@ -141,43 +174,30 @@ soak-replicas: setup ## half an hour of folders and buckets that vanish, hang, f
 	@$(pytest) -n 0 -m soak tests/unit/replication/test_registers_simulation.py tests/unit/replication/test_quorum_simulation.py \
 	    tests/contract/replication/test_hanging_roots.py tests/contract/replication/test_damaged_replicas.py
 
-soak-pipeline: classes ## six streaming queries that feed each other, driver and JVM killed ten times; each table as it should be
+soak-pipeline: classes ## Kill driver and JVM of six streaming queries that feed each other ten times; each table must be as it should.
 	$(call step,pytest)
 	@$(pytest) -n 0 -s -m soak tests/spark/test_pipeline_killed.py
 
-wheel-pythons: setup ## the wheel on Python 3.11, 3.12 and 3.13, each in a fresh environment, as a new user; says which are missing here
-	$(call step,pytest)
-	@$(pytest) -n 0 -m soak tests/e2e/test_wheel_pythons.py
+##@ Measure
 
-recipes: setup ## recipes in docs/retention.md and docs/sql.md with their tools (Airflow, dbt, ...), fetched into temporary environments
-	$(call step,pytest)
-	@$(pytest) -n 0 -m "soak or not soak" tests/e2e/test_recipes.py
-
-e2e: classes ## the command line, the jobs and the notebooks, as a user runs them
-	$(call step,pytest)
-	@$(pytest) tests/e2e
-
-bench: setup ## the figures in the documents, measured here
+bench: setup ## Measure the figures in the documents, here.
 	@$(tests) for name in $(basename $(notdir $(wildcard benchmarks/bench_*.py))); do $(bin)/python -m "benchmarks.$$name"; done
 
-bench-kafka: setup ## the same against a real Kafka broker and Spark's Kafka connector, which are fetched
+bench-kafka: setup ## Measure the same against a real Kafka broker and Spark's Kafka connector, which are fetched.
 	@$(tests) $(bin)/python -m benchmarks.kafka_rivals
 	@$(tests) $(bin)/python -m benchmarks.kafka_copier
 
-reference: setup ## docs/reference/settings.md, docs/reference/errors.md and the types of settings, from the tables of settings
+##@ Write files
+
+reference: setup ## Write docs/reference/settings.md, docs/reference/errors.md and the types of settings, from the tables of settings.
 	@$(bin)/python -m scripts.reference
 	@$(bin)/ruff format --quiet kafkalike/model/config/setting_types.py
 
-pictures: setup rooms ## the SVG pictures of the documentation, from docs/pictures/*.puml; only those that changed
+rooms: setup ## Write docs/pictures/rooms.puml, and list all files in docs/reference/files.md.
+	@$(bin)/python -m scripts.rooms
+
+pictures: setup rooms ## Draw the SVG pictures of the documentation from docs/pictures/*.puml; only those that changed.
 	@$(env) $(bin)/python -m scripts.pictures
 
-docs: setup ## the documentation site, built strictly into build/site
+docs: setup ## Build the documentation site, strictly, into build/site.
 	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
-
-lock: setup ## resolve pyproject.toml anew into requirements.lock
-	@scripts/lock.sh
-
-clean: ## caches and build output; never topics, never .venv
-	@rm -rf build dist .coverage *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@rm -rf spark-warehouse metastore_db derby.log
-	@find kafkalike jobs scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,18 +1,27 @@
 #!/usr/bin/env bash
 # Makes a bare clone ready to run: .venv, the locked packages, a Java, Delta's jars.
+# With the argument `demo`, only what `kafkalike demo` needs; a later run without it adds the rest.
 # Run it as often as you like: when nothing changed it is done in milliseconds and asks no network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly stamp=.venv/setup.stamp env_file=.venv/env.sh
+readonly stamp=.venv/setup.stamp demo_stamp=.venv/demo.stamp env_file=.venv/env.sh only=${1:-}
+lock=requirements.lock
+[[ $only != demo ]] || lock=requirements-demo.lock
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
 
-inputs() { cat requirements.lock pyproject.toml scripts/setup.sh scripts/fetch_jars.py scripts/compile_packages.py | cksum; }
+inputs() {
+    cat requirements.lock requirements-demo.lock pyproject.toml scripts/setup.sh scripts/fetch_jars.py \
+        scripts/compile_packages.py | cksum
+}
+
+is_current() { [[ -f $1 && $(<"$1") == "$(inputs)" ]]; }
 
 is_ready() {
-    [[ -f $stamp && -f $env_file && $(<"$stamp") == "$(inputs)" ]] || return 1
+    is_current "$stamp" || { [[ $only == demo ]] && is_current "$demo_stamp"; } || return 1
+    [[ -f $env_file ]] || return 1
     # shellcheck source=/dev/null
     . "$env_file"
     [[ -x ${JAVA_HOME:-}/bin/java && -x .venv/bin/kafkalike ]]
@@ -67,16 +76,29 @@ make_venv() {
 }
 
 # --no-deps: the lock is complete, and a hole in it should show.
-install_locked() { "$@" --quiet --require-hashes --no-deps -r requirements.lock; }
+install_locked() { "$@" --quiet --require-hashes --no-deps -r "$lock"; }
+
+# PySpark comes as sources, of which uv makes a wheel. To compress that and expand it again took half of the time.
+with_uv() {
+    install_locked .venv/bin/uv pip install --python .venv/bin/python \
+        --config-settings-package 'pyspark:--build-option=--compression=stored' "$@"
+}
+
+# Whoever only wants to see the demo, and has no cache of uv's, does not get one of 1.5 GB.
+with_uv_once() {
+    with_uv --cache-dir .venv/uv-cache && rm -rf .venv/uv-cache
+}
 
 install_packages() {
-    local python=.venv/bin/python pip=(.venv/bin/python -m pip --disable-pip-version-check)
+    local python=.venv/bin/python pip=(.venv/bin/python -m pip --disable-pip-version-check) uv=with_uv
     say "installing the locked packages"
     # uv takes a third of pip's time. It does not read pip's settings, so pip has the last word.
-    awk '/^[^ ]/ {keep = /^uv==/} keep' requirements.lock >.venv/uv.lock
+    awk '/^[^ ]/ {keep = /^uv==/} keep' "$lock" >.venv/uv.lock
     "${pip[@]}" install --quiet --require-hashes --no-deps -r .venv/uv.lock
-    install_locked .venv/bin/uv pip install --python "$python" || install_locked "${pip[@]}" install
+    [[ $only != demo || -d $(.venv/bin/uv cache dir) ]] || uv=with_uv_once
+    "$uv" || install_locked "${pip[@]}" install
     "${pip[@]}" install --quiet --no-deps --no-build-isolation --editable .
+    [[ $only != demo ]] || return 0
     # pip compiles what it installs, uv does not; and where PYTHONDONTWRITEBYTECODE is set, each of the many processes
     # would compile everything anew: half a second each.
     env -u PYTHONDONTWRITEBYTECODE "$python" scripts/compile_packages.py kafkalike >/dev/null || true
@@ -126,7 +148,7 @@ write_env() {
 
 fetch_jars() {
     local output
-    say "looking for Delta's jars (fetched once, about 90 MB)"
+    say "looking for Delta's jars (fetched once, 14 MB)"
     # shellcheck source=/dev/null
     output=$(. "$env_file" && .venv/bin/python scripts/fetch_jars.py 2>&1) || {
         printf '%s\n' "$output" >&2
@@ -138,6 +160,11 @@ is_ready && exit
 make_venv
 install_packages
 write_env
-fetch_jars
-inputs >"$stamp"
+if [[ $only == demo ]]; then
+    # The demo's own session fetches Delta's jars.
+    inputs >"$demo_stamp"
+else
+    fetch_jars
+    inputs >"$stamp"
+fi
 say "ready"

@@ -19,6 +19,7 @@ from kafkalike.cli.options import version_option
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import utc_text
 from kafkalike.model.config.client_config import ROOT_VARIABLE, default_bootstrap_servers
+from kafkalike.model.optional_imports import advice
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMS: Final = ("text", "json")
@@ -369,6 +370,8 @@ def _failed(error: Exception) -> int:
         return _reader_went_away()
     if isinstance(error, (KafkaError, OSError)):
         message = str(error)
+    elif isinstance(error, ImportError) and (text := advice(error, "this command needs")):
+        message = text
     else:
         message = f"{type(error).__name__}: {error} (--debug shows where)"
     click.echo("Error: " + " ".join(message.split("\n")), err=True)

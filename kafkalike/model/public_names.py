@@ -17,19 +17,16 @@ if TYPE_CHECKING:
     from importlib.abc import Loader
 
 
-def lazy_names(
-    package: str, homes: Mapping[str, str], extra: str | None = None
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a package.
 
     Args:
         package: its `__name__`.
         homes: by public name, the module that defines it.
-        extra: the extra that installs the third-party packages of these modules.
 
     Returns:
-        The two functions. The first raises AttributeError for unknown names, and ModuleNotFoundError with the command
-        to install the extra if it is missing.
+        The two functions. The first raises AttributeError for unknown names, and ImportError with the command that installs
+        an extra if its packages are missing.
     """
 
     def load(name: str) -> Any:  # noqa: ANN401 - any public name
@@ -38,12 +35,13 @@ def lazy_names(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
             value = getattr(import_module(home), name)
-        except ModuleNotFoundError as cause:
-            if extra is None:
+        except ImportError as cause:
+            from kafkalike.model.optional_imports import advice
+
+            text = advice(cause, f"{package}.{name} needs")
+            if text is None:
                 raise
-            raise ModuleNotFoundError(
-                f"{name} needs {cause.name}: pip install 'kafkalike[{extra}]'", name=cause.name, path=cause.path
-            ) from cause
+            raise type(cause)(text, name=cause.name, path=cause.path) from cause
         vars(sys.modules[package])[name] = value
         return value
 

@@ -48,4 +48,4 @@ __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names
     *sorted(_HOME),
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, _HOME, extra="schemas")
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.schemas.optional_imports import require_module
+from kafkalike.model.optional_imports import require_module
 from kafkalike.schemas.service.credentials import is_loopback
 
 if TYPE_CHECKING:

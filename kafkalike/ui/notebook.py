@@ -14,7 +14,7 @@ from kafkalike.admin.group_lag import Lags
 from kafkalike.connect import connect
 from kafkalike.errors import GroupIdNotFoundError
 from kafkalike.model.lag import Lag, total
-from kafkalike.schemas.optional_imports import require_module
+from kafkalike.model.optional_imports import require_module
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from kafkalike.schemas.arrow.avro_arrow_types import VALUE
 from kafkalike.schemas.arrow.avro_encode import joined, writer_of
 from kafkalike.schemas.arrow.column_reader import UnmatchedError
 from kafkalike.schemas.avro_schema import parse_avro
-from kafkalike.schemas.optional_imports import require_module
+from kafkalike.model.optional_imports import require_module
 from kafkalike.schemas.schema_source import SchemaSource
 from kafkalike.schemas.wire import frame
 

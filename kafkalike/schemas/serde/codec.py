@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kafkalike.errors import SerializationError
 from kafkalike.model.schemas.schema import Schema, SchemaType
-from kafkalike.schemas.optional_imports import require_module
+from kafkalike.model.optional_imports import require_module
 from kafkalike.schemas.schema_source import SchemaSource
 
 Encode = Callable[[Any], bytes]

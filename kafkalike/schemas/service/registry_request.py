@@ -17,7 +17,7 @@ from kafkalike.model.schemas.registration_rules import (
 )
 from kafkalike.model.schemas.schema import SCHEMA_TYPES, Reference, Resolve, Schema
 from kafkalike.model.schemas.schema_rows import EVERYWHERE
-from kafkalike.schemas.optional_imports import require_module
+from kafkalike.model.optional_imports import require_module
 
 T = TypeVar("T")
 

@@ -224,7 +224,12 @@ def _connected(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkS
     active = SparkSession.getActiveSession()
     if active is None or REMOTE in conf:
         url = conf.get(REMOTE) or os.environ[REMOTE_VARIABLE]
-        active = builder.remote(url).getOrCreate()
+        try:
+            active = builder.remote(url).getOrCreate()
+        except ImportError as cause:
+            raise KafkaConfigurationError(
+                f"Spark Connect needs more packages: pip install 'kafkalike[connect]' ({cause})"
+            ) from cause
     for name, value in {**CONNECT_CONF, **{name: value for name, value in conf.items() if name != REMOTE}}.items():
         active.conf.set(name, value)
     return active

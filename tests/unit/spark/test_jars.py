@@ -1,10 +1,20 @@
 import zipfile
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pyspark
 import pytest
 
-from kafkalike.spark.jvm.jars import ARTIFACT, DELTA_VERSION, HADOOP_VERSION, IVY, JARS, S3_JARS, delta_jar_conf
+from kafkalike.spark.jvm.jars import (
+    ARTIFACT,
+    DELTA_EXCLUDES,
+    DELTA_VERSION,
+    HADOOP_VERSION,
+    IVY,
+    JARS,
+    S3_JARS,
+    delta_jar_conf,
+)
 from kafkalike.spark.jvm.spark_session import java_problem, with_jars
 
 
@@ -21,6 +31,7 @@ def cache(tmp_path: Path) -> Path:
 def test_an_empty_cache_leaves_it_to_the_resolver(tmp_path: Path) -> None:
     assert delta_jar_conf(tmp_path) == {
         "spark.jars.packages": f"{ARTIFACT}:{DELTA_VERSION}",
+        "spark.jars.excludes": ",".join(DELTA_EXCLUDES),
         "spark.jars.ivy": str(tmp_path / IVY),
     }
 
@@ -39,6 +50,26 @@ def test_another_delta_is_left_to_the_resolver(tmp_path: Path, cache: Path, monk
     monkeypatch.setattr("kafkalike.spark.jvm.jars.version", lambda _: "9.9.9")
 
     assert delta_jar_conf(tmp_path)["spark.jars.packages"] == f"{ARTIFACT}:9.9.9"
+
+
+def test_without_deltas_package_the_pinned_delta_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a platform that brings its own Spark: `pip install kafkalike` installs none."""
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("kafkalike.spark.jvm.jars.version", missing)
+
+    assert delta_jar_conf(tmp_path)["spark.jars.packages"] == f"{ARTIFACT}:{DELTA_VERSION}"
+
+
+def test_only_jars_that_spark_has_are_not_fetched() -> None:
+    jars = " ".join(jar.name for jar in (Path(pyspark.__file__).parent / "jars").iterdir())
+    groups = {"org.apache.logging.log4j": "log4j-core", "com.fasterxml.jackson.core": "jackson-databind"}
+    groups |= {"org.apache.parquet": "parquet-hadoop", "org.roaringbitmap": "RoaringBitmap"}
+    names = [groups[group] if name == "*" else name for group, name in (x.split(":") for x in DELTA_EXCLUDES)]
+
+    assert [name for name in names if f"{name}-" not in jars] == []
 
 
 def test_tables_in_s3_want_more_jars_and_no_bundle(tmp_path: Path, cache: Path) -> None:
