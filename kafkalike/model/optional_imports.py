@@ -63,7 +63,7 @@ def require_module(module: str, use: str, extra: str | None = None) -> Any:  # n
         extra: the extra to name in the error; None for the smallest one that has the missing package.
 
     Raises:
-        KafkaConfigurationError: the package is missing, or its version does not fit; the message names the `pip` command.
+        KafkaConfigurationError: the package is missing, or its version does not fit; the message names the command.
     """
     try:
         return import_module(module)

@@ -25,8 +25,8 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
         homes: by public name, the module that defines it.
 
     Returns:
-        The two functions. The first raises AttributeError for unknown names, and ImportError with the command that installs
-        an extra if its packages are missing.
+        The two functions. The first raises AttributeError for unknown names, and ImportError with the command that
+        installs an extra if its packages are missing.
     """
 
     def load(name: str) -> Any:  # noqa: ANN401 - any public name

@@ -19,8 +19,8 @@ from kafkalike.errors import (
     SchemaRegistryError,
     UnknownRegistryOutcomeError,
 )
-from kafkalike.schemas.confluent_types import not_understood
 from kafkalike.model.optional_imports import require_module
+from kafkalike.schemas.confluent_types import not_understood
 from kafkalike.schemas.registry_client import RegistryClient
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"

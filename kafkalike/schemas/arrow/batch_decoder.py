@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalike.errors import IllegalArgumentError, InvalidSchemaError, SchemaRegistryError
+from kafkalike.model.optional_imports import require_module
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.avro_plan import AvroReader
 from kafkalike.schemas.arrow.column_reader import ColumnReader, UnmatchedError, ValueReader
 from kafkalike.schemas.arrow.cursor import LARGEST_BATCH, Numbers, TooLargeError
-from kafkalike.model.optional_imports import require_module
 from kafkalike.schemas.schema_source import SchemaSource
 
 HEAD: Final = 5

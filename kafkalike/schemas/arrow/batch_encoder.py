@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.errors import SerializationError
+from kafkalike.model.optional_imports import require_module
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.avro_arrow_types import VALUE
 from kafkalike.schemas.arrow.avro_encode import joined, writer_of
 from kafkalike.schemas.arrow.column_reader import UnmatchedError
 from kafkalike.schemas.avro_schema import parse_avro
-from kafkalike.model.optional_imports import require_module
 from kafkalike.schemas.schema_source import SchemaSource
 from kafkalike.schemas.wire import frame
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kafkalike.errors import SerializationError
-from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.model.optional_imports import require_module
+from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.schema_source import SchemaSource
 
 Encode = Callable[[Any], bytes]

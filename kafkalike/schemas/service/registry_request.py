@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from kafkalike.errors import SchemaRegistryError
+from kafkalike.model.optional_imports import require_module
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.registration_rules import (
     DEFAULT_CONTEXT,
@@ -17,7 +18,6 @@ from kafkalike.model.schemas.registration_rules import (
 )
 from kafkalike.model.schemas.schema import SCHEMA_TYPES, Reference, Resolve, Schema
 from kafkalike.model.schemas.schema_rows import EVERYWHERE
-from kafkalike.model.optional_imports import require_module
 
 T = TypeVar("T")
 

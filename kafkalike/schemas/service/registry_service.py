@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.optional_imports import require_module
 from kafkalike.model.schemas import refusals
 from kafkalike.schemas.format_checks import CHECKS
-from kafkalike.model.optional_imports import require_module
 from kafkalike.schemas.service import handlers
 from kafkalike.schemas.service.credentials import Credentials
 from kafkalike.schemas.service.registry_request import Request
