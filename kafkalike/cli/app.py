@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem, get_completion_class, shell_c
 from kafkalike.cli.environment import Environment, SuggestingGroup, Terminated, termination
 from kafkalike.cli.options import version_option
 from kafkalike.errors import KafkaError
+from kafkalike.errors.optional_imports import advice
 from kafkalike.model.clock import utc_text
 from kafkalike.model.config.client_config import ROOT_VARIABLE, default_bootstrap_servers
 from kafkalike.model.optional_imports import advice
@@ -175,6 +176,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "kafkalike.cli.dead_letter_queue:dlq",
         "List dead-letter topics, show and replay letters.",
     ),
+    "sql": ("kafkalike.cli.sql_shell:sql", "Query topics in SQL, at a prompt or with -e."),
     "sql-views": ("kafkalike.cli.paths:sql_views", "Print SQL that creates views of topics, for spark-sql."),
     "completion": ("kafkalike.cli.app:completion", "Print a script that lets a shell complete commands."),
     "gateway": ("kafkalike.cli.gateway:gateway", "Serve Kafka's wire protocol to clients in any language."),

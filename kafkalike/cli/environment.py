@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kafkalike.admin.admin_client import KafkaAdminClient
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.config.client_config import AdminConfig
+    from kafkalike.spark.sql.queries import Queries
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,6 +96,20 @@ class Environment:
         if existing:
             check_there(cluster)
         return KafkaAdminClient(clock=self.clock, bootstrap_servers=cluster, **settings)
+
+    def queries(self, cluster: Cluster, app_name: str) -> Queries:
+        """Return the SELECT statements of a cluster, in this environment's Spark session or a new one.
+
+        Args:
+            cluster: the cluster of the topics.
+            app_name: name of a new session, shown by Spark.
+        """
+        from kafkalike.spark import session
+        from kafkalike.spark.sql.queries import RESULT_SIZE, Queries
+
+        own = {"spark.driver.maxResultSize": RESULT_SIZE}
+        spark = self.spark() or session(app_name, bootstrap_servers=cluster, **own)
+        return Queries(spark, cluster, clock=self.clock)
 
 
 def checked(settings: Mapping[str, Any]) -> AdminConfig:

@@ -66,7 +66,7 @@ def gateway(environment: Environment, options: _Options) -> None:
     from prometheus_client import start_http_server
 
     from kafkalike.admin.metrics.cluster_collector import exposition
-    from kafkalike.schemas.optional_imports import require_module
+    from kafkalike.errors.optional_imports import require_module
 
     server_module = require_module("kafkalike.gateway.gateway_server", "gateways", "gateway")
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)

@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from kafkalike.cli.environment import Environment, Interrupt, pass_environment, pass_options
 from kafkalike.cli.options import certificate, cluster_options, settings_of, tls_options, version_option
 from kafkalike.cli.output import output_option
-
-if TYPE_CHECKING:
-    from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.spark.sql.queries import Queries
-
 
 LOOK_SECONDS: Final = 0.1
 """Interval at which a server checks for a signal."""
@@ -79,7 +74,7 @@ def ui(environment: Environment, options: _Options) -> None:
             allowed_hosts=options.allowed_hosts,
             certificate=tls,
             metrics=lambda: generate_latest(registry),
-            queries=_queries(cluster, environment) if options.spark else None,
+            queries=environment.queries(cluster, "kafkalike-ui") if options.spark else None,
             clock=environment.clock,
         )
         try:
@@ -89,15 +84,6 @@ def ui(environment: Environment, options: _Options) -> None:
                 environment.clock.sleep(LOOK_SECONDS)
         finally:
             server.stop()
-
-
-def _queries(cluster: Cluster, environment: Environment) -> Queries:
-    from kafkalike.spark import session
-    from kafkalike.spark.sql.queries import RESULT_SIZE, Queries
-
-    own = {"spark.driver.maxResultSize": RESULT_SIZE}
-    spark = environment.spark() or session("kafkalike-ui", bootstrap_servers=cluster, **own)
-    return Queries(spark, cluster, clock=environment.clock)
 
 
 @click.command(epilog="Example: kafkalike metrics --port 9308")

@@ -36,7 +36,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
         try:
             value = getattr(import_module(home), name)
         except ImportError as cause:
-            from kafkalike.model.optional_imports import advice
+            from kafkalike.errors.optional_imports import advice
 
             text = advice(cause, f"{package}.{name} needs")
             if text is None:

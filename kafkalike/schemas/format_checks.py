@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kafkalike.errors import KafkaError
 from kafkalike.errors.kafka_error import foreign_errors
-from kafkalike.model.optional_imports import require_module
+from kafkalike.errors.optional_imports import require_module
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.schema import Checks, Resolve, Schema, SchemaType, canonical, json_text, parsed_json
 

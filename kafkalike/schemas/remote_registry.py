@@ -19,7 +19,7 @@ from kafkalike.errors import (
     SchemaRegistryError,
     UnknownRegistryOutcomeError,
 )
-from kafkalike.model.optional_imports import require_module
+from kafkalike.errors.optional_imports import require_module
 from kafkalike.schemas.confluent_types import not_understood
 from kafkalike.schemas.registry_client import RegistryClient
 

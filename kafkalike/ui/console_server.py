@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from kafkalike.errors import KafkaConfigurationError
+from kafkalike.errors.optional_imports import require_module
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.optional_imports import require_module
 from kafkalike.schemas.service.credentials import is_loopback
 
 if TYPE_CHECKING:

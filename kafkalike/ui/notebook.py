@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from kafkalike.admin.group_lag import Lags
 from kafkalike.connect import connect
 from kafkalike.errors import GroupIdNotFoundError
+from kafkalike.errors.optional_imports import require_module
 from kafkalike.model.lag import Lag, total
-from kafkalike.model.optional_imports import require_module
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -186,9 +186,7 @@ def console(
     cluster = connect(bootstrap_servers, storage_options)
     queries = None
     if spark is not None:
-        from kafkalike.spark.sql.queries import Queries
-
-        queries = Queries(spark, cluster)
+        queries = require_module("kafkalike.spark.sql.queries", "SELECT statements").Queries(spark, cluster)
     made = ConsoleServer(cluster, port=port, read_only=read_only, queries=queries)
     made.start()
     return made

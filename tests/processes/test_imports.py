@@ -1,7 +1,16 @@
 """What a process imports, which takes its time before the first record."""
 
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from types import ModuleType
+
+import pytest
+
+from kafkalike.errors.optional_imports import EXTRAS, advice, require_module
+from tests.tools.blocks import PROJECT
 
 
 def test_a_process_that_sends_one_record_does_not_import_pandas_deltalake_or_pyspark(root: str) -> None:
@@ -103,36 +112,145 @@ sys.exit("pandas" in sys.modules)
     subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
 
 
-def test_what_needs_an_extra_that_is_not_installed_says_how_to_install_it(root: str) -> None:
-    """The registry itself needs none."""
-    code = """
+WITHOUT = """
 import sys
 from importlib import import_module
+from kafkalike.errors.optional_imports import EXTRAS
 
-class Missing:
+class WithoutExtras:
+    def __init__(self, finder):
+        self.finder = finder
+
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"fastavro", "google", "httpx", "jsonschema", "re2", "referencing"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return None if name.split(".")[0] in EXTRAS else self.finder.find_spec(name, path, target)
 
-sys.meta_path.insert(0, Missing())
-from kafkalike.errors import KafkaConfigurationError
-from kafkalike.schemas import Registry, RemoteRegistry, Schema
+sys.meta_path[:] = map(WithoutExtras, sys.meta_path)
 
-def refused(kind, do):
+def refused(extra, do, kind=ImportError):
     try:
         do()
     except kind as error:
-        assert "pip install 'kafkalike[schemas]'" in str(error), repr(error)
+        assert f"pip install 'kafkalike[{extra}]'" in str(error), repr(error)
+        assert "\\n" not in str(error), repr(error)
     else:
         raise AssertionError("nothing was missing")
+"""
+"""Begins a program in which only the packages of a plain `pip install kafkalike` can be imported."""
+
+
+def test_what_needs_an_extra_that_is_not_installed_says_how_to_install_it(root: str) -> None:
+    """The registry itself needs none."""
+    code = """
+from kafkalike.errors import KafkaConfigurationError
+from kafkalike.schemas import Registry, RemoteRegistry, Schema
 
 for part in ("Serializer", "Deserializer"):
     for form in ("Avro", "Protobuf", "JSON"):
-        refused(ModuleNotFoundError, lambda: getattr(import_module("kafkalike.schemas"), form + part))
+        refused("schemas", lambda: getattr(import_module("kafkalike.schemas"), form + part))
 registry = Registry(sys.argv[1])
 assert registry.get_subjects() == []
 for text, form in (('syntax = "proto3"; message M {}', "PROTOBUF"), ('{"type": "object"}', "JSON")):
-    refused(KafkaConfigurationError, lambda: registry.register_schema("t", Schema(text, form)))
-refused(KafkaConfigurationError, lambda: RemoteRegistry({"url": "http://127.0.0.1:1"}))
+    refused("schemas", lambda: registry.register_schema("t", Schema(text, form)), KafkaConfigurationError)
+refused("schemas", lambda: RemoteRegistry({"url": "http://127.0.0.1:1"}), KafkaConfigurationError)
+
+import kafkalike.spark as ks
+from kafkalike.ui import notebook
+for name in ("create_view", "read", "read_stream", "register_sql", "session", "write", "write_stream"):
+    refused("spark", lambda: getattr(ks, name))
+refused("ui", lambda: notebook.console(sys.argv[1]), KafkaConfigurationError)
+refused("spark", lambda: notebook.console(sys.argv[1], spark=object()), KafkaConfigurationError)
+refused("ui", lambda: notebook.lag(sys.argv[1])._repr_html_(), KafkaConfigurationError)
 """
-    subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", WITHOUT + code, root], check=True, timeout=120)
+
+
+def test_clients_admin_and_commands_work_without_extras(root: str) -> None:
+    """Every command is found, and one that needs an extra ends with one line."""
+    code = """
+import contextlib, io
+from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafkalike.cli.app import COMMANDS, app, run
+
+def said(*args):
+    out = io.TextIOWrapper(io.BytesIO(), write_through=True)
+    with contextlib.redirect_stderr(out), contextlib.redirect_stdout(out):
+        code = run(args)
+    return code, out.buffer.getvalue().decode()
+
+root = ("--bootstrap-server", sys.argv[1])
+code, text = said("topics", "--create", "--topic", "orders", "--partitions", "2", *root)
+assert code == 0, text
+with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
+    producer.send("orders", b"v").get(60)
+with KafkaConsumer("orders", bootstrap_servers=sys.argv[1], auto_offset_reset="earliest") as consumer:
+    assert sum(map(len, consumer.poll(60_000).values())) == 1
+with KafkaAdminClient(bootstrap_servers=sys.argv[1]) as admin:
+    assert list(admin.list_topics()) == ["orders"]
+assert all(app.get_command(None, name) for name in COMMANDS)
+for command in ("conf-path", "docs-path", "verify", "maintain", "dlq list", "metrics --json", "topics --list"):
+    code, text = said(*command.split(), *(root if "path" not in command else ()))
+    assert code == 0, text
+for command, extra in (
+    ("demo", "demo"),
+    ("gateway --listen 127.0.0.1:0", "gateway"),
+    ("schema-registry --port 0", "registry"),
+    ("sql", "spark"),
+    ("sql-views", "spark"),
+    ("ui --port 0", "ui"),
+):
+    code, text = said(*command.split(), *root)
+    assert (code, text.count("\\n")) == (1, 1), text
+    assert f"pip install 'kafkalike[{extra}]'" in text, text
+"""
+    subprocess.run([sys.executable, "-c", WITHOUT + code, root], check=True, timeout=120)
+
+
+def test_a_job_without_spark_ends_with_one_line() -> None:
+    code = """
+import runpy
+sys.argv[:] = ["-m"]
+runpy.run_module("kafkalike.cli.jobs.produce", run_name="__main__")
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT + code], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert (done.returncode, done.stderr) == (1, "Error: jobs need pyspark: pip install 'kafkalike[spark]'\n")
+
+
+def test_an_error_that_no_extra_mends_stays_as_it_is() -> None:
+    """A damaged installation is not an extra that is missing."""
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'kafkalike\.model\.nothing'$"):
+        require_module("kafkalike.model.nothing", "tests")
+
+
+def test_another_version_of_spark_is_named_and_not_to_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = ModuleType("pyspark")
+    spark.__version__ = "4.1.4"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pyspark", spark)
+
+    assert advice(ImportError("cannot import name", name="pyspark.sql"), "kafkalike.spark.session needs") == (
+        "kafkalike.spark.session needs another version of pyspark than 4.1.4. "
+        "In an environment of its own, run pip install 'kafkalike[spark]'"
+    )
+
+
+def test_every_package_of_an_extra_for_users_has_its_advice() -> None:
+    """The smallest extra that installs it, by what can be imported of it."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    modules: dict[str, list[str]] = {}
+    for module, distributions in packages_distributions().items():
+        for name in distributions:
+            modules.setdefault(re.sub(r"[-_.]+", "-", name).lower(), []).append(module)
+    extras = {
+        extra: {re.split(r"[\[<>=~!;]", wanted)[0] for wanted in wants} - {"kafkalike", "delta-spark"}
+        for extra, wants in project["optional-dependencies"].items()
+        if extra not in {"bench", "dev", "docs", "notebook"}
+    }
+    known = {(module, extra) for module, extra in EXTRAS.items()}
+
+    for extra, names in extras.items():
+        for name in names - {"pyspark"} if extra == "connect" else names:
+            assert any((module, extra) in known or EXTRAS.get(module) == "ui" for module in modules[name]), name
+    assert set(EXTRAS.values()) <= extras.keys()

@@ -3,7 +3,7 @@
 import sys
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.model.optional_imports import require_module
+from kafkalike.errors.optional_imports import require_module
 
 if sys.argv[:1] == ["-m"]:
     # Python looks for the job to run: without Spark, the job's own imports would end in a traceback.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalike.errors import IllegalArgumentError, InvalidSchemaError, SchemaRegistryError
-from kafkalike.model.optional_imports import require_module
+from kafkalike.errors.optional_imports import require_module
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.avro_plan import AvroReader
 from kafkalike.schemas.arrow.column_reader import ColumnReader, UnmatchedError, ValueReader

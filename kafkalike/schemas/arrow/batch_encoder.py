@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.errors import SerializationError
-from kafkalike.model.optional_imports import require_module
+from kafkalike.errors.optional_imports import require_module
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.avro_arrow_types import VALUE
 from kafkalike.schemas.arrow.avro_encode import joined, writer_of

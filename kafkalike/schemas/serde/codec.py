@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kafkalike.errors import SerializationError
-from kafkalike.model.optional_imports import require_module
+from kafkalike.errors.optional_imports import require_module
 from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.schema_source import SchemaSource
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.optional_imports import require_module
+from kafkalike.errors.optional_imports import require_module
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.registration_rules import (
     DEFAULT_CONTEXT,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import SchemaRegistryError
+from kafkalike.errors.optional_imports import require_module
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.optional_imports import require_module
 from kafkalike.model.schemas import refusals
 from kafkalike.schemas.format_checks import CHECKS
 from kafkalike.schemas.service import handlers
