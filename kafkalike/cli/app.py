@@ -20,7 +20,6 @@ from kafkalike.errors import KafkaError
 from kafkalike.errors.optional_imports import advice
 from kafkalike.model.clock import utc_text
 from kafkalike.model.config.client_config import ROOT_VARIABLE, default_bootstrap_servers
-from kafkalike.model.optional_imports import advice
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMS: Final = ("text", "json")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
-from kafkalike.cli.options import cluster_options, table_lines, version_option
+from kafkalike.cli.options import cluster_options, version_option
+from kafkalike.cli.output import echo_rows
 
 if TYPE_CHECKING:
     from kafkalike.spark.sql.queries import Queries
@@ -77,8 +78,7 @@ def _show(queries: Queries, statement: str) -> None:
 
     answer = queries.run(SqlQuery(statement))
     rows = [["NULL" if cell is None else _line(cell) for cell in row] for row in answer.rows]
-    for line in table_lines([list(answer.columns), *rows], separator="  "):
-        click.echo(line)
+    echo_rows(answer.columns, rows, as_json=False, separator="  ")
     if answer.more:
         click.echo(f"(only the first {len(rows)} rows)", err=True)
 
