@@ -8,14 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from kafkalike.admin.admin_base import BROKER_ID, AdminBase
 from kafkalike.errors import BrokerResponseError, IllegalArgumentError, InvalidRequestError, UnsupportedVersionError
+from kafkalike.model.config import server_config
 from kafkalike.model.config.properties import Property, PropertySet, as_text, nearest
-from kafkalike.model.config.server_config import (
-    PER_ROOT,
-    SERVER_PROPERTIES,
-    TOPIC_DEFAULTS,
-    ServerProperties,
-    merge_configs,
-)
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 
@@ -93,9 +87,9 @@ class ConfigOperations(AdminBase):
         return {
             name: {
                 **_entry(known, _server_synonyms(name, defaults)),
-                "read_only": bool(resource.name) or name in PER_ROOT,
+                "read_only": bool(resource.name) or name in server_config.PER_ROOT,
             }
-            for name, known in SERVER_PROPERTIES.properties.items()
+            for name, known in server_config.SERVER_PROPERTIES.properties.items()
         }
 
     def _defaults(self) -> _Defaults:
@@ -107,7 +101,7 @@ class ConfigOperations(AdminBase):
         # Use the recorded defaults, not `server`: they can be shown and changed even if the file differs.
         seed, settings = recorded.seed, recorded.settings
         source = {name: STATIC_BROKER if seed.get(name) == text else DYNAMIC_DEFAULT for name, text in settings.items()}
-        return _Defaults(ServerProperties(settings=settings), source)
+        return _Defaults(server_config.ServerProperties(settings=settings), source)
 
     def alter_configs(
         self,
@@ -220,7 +214,7 @@ class ConfigOperations(AdminBase):
 class _Defaults(NamedTuple):
     """The cluster's defaults, and their sources."""
 
-    server: ServerProperties
+    server: server_config.ServerProperties
     source: Mapping[str, str]
     """Source of each setting that is set, by name."""
 
@@ -265,7 +259,7 @@ def _check_alterable(resource: ConfigResource) -> None:
 
 
 def _properties_of(resource: ConfigResource) -> PropertySet:
-    return TOPIC_PROPERTIES if resource.resource_type is ConfigResourceType.TOPIC else SERVER_PROPERTIES
+    return TOPIC_PROPERTIES if resource.resource_type is ConfigResourceType.TOPIC else server_config.SERVER_PROPERTIES
 
 
 def _check_known(names: Iterable[str], properties: PropertySet) -> None:
@@ -298,7 +292,7 @@ def _edit(changes: Changes, properties: PropertySet) -> Callable[[Mapping[str, s
         after = dict(current)
         for name, (operation, value) in changes.items():
             text = None if value is None or operation is AlterConfigOp.DELETE else as_text(value)
-            after = merge_configs(after, name, operation.name, text, properties)
+            after = server_config.merge_configs(after, name, operation.name, text, properties)
         return after
 
     return edit
@@ -332,10 +326,10 @@ def _synonyms(name: str, own: Mapping[str, str], defaults: _Defaults) -> list[di
     found = [_synonym(name, own[name], DYNAMIC_TOPIC)] if name in own else []
     found += [
         _synonym(server_name, server.settings[server_name], defaults.source[server_name])
-        for server_name in TOPIC_DEFAULTS[name]
+        for server_name in server_config.TOPIC_DEFAULTS[name]
         if server_name in server.settings
     ]
-    found.append(_synonym(TOPIC_DEFAULTS[name][0], TOPIC_PROPERTIES.properties[name].default, DEFAULT))
+    found.append(_synonym(server_config.TOPIC_DEFAULTS[name][0], TOPIC_PROPERTIES.properties[name].default, DEFAULT))
     if found[0]["source"] in {STATIC_BROKER, DYNAMIC_DEFAULT}:
         # The server's setting may be in hours; the topic's is in ms.
         found[0] = {**found[0], "effective": server.topic_default(name)[0]}
@@ -345,7 +339,7 @@ def _synonyms(name: str, own: Mapping[str, str], defaults: _Defaults) -> list[di
 def _server_synonyms(name: str, defaults: _Defaults) -> list[dict[str, str]]:
     settings, source = defaults.server.settings, defaults.source
     found = [_synonym(name, settings[name], source[name])] if name in settings else []
-    return [*found, _synonym(name, SERVER_PROPERTIES.properties[name].default, DEFAULT)]
+    return [*found, _synonym(name, server_config.SERVER_PROPERTIES.properties[name].default, DEFAULT)]
 
 
 def _synonym(name: str, value: str, source: str) -> dict[str, str]:

@@ -8,13 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.errors import (
-    CommitFailedError,
-    IllegalArgumentError,
-    KafkaError,
-    OffsetMetadataTooLargeError,
-    UnknownOutcomeError,
-)
+from kafkalike import errors
 from kafkalike.log.dead_letter_topic import Filter, StoredLetter, letters_of
 from kafkalike.log.group.group_offsets import GroupOffsets, check_position
 from kafkalike.model import faults
@@ -109,7 +103,7 @@ class ReplayRun:
         check_group_id(self.group)
         name = self.source.info.name
         if self.to is not None and check_topic_name(self.to) == name:
-            raise IllegalArgumentError(f"letters of {name!r} cannot be replayed to it")
+            raise errors.IllegalArgumentError(f"letters of {name!r} cannot be replayed to it")
         partitions = which.partitions_of(self.source.info)
         if not dry_run:
             # First fence any other replay for this group, and complete its last committed transaction.
@@ -165,7 +159,7 @@ class ReplayRun:
         origin = None if letter.context is None else letter.context.origin
         target = self.to or (None if origin is None else origin.topic)
         if target is None:
-            raise IllegalArgumentError(
+            raise errors.IllegalArgumentError(
                 f"{letter.topic}-{letter.partition}: the letter at offset {letter.offset} has no source topic; pass "
                 "the topic to replay it to"
             )
@@ -219,8 +213,8 @@ class ReplayRun:
                 session.stage(self._number, log, records, deadline=deadline)
                 faults.point("dlq.staged")
             places = self._decided(session, claim, positions, deadline)
-        except KafkaError:
-            with suppress(KafkaError):
+        except errors.KafkaError:
+            with suppress(errors.KafkaError):
                 session.abort(self._number, Deadline(self.clock, TIDY_MS))
             raise
         faults.point("dlq.committed")
@@ -238,10 +232,10 @@ class ReplayRun:
         while True:
             try:
                 places = session.commit(self._number, {claim: positions}, deadline)
-            except UnknownOutcomeError:
+            except errors.UnknownOutcomeError:
                 if deadline.expired():
                     raise
-            except CommitFailedError as cause:
+            except errors.CommitFailedError as cause:
                 cause.add_note(f"the group {self.group!r} records the replay progress, so it must not have members")
                 raise
             else:
@@ -257,8 +251,8 @@ class ReplayRun:
         try:
             for tp, at in positions.items():
                 check_position(tp, at, most)
-        except OffsetMetadataTooLargeError as cause:
-            raise IllegalArgumentError(
+        except errors.OffsetMetadataTooLargeError as cause:
+            raise errors.IllegalArgumentError(
                 f"the letters excluded by the filter are too scattered for the offset metadata of group "
                 f"{self.group!r} ({cause}); replay fewer offsets at once, or use a separate group for this filter"
             ) from cause
@@ -266,7 +260,7 @@ class ReplayRun:
     def _close(self) -> None:
         """Delete the transactional id; the next call creates it again."""
         if self._session is not None:
-            with suppress(KafkaError):
+            with suppress(errors.KafkaError):
                 self._session.forget(Deadline(self.clock, TIDY_MS))
 
     def _deadline(self) -> Deadline:

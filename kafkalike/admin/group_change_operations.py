@@ -10,19 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalike import errors
 from kafkalike.admin.admin_base import AdminBase, as_names
 from kafkalike.admin.offset_operations import look_up
-from kafkalike.errors import (
-    BrokerResponseError,
-    GroupIdNotFoundError,
-    GroupSubscribedToTopicError,
-    IllegalArgumentError,
-    NoError,
-    NonEmptyGroupError,
-    TopicDeletedError,
-    UnknownMemberIdError,
-    UnknownTopicOrPartitionError,
-)
 from kafkalike.log.group.group_expiry import dead_members, removal
 from kafkalike.log.group.group_offsets import check_position
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
@@ -35,7 +25,7 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
 
 
-Outcome = type[BrokerResponseError]
+Outcome = type[errors.BrokerResponseError]
 """Outcome for a partition or member; `NoError` means success, as in kafka-python."""
 
 REMOVED: Final = "removed by an administrator"
@@ -78,7 +68,7 @@ class GroupChangeOperations(AdminBase):
         for tp, at in offsets.items():
             try:
                 checked[tp] = check_position(tp, at, limit)
-            except BrokerResponseError as error:
+            except errors.BrokerResponseError as error:
                 refused[tp] = type(error)
         done = self._set_offsets(check_group_id(group_id), checked, topic_ids)
         return {tp: refused.get(tp) or done[tp] for tp in offsets}
@@ -170,11 +160,13 @@ class GroupChangeOperations(AdminBase):
 
         def plan(state: GroupsState, roster: Roster, taken: int) -> list[GroupRow]:
             if group_id not in state.groups:
-                raise GroupIdNotFoundError(f"group {group_id!r} does not exist")
+                raise errors.GroupIdNotFoundError(f"group {group_id!r} does not exist")
             read = {topic for member in roster for topic in member.subscription}
-            outcomes.update({tp: GroupSubscribedToTopicError if tp.topic in read else NoError for tp in wanted})
-            outcomes.update(dict.fromkeys(self._unknown(wanted), UnknownTopicOrPartitionError))
-            gone = [tp for tp in wanted if outcomes[tp] is NoError]
+            outcomes.update(
+                {tp: errors.GroupSubscribedToTopicError if tp.topic in read else errors.NoError for tp in wanted}
+            )
+            outcomes.update(dict.fromkeys(self._unknown(wanted), errors.UnknownTopicOrPartitionError))
+            gone = [tp for tp in wanted if outcomes[tp] is errors.NoError]
             return deletion_rows(state, group_id, gone, self._clock.now_ms(), taken)
 
         self._change(check_group_id(group_id), plan)
@@ -191,7 +183,7 @@ class GroupChangeOperations(AdminBase):
             KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
         """
         return {
-            name: "OK" if error is NoError else error.__name__
+            name: "OK" if error is errors.NoError else error.__name__
             for name, error in self.delete_consumer_groups(group_ids, group_coordinator_id)
         }
 
@@ -206,16 +198,16 @@ class GroupChangeOperations(AdminBase):
     def _delete_group(self, group_id: str) -> Outcome:
         def plan(state: GroupsState, roster: Roster, taken: int) -> list[GroupRow]:
             if group_id not in state.groups:
-                raise GroupIdNotFoundError(f"group {group_id!r} does not exist")
+                raise errors.GroupIdNotFoundError(f"group {group_id!r} does not exist")
             if roster.members:
-                raise NonEmptyGroupError(f"group {group_id!r} has members")
+                raise errors.NonEmptyGroupError(f"group {group_id!r} has members")
             return deletion_rows(state, group_id, state.groups[group_id].offsets, self._clock.now_ms(), taken)
 
         try:
             self._change(group_id, plan)
-        except (GroupIdNotFoundError, NonEmptyGroupError) as refused:
+        except (errors.GroupIdNotFoundError, errors.NonEmptyGroupError) as refused:
             return type(refused)
-        return NoError
+        return errors.NoError
 
     def remove_group_members(
         self, group_id: str, members: Iterable[MemberToRemove], group_coordinator_id: int | None = None
@@ -240,14 +232,14 @@ class GroupChangeOperations(AdminBase):
         del group_coordinator_id
         wanted = list(members)
         if not all(m.member_id or m.group_instance_id for m in wanted):
-            raise IllegalArgumentError("a member to remove needs a member_id or a group_instance_id")
+            raise errors.IllegalArgumentError("a member to remove needs a member_id or a group_instance_id")
         outcomes: dict[str, Outcome] = {}
         gone: set[str] = set()
         now_ms = self._clock.now_ms()
 
         def plan(state: GroupsState) -> list[GroupRow]:
             if group_id not in state.groups:
-                raise GroupIdNotFoundError(f"group {group_id!r} does not exist")
+                raise errors.GroupIdNotFoundError(f"group {group_id!r} does not exist")
             roster = state.groups[group_id].roster
             gone.clear()
             for member in wanted:
@@ -255,7 +247,7 @@ class GroupChangeOperations(AdminBase):
                 member_id = found.member_id if found else member.member_id or ""
                 known = member_id in roster.members
                 outcomes[member.member_id or member.group_instance_id or ""] = (
-                    NoError if known else UnknownMemberIdError
+                    errors.NoError if known else errors.UnknownMemberIdError
                 )
                 if known:
                     gone.add(member_id)
@@ -294,19 +286,19 @@ class GroupChangeOperations(AdminBase):
         topic_ids: Mapping[str, str] | None,
     ) -> dict[TopicPartition, Outcome]:
         topics = self._cluster.topics()
-        outcomes: dict[TopicPartition, Outcome] = dict.fromkeys(positions, NoError)
+        outcomes: dict[TopicPartition, Outcome] = dict.fromkeys(positions, errors.NoError)
         for tp in positions:
             info = topics.get(tp.topic)
             if topic_ids is not None and (info is None or info.topic_id != topic_ids.get(tp.topic)):
-                outcomes[tp] = TopicDeletedError
+                outcomes[tp] = errors.TopicDeletedError
             elif info is None or tp.partition not in info.partitions:
-                outcomes[tp] = UnknownTopicOrPartitionError
+                outcomes[tp] = errors.UnknownTopicOrPartitionError
         # If a topic is deleted from here on, its rows carry its id and do not apply to a new topic of the same name.
-        taken_in = [(tp, at) for tp, at in positions.items() if outcomes[tp] is NoError]
+        taken_in = [(tp, at) for tp, at in positions.items() if outcomes[tp] is errors.NoError]
 
         def plan(state: GroupsState, roster: Roster, taken: int) -> list[GroupRow]:
             if roster.members:
-                raise UnknownMemberIdError(f"group {group_id!r} has members")
+                raise errors.UnknownMemberIdError(f"group {group_id!r} has members")
             return [
                 GroupRow(
                     seq=state.seq + taken + nth,
@@ -326,8 +318,8 @@ class GroupChangeOperations(AdminBase):
 
         try:
             self._change(group_id, plan)
-        except UnknownMemberIdError:
-            return dict.fromkeys(positions, UnknownMemberIdError)
+        except errors.UnknownMemberIdError:
+            return dict.fromkeys(positions, errors.UnknownMemberIdError)
         return outcomes
 
     def _unknown(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
@@ -339,7 +331,7 @@ class GroupChangeOperations(AdminBase):
 def _target(log: TopicLog, tp: TopicPartition, spec: int) -> int:
     """Return the offset of a specification, clamped to the live log."""
     if tp.partition not in log.info.partitions:
-        raise UnknownTopicOrPartitionError(
+        raise errors.UnknownTopicOrPartitionError(
             f"{tp.topic}-{tp.partition} does not exist: the topic has {log.info.num_partitions} partitions"
         )
     start, end = log.log_start(tp.partition), log.log_end(tp.partition)

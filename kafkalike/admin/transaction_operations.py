@@ -6,13 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kafkalike import errors
 from kafkalike.admin.admin_base import BROKER_ID, AdminBase, as_names
-from kafkalike.errors import (
-    IllegalArgumentError,
-    TransactionalIdNotFoundError,
-    UnknownProducerIdError,
-    UnknownTopicOrPartitionError,
-)
 from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.transactions import transaction_views
@@ -105,7 +100,7 @@ class TransactionOperations(AdminBase):
         wanted = [TopicPartition(*tp) for tp in as_names(partitions, "partitions")]
         for tp in wanted:
             if tp.partition not in range(topics.get(tp.topic, 0)):
-                raise UnknownTopicOrPartitionError(f"partition {tp.topic}-{tp.partition} does not exist")
+                raise errors.UnknownTopicOrPartitionError(f"partition {tp.topic}-{tp.partition} does not exist")
         under_way = self._under_way()
         return {
             tp: PartitionProducerState(
@@ -136,7 +131,7 @@ class TransactionOperations(AdminBase):
         listed = self._cluster.transactions.listed()
         named = [listing.transactional_id for listing in listed if listing.producer_id == spec.producer_id]
         if not named:
-            raise UnknownProducerIdError(f"no transactional id has the producer id {spec.producer_id}")
+            raise errors.UnknownProducerIdError(f"no transactional id has the producer id {spec.producer_id}")
         (transactional_id,) = named
         self._fence(transactional_id, ProducerIdAndEpoch(spec.producer_id, spec.producer_epoch))
 
@@ -194,7 +189,7 @@ class TransactionOperations(AdminBase):
         described = self._cluster.transactions.described(names, staged=staged)
         missing = [name for name in names if name not in described]
         if missing:
-            raise TransactionalIdNotFoundError(f"no transactional id {', '.join(map(repr, missing))}")
+            raise errors.TransactionalIdNotFoundError(f"no transactional id {', '.join(map(repr, missing))}")
         return {name: described[name] for name in names}
 
     def _under_way(self) -> dict[str, transaction_views.TransactionReport]:
@@ -259,7 +254,7 @@ def _state_of(given: TransactionState | str) -> TransactionState:
     for state in TransactionState:
         if state.value.lower() == text:
             return state
-    raise IllegalArgumentError(f"unknown state {str(given)!r}; known are {', '.join(TransactionState)}")
+    raise errors.IllegalArgumentError(f"unknown state {str(given)!r}; known are {', '.join(TransactionState)}")
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:
@@ -268,7 +263,7 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
     try:
         return re.compile(text)
     except re.error as cause:
-        raise IllegalArgumentError(f"{text!r} is not a regular expression: {cause}") from cause
+        raise errors.IllegalArgumentError(f"{text!r} is not a regular expression: {cause}") from cause
 
 
 class TransactionListing(NamedTuple):

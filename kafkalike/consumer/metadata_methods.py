@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
 
+from kafkalike import errors
 from kafkalike.consumer.call_checks import ThreadGuard, check_no_effect, guarded, readable
 from kafkalike.consumer.consumer_context import ConsumerContext
 from kafkalike.consumer.poll_loop import Delivery, PollLoop
 from kafkalike.consumer.subscription import Mode, PartitionState, Reset, Subscription
-from kafkalike.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaConnectionError,
-    KafkaStorageError,
-    UnknownTopicOrPartitionError,
-)
 from kafkalike.log.call_view import CallView
 from kafkalike.log.group.group_offsets import MetadataOfReader, check_offset
 from kafkalike.model.config.consumer_config import ConsumerConfig
@@ -76,7 +70,7 @@ class MetadataMethods:
         """True if the storage root can be read now."""
         try:
             self._context.cluster.metadata.refresh()
-        except (KafkaConnectionError, KafkaStorageError):
+        except (errors.KafkaConnectionError, errors.KafkaStorageError):
             return False
         return True
 
@@ -222,7 +216,7 @@ class MetadataMethods:
             IllegalStateError: there is none.
         """
         if self.config.group_id is None:
-            raise IllegalStateError("this call needs a group_id; set it when the consumer is made")
+            raise errors.IllegalStateError("this call needs a group_id; set it when the consumer is made")
         return self.config.group_id
 
 
@@ -259,7 +253,7 @@ class PositionMethods:
             self._polling.assigner.look(view)
         self._polling.positions.resolve(view)
         if state.position is None:
-            raise UnknownTopicOrPartitionError(f"{partition.topic}-{partition.partition} does not exist")
+            raise errors.UnknownTopicOrPartitionError(f"{partition.topic}-{partition.partition} does not exist")
         return state.position
 
     @guarded
@@ -303,7 +297,7 @@ class PositionMethods:
 
     def _seek_to(self, reset: Reset, partitions: Sequence[TopicPartition]) -> None:
         if not partitions and not len(self._subscription):
-            raise IllegalArgumentError("no partitions are assigned")
+            raise errors.IllegalArgumentError("no partitions are assigned")
         states = self._held(partitions or list(self._subscription))
         self._delivery.drop()
         for state in states.values():
@@ -329,5 +323,5 @@ class PositionMethods:
         """Return the states of partitions to seek in; as in kafka-python, an unassigned partition is a ValueError."""
         try:
             return {tp: self._subscription.require(tp) for tp in partitions}
-        except IllegalStateError as cause:
-            raise IllegalArgumentError(str(cause)) from cause
+        except errors.IllegalStateError as cause:
+            raise errors.IllegalArgumentError(str(cause)) from cause

@@ -7,16 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from kafkalike import errors
 from kafkalike.consumer.consumer_context import ConsumerContext
 from kafkalike.consumer.subscription import PartitionState, Reset
-from kafkalike.errors import (
-    CommitFailedError,
-    IllegalStateError,
-    KafkaError,
-    NoOffsetForPartitionError,
-    TopicDeletedError,
-    UnknownTopicOrPartitionError,
-)
 from kafkalike.log.call_view import CallView
 from kafkalike.log.group.group_offsets import check_position
 from kafkalike.log.group.membership import Membership
@@ -33,7 +26,7 @@ class CommitFuture:
 
     __slots__ = ("exception", "is_done", "value")
 
-    def __init__(self, exception: KafkaError | None = None) -> None:
+    def __init__(self, exception: errors.KafkaError | None = None) -> None:
         self.exception = exception
         self.value = None
         self.is_done = True
@@ -89,7 +82,7 @@ def _call(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:  # noqa: AN
 log = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-CommitCallback = Callable[[Offsets, KafkaError | None], Any]
+CommitCallback = Callable[[Offsets, errors.KafkaError | None], Any]
 
 REPEAT_SECONDS: Final = 3600.0
 """Automatic commits of unchanged positions are skipped, because each is a table version. After this time one is made,
@@ -112,7 +105,7 @@ class OffsetCommits:
         self._due = 0.0
         self._last: tuple[Offsets, float] | None = None
         """Offsets and time of the last successful automatic commit."""
-        self._completed: deque[tuple[CommitCallback, Offsets, KafkaError | None]] = deque()
+        self._completed: deque[tuple[CommitCallback, Offsets, errors.KafkaError | None]] = deque()
         self.restart_timer()
 
     @property
@@ -135,7 +128,7 @@ class OffsetCommits:
         self._last = None
         try:
             generation = self._commit(checked, timeout_ms)
-        except KafkaError:
+        except errors.KafkaError:
             self._metrics.failed_commits += 1
             raise
         if self._group_member is not None:
@@ -159,10 +152,10 @@ class OffsetCommits:
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> CommitFuture:
         """Commit now, and call the callback later. See `KafkaConsumer.commit_async`."""
         wanted = dict(self._subscription.positions() if offsets is None else _checked(offsets))
-        error: KafkaError | None = None
+        error: errors.KafkaError | None = None
         try:
             self.commit(wanted, self._config.default_api_timeout_ms)
-        except KafkaError as cause:
+        except errors.KafkaError as cause:
             error = cause
         self._completed.append((callback or self._default_callback, wanted, error))
         return CommitFuture(error)
@@ -173,7 +166,7 @@ class OffsetCommits:
             callback, offsets, error = self._completed.popleft()
             callback(offsets, error)
 
-    def _default_callback(self, offsets: Offsets, error: KafkaError | None) -> None:
+    def _default_callback(self, offsets: Offsets, error: errors.KafkaError | None) -> None:
         if self._config.default_offset_commit_callback is not None:
             self._config.default_offset_commit_callback(offsets, error)
         elif error is not None:
@@ -196,11 +189,11 @@ class OffsetCommits:
         positions = self._subscription.positions()
         if not self.automatic or not positions or self._unchanged(positions):
             return
-        error: KafkaError | None = None
+        error: errors.KafkaError | None = None
         try:
             self.commit(positions, self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms)
             self._last = (positions, self._clock.monotonic())
-        except KafkaError as cause:
+        except errors.KafkaError as cause:
             error = cause
             if cause.retriable:
                 self._due = min(self._due, self._clock.monotonic() + self._config.retry_backoff_ms / 1000)
@@ -222,12 +215,12 @@ class OffsetCommits:
     def _member(self) -> Membership:
         group_id = self._config.group_id
         if group_id is None:
-            raise IllegalStateError("a commit needs a group_id; set it when the consumer is made")
+            raise errors.IllegalStateError("a commit needs a group_id; set it when the consumer is made")
         if not self._subscription.automatic:
             return Membership(group_id=group_id, client_id=self._config.client_id)
         membership = None if self._group_member is None else self._group_member.membership
         if membership is None:
-            raise CommitFailedError(
+            raise errors.CommitFailedError(
                 f"group {group_id!r}: offsets were not committed: this consumer is not its member; poll() joins it"
             )
         return membership
@@ -241,9 +234,11 @@ class OffsetCommits:
             state = self._subscription.get(tp)
             known = None if state is None else state.topic_id
             if known is not None and (info is None or info.topic_id != known):
-                raise TopicDeletedError(tp.topic, known, None if info is None else info.topic_id)
+                raise errors.TopicDeletedError(tp.topic, known, None if info is None else info.topic_id)
             if info is None or tp.partition not in info.partitions:
-                raise UnknownTopicOrPartitionError(f"{tp.topic}-{tp.partition} does not exist; no offset was committed")
+                raise errors.UnknownTopicOrPartitionError(
+                    f"{tp.topic}-{tp.partition} does not exist; no offset was committed"
+                )
             ids[tp.topic] = info.topic_id
         return ids
 
@@ -320,7 +315,7 @@ class StartPositions:
         without = [tp for tp, state in missing if state.position is None and self._reset_of(tp, state) is None]
         if without:
             names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in without)
-            raise NoOffsetForPartitionError(
+            raise errors.NoOffsetForPartitionError(
                 f"no committed offset and auto_offset_reset='none': {names}; call seek(), or set another policy"
             )
         still = [(tp, state) for tp, state in missing if state.position is None]
@@ -351,7 +346,7 @@ class StartPositions:
     def _reset(self, tp: TopicPartition, state: PartitionState, view: CallView) -> None:
         try:
             topic_log = self._logs.of(tp.topic, state.topic_id, view)
-        except TopicDeletedError:
+        except errors.TopicDeletedError:
             self._subscription.forget_topic(tp.topic)
             raise
         earliest = self._reset_of(tp, state) == "earliest"

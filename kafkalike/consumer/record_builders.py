@@ -12,16 +12,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import KafkaError, RecordDeserializationError, UnknownTopicOrPartitionError
+from kafkalike.model import dead_letter
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
-from kafkalike.model.dead_letter import (
-    KEY_CONVERTER,
-    VALUE_CONVERTER,
-    FailedReader,
-    Failure,
-    Letter,
-    context_headers,
-    original_headers,
-)
 from kafkalike.model.structs import NO_HEADERS, ConsumerRecord, TopicPartition
 from kafkalike.schemas.serialization import DeserializeFunction
 
@@ -177,7 +169,7 @@ log = logging.getLogger(__name__)
 FOR_GOOD: Final = (404, 422)
 """HTTP status codes of a registry that a retry does not change: unknown schema, or invalid schema."""
 
-_STAGES: Final = {"key": KEY_CONVERTER, "value": VALUE_CONVERTER}
+_STAGES: Final = {"key": dead_letter.KEY_CONVERTER, "value": dead_letter.VALUE_CONVERTER}
 
 
 @dataclass(slots=True)
@@ -192,13 +184,13 @@ class DeadLetterBuilder:
     settings: DeadLetterSettings
     box: DeadLetterBuffer | None
     """None without a group: then failed records are skipped."""
-    reader: FailedReader
+    reader: dead_letter.FailedReader
     metrics: ConsumerMetrics
 
     def build(self, tp: TopicPartition, chunk: Chunk) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
         """Build the records of a chunk, as `Build` requires."""
         made, error = to_records(tp.topic, chunk, self.deserializers.key, self.deserializers.value)
-        letters: list[Letter] = []
+        letters: list[dead_letter.Letter] = []
         if error is not None:
             made, letters, error = self._one_by_one(tp, chunk)
         stop = chunk.next_offset if error is None else error.offset
@@ -208,9 +200,9 @@ class DeadLetterBuilder:
 
     def _one_by_one(
         self, tp: TopicPartition, chunk: Chunk
-    ) -> tuple[list[ConsumerRecord], list[Letter], RecordDeserializationError | None]:
+    ) -> tuple[list[ConsumerRecord], list[dead_letter.Letter], RecordDeserializationError | None]:
         made: list[ConsumerRecord] = []
-        letters: list[Letter] = []
+        letters: list[dead_letter.Letter] = []
         size = 0
         for raw in to_records(tp.topic, chunk)[0]:
             try:
@@ -230,7 +222,9 @@ class DeadLetterBuilder:
                     size += letter.size
         return made, letters, None
 
-    def _tolerate(self, raw: ConsumerRecord, error: RecordDeserializationError, count: int, size: int) -> Letter | None:
+    def _tolerate(
+        self, raw: ConsumerRecord, error: RecordDeserializationError, count: int, size: int
+    ) -> dead_letter.Letter | None:
         """Make a letter of a record, in addition to letters of that number and size; or skip the record.
 
         Raises:
@@ -250,13 +244,16 @@ class DeadLetterBuilder:
         self._say(raw, error)
         return letter
 
-    def _letter(self, topic: str, raw: ConsumerRecord, error: RecordDeserializationError) -> Letter:
+    def _letter(self, topic: str, raw: ConsumerRecord, error: RecordDeserializationError) -> dead_letter.Letter:
         origin = TopicPartition(raw.topic, raw.partition)
-        headers = original_headers(raw.headers)
+        headers = dead_letter.original_headers(raw.headers)
         if self.settings.errors_deadletterqueue_context_headers_enable:
             given = self.deserializers.key_given if error.part == "key" else self.deserializers.value_given
-            headers = [*headers, *context_headers(origin, raw.offset, failure_of(error, given), self.reader)]
-        return Letter(
+            headers = [
+                *headers,
+                *dead_letter.context_headers(origin, raw.offset, failure_of(error, given), self.reader),
+            ]
+        return dead_letter.Letter(
             topic=topic,
             origin=origin,
             offset=raw.offset,
@@ -293,10 +290,10 @@ def passes(error: BaseException | None) -> bool:
     return any(kind.__module__.startswith("httpx") and kind.__name__ == "TransportError" for kind in type(error).mro())
 
 
-def failure_of(error: RecordDeserializationError, deserializer: object) -> Failure:
+def failure_of(error: RecordDeserializationError, deserializer: object) -> dead_letter.Failure:
     """Describe for a letter why a record could not be deserialized."""
     cause = error.__cause__ or error
-    return Failure(
+    return dead_letter.Failure(
         stage=_STAGES.get(error.part, error.part),
         class_name=full_name(deserializer),
         exception=full_name(type(cause)),
@@ -331,5 +328,5 @@ def _refused(error: RecordDeserializationError, topic: str | None, reason: Kafka
 def dead_letter_builder(deserializers: Deserializers, context: ConsumerContext) -> Build:
     """Return the function that makes records for a consumer with `errors_tolerance='all'`."""
     config = context.config
-    reader = FailedReader(name=config.group_id or config.client_id, task=config.client_id)
+    reader = dead_letter.FailedReader(name=config.group_id or config.client_id, task=config.client_id)
     return DeadLetterBuilder(deserializers, config, context.letters, reader, context.metrics).build

@@ -16,21 +16,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from kafkalike.delta.actions import (
-    APPEND,
-    APPEND_KEY,
-    CHECKSUM_KEY,
-    FENCES_KEY,
-    HOST_KEY,
-    PROCESS_KEY,
-    USER_KEY,
-    Action,
-    Add,
-    TableCommit,
-    log_name,
-    parse_commit,
-    protocol_of,
-)
+from kafkalike.delta import actions as log_actions
 from kafkalike.delta.layout import TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
 from kafkalike.delta.table_state import FENCE
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
@@ -48,8 +34,8 @@ class CommitFile:
     operation: str
     append_id: str
     """Unique text by which the commit is recognized if its outcome is in doubt."""
-    adds: Sequence[Add] = ()
-    removes: Sequence[Add] = ()
+    adds: Sequence[log_actions.Add] = ()
+    removes: Sequence[log_actions.Add] = ()
     txns: Mapping[str, int] = field(default_factory=dict)
     note: Mapping[str, Any] = field(default_factory=dict)
     """Further entries of the commit's user metadata."""
@@ -59,11 +45,11 @@ class CommitFile:
     @property
     def user_metadata(self) -> str:
         """The commit's user metadata as JSON: its id, and the note."""
-        return _json({APPEND_KEY: self.append_id, **self.note})
+        return _json({log_actions.APPEND_KEY: self.append_id, **self.note})
 
-    def applied(self) -> TableCommit:
+    def applied(self) -> log_actions.TableCommit:
         """Return the commit as a reader of the new version will parse it, for the writer's own state."""
-        return TableCommit(
+        return log_actions.TableCommit(
             version=self.version,
             timestamp_ms=self.time_ms,
             operation=self.operation,
@@ -82,7 +68,7 @@ class CommitFile:
         info = {
             "timestamp": self.time_ms,
             "operation": self.operation,
-            "operationParameters": {"mode": "Append"} if self.operation == APPEND else {},
+            "operationParameters": {"mode": "Append"} if self.operation == log_actions.APPEND else {},
             "operationMetrics": self._metrics(),
             "isBlindAppend": not self.removes,
             "engineInfo": engine_info(),
@@ -103,8 +89,8 @@ class CommitFile:
             metrics["numRemovedBytes"] = str(sum(old.size for old in self.removes))
         return metrics
 
-    def _actions(self) -> list[Action]:
-        actions: list[Action] = [] if self.closes is None else [protocol_of(closed=self.closes)]
+    def _actions(self) -> list[log_actions.Action]:
+        actions: list[log_actions.Action] = [] if self.closes is None else [log_actions.protocol_of(closed=self.closes)]
         for app_id, version in self.txns.items():
             actions.append({"txn": {"appId": app_id, "version": version, "lastUpdated": self.time_ms}})
         for old in self.removes:
@@ -138,7 +124,7 @@ def writer_info() -> Mapping[str, str | int]:
 @lru_cache(maxsize=1)
 def _writer_info(process: int) -> Mapping[str, str | int]:
     user, host = user_and_host()
-    return MappingProxyType({USER_KEY: user, HOST_KEY: host, PROCESS_KEY: process})
+    return MappingProxyType({log_actions.USER_KEY: user, log_actions.HOST_KEY: host, log_actions.PROCESS_KEY: process})
 
 
 def creation(
@@ -168,7 +154,7 @@ def creation(
         "operationParameters": {"mode": "ErrorIfExists", "location": ""},
         "engineInfo": engine_info(),
         **writer_info(),
-        "userMetadata": _json({APPEND_KEY: table_id}),
+        "userMetadata": _json({log_actions.APPEND_KEY: table_id}),
     }
     metadata = {
         "id": table_id,
@@ -178,7 +164,7 @@ def creation(
         "configuration": dict(properties),
         "createdTime": time_ms,
     }
-    actions: list[Action] = [protocol_of(closed=closed), {"metaData": metadata}]
+    actions: list[log_actions.Action] = [log_actions.protocol_of(closed=closed), {"metaData": metadata}]
     actions += ({"txn": {"appId": app, "version": n, "lastUpdated": time_ms}} for app, n in (txns or {}).items())
     return lines_of(info, actions)
 
@@ -196,11 +182,11 @@ def topic_creation(table_id: str, *, time_ms: int, closed: bool, txns: Mapping[s
     )
 
 
-def lines_of(info: Mapping[str, Any], actions: Iterable[Action]) -> bytes:
+def lines_of(info: Mapping[str, Any], actions: Iterable[log_actions.Action]) -> bytes:
     """Return the file of a commit: its `commitInfo`, with the checksum of the other actions, and these."""
     lines = [*map(_json, actions), ""]
     body = "\n".join(lines).encode()
-    return _json({"commitInfo": {**info, CHECKSUM_KEY: zlib.crc32(body)}}).encode() + b"\n" + body
+    return _json({"commitInfo": {**info, log_actions.CHECKSUM_KEY: zlib.crc32(body)}}).encode() + b"\n" + body
 
 
 _json: Final = json.JSONEncoder(separators=(",", ":")).encode
@@ -244,7 +230,7 @@ class CommitPuts:
             KafkaStorageError: the version is not in the log, and will never be.
             UnknownOutcomeError: the storage does not answer.
         """
-        name = log_name(version)
+        name = log_actions.log_name(version)
         failed: OSError | None = None
         for attempt in range(SETTLE_TRIES):
             try:
@@ -286,13 +272,13 @@ class CommitPuts:
             KafkaStorageError: the empty commit has it.
             UnknownOutcomeError: the storage does not answer. The first version of a table cannot be fenced.
         """
-        name, fence_id = log_name(version), uuid.uuid4().hex
+        name, fence_id = log_actions.log_name(version), uuid.uuid4().hex
         fence = CommitFile(
             version=version,
             time_ms=self.clock.now_ms(),
             operation=FENCE,
             append_id=fence_id,
-            note={FENCES_KEY: append_id},
+            note={log_actions.FENCES_KEY: append_id},
         )
         for attempt in range(SETTLE_TRIES):
             try:
@@ -321,7 +307,7 @@ class CommitPuts:
         except FileNotFoundError:
             return None
         try:
-            return parse_commit(0, content, self.store.uri).append_id or ""
+            return log_actions.parse_commit(0, content, self.store.uri).append_id or ""
         except KafkaError as cause:
             # The file may be our own, and half of it visible.
             raise OSError(f"{name} cannot be read: {cause}") from cause

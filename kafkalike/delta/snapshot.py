@@ -14,16 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.delta.actions import (
-    ADD_FIELDS,
-    Add,
-    TableCommit,
-    add_of,
-    commit_of,
-    log_name,
-    parse_actions,
-    parse_commit,
-)
+from kafkalike.delta import actions as log_actions
 from kafkalike.delta.commit_bundles import EACH, EVERY, CommitFiles
 from kafkalike.delta.damage import REPAIR_COMMAND, Damage
 from kafkalike.delta.log_files import LogFiles, base_of, block_of, first_missing, last_checkpoint
@@ -59,7 +50,7 @@ class LogSnapshot:
     """Actions of the checkpoint, by kind."""
     commits: list[tuple[int, list[dict[str, Any]]]] = field(default_factory=list)
     """Versions above the checkpoint with their actions, in order."""
-    committed: list[TableCommit] = field(default_factory=list)
+    committed: list[log_actions.TableCommit] = field(default_factory=list)
     """Parsed commits of these versions."""
     damage: Damage | None = None
     """Damage that hides the newest version."""
@@ -84,7 +75,7 @@ class LogSnapshot:
         for action in () if found is None else found.to_pylist():
             yield _plain(action)
 
-    def adds(self) -> Iterator[Add]:
+    def adds(self) -> Iterator[log_actions.Add]:
         """Return the checkpoint's data files.
 
         Raises:
@@ -96,10 +87,12 @@ class LogSnapshot:
         # By columns, because rows take three times as long, and other writers add columns that nobody needs here.
         there = {field.name for field in found.type}
         missing = [None] * len(found)
-        for row in zip(*(found.field(n).to_pylist() if n in there else missing for n in ADD_FIELDS), strict=True):
-            yield add_of(*row)
+        for row in zip(
+            *(found.field(n).to_pylist() if n in there else missing for n in log_actions.ADD_FIELDS), strict=True
+        ):
+            yield log_actions.add_of(*row)
 
-    def live_files(self) -> dict[str, Add]:
+    def live_files(self) -> dict[str, log_actions.Add]:
         """Return the data files of the snapshot's version, by path.
 
         Raises:
@@ -175,7 +168,7 @@ def _read(store: Storage, files: LogFiles, version: int | None, *, every: int = 
     for base in [*sorted((c for c in files.checkpoints if c <= target), reverse=True), -1]:
         missing = first_missing(files.commits, base, target)
         if missing is not None:
-            problems.append(f"{log_name(missing)} is missing")
+            problems.append(f"{log_actions.log_name(missing)} is missing")
             continue
         try:
             actions = {} if base < 0 else _checkpoint(store, files.checkpoints[base])
@@ -213,15 +206,15 @@ def _with_commits(
     """
     for version, content in contents.read(versions):
         try:
-            actions = parse_actions(version, content, store.uri)
-            commit = commit_of(version, actions, store.uri)
+            actions = log_actions.parse_actions(version, content, store.uri)
+            commit = log_actions.commit_of(version, actions, store.uri)
         except LogCorruptError as cause:
             later = [v for v in versions if v > version]
             if not cut_end or not (snapshot.commits or snapshot.version >= 0) or not all_damaged(store, later):
                 raise LogCorruptError(f"{cause}; see `{REPAIR_COMMAND}`") from cause
             snapshot.damage = Damage(
                 where=store.uri,
-                file=log_name(version),
+                file=log_actions.log_name(version),
                 why=why_damaged(cause),
                 commit=version,
                 good=version - 1,
@@ -242,7 +235,7 @@ def all_damaged(store: Storage, versions: Sequence[int]) -> bool:
     """
     for version in versions:
         try:
-            parse_commit(version, store.read(log_name(version)), store.uri)
+            log_actions.parse_commit(version, store.read(log_actions.log_name(version)), store.uri)
         except LogCorruptError:
             continue
         except UnsupportedVersionError:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaConnectionError,
-    KafkaStorageError,
-    MessageSizeTooLargeError,
-)
+from kafkalike import errors
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.names import check_topic_name
@@ -41,14 +35,14 @@ class ProducerMetadata:
             IllegalStateError: closed, or used after a fork.
         """
         if self._buffer.refusal is not None:
-            raise IllegalStateError(self._buffer.refusal)
+            raise errors.IllegalStateError(self._buffer.refusal)
         return set(self._look_up(topic).partitions)
 
     def bootstrap_connected(self) -> bool:
         """True if the storage root can be read now."""
         try:
             self._cluster.metadata.refresh()
-        except (KafkaConnectionError, KafkaStorageError):
+        except (errors.KafkaConnectionError, errors.KafkaStorageError):
             return False
         return True
 
@@ -134,7 +128,7 @@ class ArrowMethods(ProducerMetadata):
 
         buffer = self._buffer
         if buffer.refusal is not None:
-            raise IllegalStateError(buffer.refusal)
+            raise errors.IllegalStateError(buffer.refusal)
         if buffer.gate is not None:
             buffer.gate()
         check_topic_name(topic)
@@ -152,13 +146,15 @@ class ArrowMethods(ProducerMetadata):
         config = self.config
         for name in ("max_request_size", "buffer_memory"):
             if size > getattr(config, name):
-                raise MessageSizeTooLargeError(f"{topic}: a record has {size} bytes; {name}={getattr(config, name)}")
+                raise errors.MessageSizeTooLargeError(
+                    f"{topic}: a record has {size} bytes; {name}={getattr(config, name)}"
+                )
 
     def _fitting(self, queue: TopicQueue, highest: int) -> TopicQueue:
         """Return the topic's queue, after another look at the topic if a record needs a higher partition."""
         found = queue if highest < queue.num_partitions else self._open_queue(queue.name)
         if highest >= found.num_partitions:
-            raise IllegalArgumentError(
+            raise errors.IllegalArgumentError(
                 f"{found.name}-{highest} does not exist: the topic has partitions 0 to {found.num_partitions - 1}"
             )
         return found

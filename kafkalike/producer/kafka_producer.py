@@ -12,15 +12,8 @@ from dataclasses import fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Never, NoReturn, Self, Unpack
 
+from kafkalike import errors
 from kafkalike.connect import connect
-from kafkalike.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-    InvalidTimestampError,
-    KafkaConfigurationError,
-    KafkaError,
-    MessageSizeTooLargeError,
-)
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.client_config import refuse_positional, refuse_to_pickle
@@ -156,11 +149,11 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
         """
         buffer = self._buffer
         if buffer.refusal is not None:
-            raise IllegalStateError(buffer.refusal)
+            raise errors.IllegalStateError(buffer.refusal)
         if buffer.gate is not None:
             buffer.gate()
         if value is None and key is None:
-            raise IllegalArgumentError("a record needs a key or a value")
+            raise errors.IllegalArgumentError("a record needs a key or a value")
         if type(topic) is not str:
             topic = check_topic_name(topic)
         pairs = None if headers is None else check_headers(headers) or None
@@ -220,14 +213,14 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
     def _refuse_size(self, topic: str, size: int) -> NoReturn:
         config = self.config
         name = "max_request_size" if config.max_request_size <= config.buffer_memory else "buffer_memory"
-        raise MessageSizeTooLargeError(f"{topic}: the record has {size} bytes; {name}={getattr(config, name)}")
+        raise errors.MessageSizeTooLargeError(f"{topic}: the record has {size} bytes; {name}={getattr(config, name)}")
 
     def _check_partition(self, queue: TopicQueue, partition: object) -> int:
         number = check_partition(partition)
         if number >= queue.num_partitions:
             queue = self._open_queue(queue.name)
         if number >= queue.num_partitions:
-            raise IllegalArgumentError(
+            raise errors.IllegalArgumentError(
                 f"{queue.name}-{number} does not exist: the topic has partitions 0 to {queue.num_partitions - 1}"
             )
         return number
@@ -354,7 +347,7 @@ def check_timestamp(timestamp_ms: Any) -> int:  # noqa: ANN401 - the check is be
         raise TypeError(f"timestamp_ms must be an int of ms since the epoch, not {timestamp_ms!r}")
     number = operator.index(timestamp_ms)
     if not 0 <= number <= MAX_TIMESTAMP_MS:
-        raise InvalidTimestampError(f"timestamp_ms must be in [0, {MAX_TIMESTAMP_MS}], not {number}")
+        raise errors.InvalidTimestampError(f"timestamp_ms must be in [0, {MAX_TIMESTAMP_MS}], not {number}")
     return number
 
 
@@ -369,7 +362,7 @@ def check_partition(partition: Any) -> int:  # noqa: ANN401 - the check is below
         raise TypeError(f"partition must be an int, not {partition!r}")
     number = operator.index(partition)
     if number < 0:
-        raise IllegalArgumentError(f"partition must not be negative, but is {number}")
+        raise errors.IllegalArgumentError(f"partition must not be negative, but is {number}")
     return number
 
 
@@ -382,7 +375,7 @@ def check_timeout(timeout: Any) -> float | None:  # noqa: ANN401 - the check is 
     if timeout is None or timeout == math.inf:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise IllegalArgumentError(f"timeout must be seconds, 0 or more, not {timeout!r}")
+        raise errors.IllegalArgumentError(f"timeout must be seconds, 0 or more, not {timeout!r}")
     return timeout
 
 
@@ -399,8 +392,8 @@ def check_serializer(obj: object, setting: str) -> SerializeFunction:
         return _bytes
     try:
         return as_serializer(obj, "key" if setting.startswith("key") else "value")
-    except IllegalArgumentError as cause:
-        raise KafkaConfigurationError(f"invalid value for setting {setting!r}: {cause}") from cause
+    except errors.IllegalArgumentError as cause:
+        raise errors.KafkaConfigurationError(f"invalid value for setting {setting!r}: {cause}") from cause
 
 
 def _bytes(topic: str, headers: Headers, data: object) -> bytes | None:
@@ -447,7 +440,7 @@ def transaction(producer: KafkaProducer) -> Iterator[Transaction]:
     """
     manager = producer._transactions  # noqa: SLF001 - a part of the producer
     if manager is None:
-        raise IllegalStateError(NOT_TRANSACTIONAL)
+        raise errors.IllegalStateError(NOT_TRANSACTIONAL)
     opened = Transaction(producer)
     try:
         manager.init()
@@ -457,7 +450,7 @@ def transaction(producer: KafkaProducer) -> Iterator[Transaction]:
             opened.ranges = manager.commit_surely()
     except BaseException as error:
         # A commit without an answer may be retried. A commit that Ctrl-C interrupted is settled here.
-        unanswered = isinstance(error, KafkaError) and manager.phase is TxnPhase.COMMITTING
+        unanswered = isinstance(error, errors.KafkaError) and manager.phase is TxnPhase.COMMITTING
         if manager.owner is opened and not unanswered:
             manager.end()
         raise

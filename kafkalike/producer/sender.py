@@ -16,14 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.errors import (
-    KafkaError,
-    KafkaTimeoutError,
-    NotEnoughReplicasAfterAppendError,
-    TopicDeletedError,
-    UnknownOutcomeError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike import errors
 from kafkalike.errors.kafka_error import foreign_errors
 from kafkalike.log.topic.record_rules import RECORD_ERRORS, refused_rows
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -116,12 +109,12 @@ class Sender:
         if self.ended.wait(timeout):
             self._cluster.settle(timeout)
             return True
-        late = KafkaTimeoutError(f"the producer was closed after {timeout} s; the record was not written")
+        late = errors.KafkaTimeoutError(f"the producer was closed after {timeout} s; the record was not written")
         in_time = self.abandon(late)
         self.ended.wait(LAST_APPEND_SECONDS)
         return in_time
 
-    def abandon(self, error: KafkaError) -> bool:
+    def abandon(self, error: errors.KafkaError) -> bool:
         """Fail the queued records, but leave a running append alone.
 
         Returns:
@@ -166,9 +159,9 @@ class Sender:
                 buffer.close()
                 left = buffer.empty()
                 under_way: Sequence[ProducerBatch] = () if job is None else parts_of(job[1])
-                ended = UnknownOutcomeError("append of a thread that was ended", UNKNOWN_ID)
+                ended = errors.UnknownOutcomeError("append of a thread that was ended", UNKNOWN_ID)
                 self._fail([part for part in under_way if not part.outcome.done and part not in left], ended)
-                self._fail(left, KafkaError("the producer's thread was ended; the record was not written"))
+                self._fail(left, errors.KafkaError("the producer's thread was ended; the record was not written"))
             finally:
                 ALIVE.discard(self)
                 self.ended.open()
@@ -188,14 +181,14 @@ class Sender:
                 records = batch.sendable()
             # Apart from the preparation: from here on, no unexpected error says that nothing was written.
             done = self._append(log, batch, records)
-        except NotEnoughReplicasAfterAppendError as error:
+        except errors.NotEnoughReplicasAfterAppendError as error:
             # The records are written: a retry would duplicate them.
             self._fail([batch], error)
-        except TopicDeletedError as error:
+        except errors.TopicDeletedError as error:
             self._fail([batch, *self._buffer.retire(queue)], error)
         except RECORD_ERRORS as error:
             self._separate(queue, batch, error)
-        except KafkaError as error:
+        except errors.KafkaError as error:
             self._try_again_or_fail(queue, batch, error)
         else:
             self._finish(log, batch, done)
@@ -218,7 +211,9 @@ class Sender:
         if batch.records is None:
             self.metrics.queued((now - batch.born) * 1000)
         if now >= batch.born + self._delivery_seconds:
-            raise KafkaTimeoutError(f"{queue.name}: no append began within {self._delivery()}; nothing was written")
+            raise errors.KafkaTimeoutError(
+                f"{queue.name}: no append began within {self._delivery()}; nothing was written"
+            )
         log = self._logs.current(queue)
         self._router.route(batch.columns(), log.info.num_partitions)
         return log
@@ -241,7 +236,7 @@ class Sender:
             self.metrics.appended(topic, len(records.partitions), batch.sent_size(), took_ms)
         return done
 
-    def _unwritten(self, topic: str, cause: Exception) -> KafkaError:
+    def _unwritten(self, topic: str, cause: Exception) -> errors.KafkaError:
         """Make the error of an append that did not begin."""
         report(
             logger,
@@ -251,16 +246,16 @@ class Sender:
             topic,
             error=cause,
         )
-        return KafkaError(f"{topic}: nothing was written: {cause!r}")
+        return errors.KafkaError(f"{topic}: nothing was written: {cause!r}")
 
-    def _unknown_outcome(self, topic: str, cause: Exception) -> UnknownOutcomeError:
+    def _unknown_outcome(self, topic: str, cause: Exception) -> errors.UnknownOutcomeError:
         """Make the error of an append that ended with an unexpected exception."""
         report(logger, logging.ERROR, "producer %s: an append to %r failed", self._config.client_id, topic, error=cause)
-        return UnknownOutcomeError(f"append to {topic!r} ({cause!r})", UNKNOWN_ID)
+        return errors.UnknownOutcomeError(f"append to {topic!r} ({cause!r})", UNKNOWN_ID)
 
     # --- outcomes ------------------------------------------------------------------------------
 
-    def _separate(self, queue: TopicQueue, batch: ProducerBatch, error: KafkaError) -> None:
+    def _separate(self, queue: TopicQueue, batch: ProducerBatch, error: errors.KafkaError) -> None:
         """Remove the records that the topic rejects from a batch, so that only they fail.
 
         A batch of columns has one outcome: it fails as a whole.
@@ -275,7 +270,7 @@ class Sender:
         if not isinstance(records, RecordBatch):
             self._fail([batch], error)
             return
-        found: dict[int, KafkaError] = {}
+        found: dict[int, errors.KafkaError] = {}
         if log is not None:
             found = refused_rows(records, log.info, log.config, self._clock.now_ms(), log.schemas)
         if found.keys() <= batch.refused.keys():
@@ -290,7 +285,7 @@ class Sender:
         else:
             self._buffer.put_back(queue, batch, self._clock.monotonic())
 
-    def _try_again_or_fail(self, queue: TopicQueue, batch: ProducerBatch, error: KafkaError) -> None:
+    def _try_again_or_fail(self, queue: TopicQueue, batch: ProducerBatch, error: errors.KafkaError) -> None:
         """Retry a batch if that may help and there is time; never if its outcome is unknown."""
         if isinstance(batch, JoinedBatch):
             for part in reversed(batch.parts):
@@ -300,7 +295,9 @@ class Sender:
         if not error.retriable or batch.retries >= self._config.retries:
             self._fail([batch], error)
         elif again >= batch.born + self._delivery_seconds:
-            late = KafkaTimeoutError(f"not written within {self._delivery()} and {batch.retries} retries: {error}")
+            late = errors.KafkaTimeoutError(
+                f"not written within {self._delivery()} and {batch.retries} retries: {error}"
+            )
             late.__cause__ = error
             self._fail([batch], late)
         else:
@@ -388,12 +385,12 @@ class OpenLogs:
             if queue is not self._latest:
                 self._note(queue)
                 self._latest = queue
-        except TopicDeletedError:
+        except errors.TopicDeletedError:
             raise
-        except UnknownTopicOrPartitionError as cause:
-            raise TopicDeletedError(queue.name, queue.topic_id, None) from cause
+        except errors.UnknownTopicOrPartitionError as cause:
+            raise errors.TopicDeletedError(queue.name, queue.topic_id, None) from cause
         if log.info.topic_id != queue.topic_id:
-            raise TopicDeletedError(queue.name, queue.topic_id, log.info.topic_id)
+            raise errors.TopicDeletedError(queue.name, queue.topic_id, log.info.topic_id)
         queue.looked_at = self._clock.monotonic()
         if log.info.num_partitions != queue.num_partitions:
             queue.learn(log.info, queue.looked_at)
@@ -437,7 +434,7 @@ def end_all() -> None:
                 in_time = all(sender.ended.wait(max(0.0, deadline.remaining())) for sender in senders)
             else:
                 for sender in senders:
-                    sender.abandon(KafkaTimeoutError("the interpreter ended; the record was not written"))
+                    sender.abandon(errors.KafkaTimeoutError("the interpreter ended; the record was not written"))
                 for sender in senders:
                     sender.ended.wait()
         except (KeyboardInterrupt, SystemExit):

@@ -9,18 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.errors import (
-    CommitFailedError,
-    FencedInstanceIdError,
-    IllegalArgumentError,
-    IllegalStateError,
-    InvalidGroupIdError,
-    InvalidTxnStateError,
-    KafkaError,
-    RebalanceInProgressError,
-    TransactionAbortableError,
-    UnknownOutcomeError,
-)
+from kafkalike import errors
 from kafkalike.log.group.group_offsets import GroupOffsets, check_position, given_ids
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.config.producer_config import ProducerConfig
@@ -99,7 +88,7 @@ class TransactionManager:
             return self._cluster.transactions.begin_session(
                 str(config.transactional_id), int(config.transaction_timeout_ms), str(config.client_id), self._limit()
             )
-        except KafkaError as error:
+        except errors.KafkaError as error:
             self._refused(TxnCall.INIT, error)
             raise
 
@@ -125,7 +114,7 @@ class TransactionManager:
                     check_member(self._cluster.groups, claim)
                     lives = given_ids(self._cluster.metadata, {tp.topic for tp in checked}, group_metadata)
                     self._gate.replace(lambda standing: standing.with_offsets(claim, checked, letters, lives))
-                except KafkaError as error:
+                except errors.KafkaError as error:
                     self._refused(TxnCall.SEND_OFFSETS, error)
                     raise
 
@@ -140,7 +129,7 @@ class TransactionManager:
             try:
                 self._stage_letters(standing, limit)
                 done = self._decide(standing, limit)
-            except KafkaError as error:
+            except errors.KafkaError as error:
                 self._refused(TxnCall.COMMIT, error)
                 raise
             self._gate.replace(ProducerTransactionState.completed)
@@ -166,11 +155,13 @@ class TransactionManager:
             for claim, box in standing.letters.items():
                 letters = box.due(plain(standing.offsets[claim]))
                 stage(self._cluster, self._opened(), standing.number, letters, limit, once=str(claim))
-        except KafkaError as error:
-            if error.retriable or isinstance(error, UnknownOutcomeError):
+        except errors.KafkaError as error:
+            if error.retriable or isinstance(error, errors.UnknownOutcomeError):
                 raise
             self.failed(error)
-            raise TransactionAbortableError(f"dead letters were rejected; abort the transaction: {error}") from error
+            raise errors.TransactionAbortableError(
+                f"dead letters were rejected; abort the transaction: {error}"
+            ) from error
         self._lettered = standing.number
 
     def _decide(self, standing: ProducerTransactionState, limit: Deadline) -> Mapping[str, Appended]:
@@ -185,8 +176,8 @@ class TransactionManager:
         while True:
             try:
                 return self.commit()
-            except KafkaError as error:
-                again = isinstance(error, UnknownOutcomeError) or error.retriable
+            except errors.KafkaError as error:
+                again = isinstance(error, errors.UnknownOutcomeError) or error.retriable
                 if not again or self.phase is not TxnPhase.COMMITTING or limit.expired():
                     raise
                 log.info("producer %s: %s; retrying the commit", self._config.client_id, error)
@@ -203,7 +194,7 @@ class TransactionManager:
             self._buffer.flush(limit.remaining())
             try:
                 self._opened().abort(standing.number, limit)
-            except KafkaError as error:
+            except errors.KafkaError as error:
                 self._refused(TxnCall.ABORT, error)
                 raise
             self._gate.replace(ProducerTransactionState.completed)
@@ -225,7 +216,7 @@ class TransactionManager:
         with self._turn:
             try:
                 self._end(limit)
-            except KafkaError as error:
+            except errors.KafkaError as error:
                 log.warning(
                     "producer %s: the open transaction of %r is left to the next init_transactions: %s",
                     self._config.client_id,
@@ -234,7 +225,7 @@ class TransactionManager:
                 )
 
     def _end(self, limit: Deadline) -> None:
-        with suppress(InvalidTxnStateError):
+        with suppress(errors.InvalidTxnStateError):
             self._abort(limit)
             return
         # A commit without an answer has decided the transaction.
@@ -260,14 +251,16 @@ class TransactionManager:
 
     def _check_caller(self, call: TxnCall) -> None:
         if self._buffer.refusal is not None:
-            raise IllegalStateError(self._buffer.refusal)
+            raise errors.IllegalStateError(self._buffer.refusal)
         if threading.get_ident() == self._buffer.sender:
-            raise IllegalStateError(f"{call.value} must not be called in a callback: it runs in the thread that sends")
+            raise errors.IllegalStateError(
+                f"{call.value} must not be called in a callback: it runs in the thread that sends"
+            )
 
     def _take(self, call: TxnCall) -> ProducerTransactionState:
         return self._gate.replace(lambda standing: standing.after(call))
 
-    def _refused(self, call: TxnCall, error: KafkaError) -> None:
+    def _refused(self, call: TxnCall, error: errors.KafkaError) -> None:
         self._gate.replace(lambda standing: standing.refused(call, error))
 
     def _opened(self) -> TransactionSession:
@@ -278,7 +271,7 @@ class TransactionManager:
         return Deadline(self._clock, self._config.max_block_ms)
 
 
-LEFT_BEHIND: Final = (CommitFailedError, FencedInstanceIdError, RebalanceInProgressError)
+LEFT_BEHIND: Final = (errors.CommitFailedError, errors.FencedInstanceIdError, errors.RebalanceInProgressError)
 """Errors for a consumer that is not a current member of the group with these partitions."""
 
 
@@ -294,11 +287,11 @@ def claim_of(metadata: object, client_id: str) -> GroupClaim:
         raise TypeError(f"group_metadata must be a ConsumerGroupMetadata or the id of a group, not {metadata!r}")
     group_id = metadata if isinstance(metadata, str) else metadata.group_id
     if group_id is None:
-        raise InvalidGroupIdError("the consumer has no group_id, so it has no offsets to commit")
+        raise errors.InvalidGroupIdError("the consumer has no group_id, so it has no offsets to commit")
     check_group_id(group_id)
     claim = GroupClaim.of(metadata, client_id)
     if claim.generation > 0 and not claim.member_id:
-        raise IllegalArgumentError(f"generation {claim.generation} needs the member_id that is in it")
+        raise errors.IllegalArgumentError(f"generation {claim.generation} needs the member_id that is in it")
     return claim
 
 

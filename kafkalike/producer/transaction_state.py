@@ -12,23 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.errors import (
-    AuthorizationError,
-    CommitFailedError,
-    FencedInstanceIdError,
-    GroupAuthorizationFailedError,
-    IllegalGenerationError,
-    IllegalStateError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    KafkaError,
-    ProducerFencedError,
-    RebalanceInProgressError,
-    TransactionAbortableError,
-    TransactionAbortedError,
-    UnknownMemberIdError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike import errors
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -62,19 +46,19 @@ class TxnCall(StrEnum):
     ABORT = "abort_transaction"
 
 
-FATAL: Final = (ProducerFencedError, InvalidProducerEpochError, AuthorizationError)
+FATAL: Final = (errors.ProducerFencedError, errors.InvalidProducerEpochError, errors.AuthorizationError)
 """Errors after which only `close` is useful: another producer has the transactional id, or nobody may use it."""
 
 REFUSED: Final = (
-    CommitFailedError,
-    FencedInstanceIdError,
-    GroupAuthorizationFailedError,
-    IllegalGenerationError,
-    InvalidTxnStateError,
-    RebalanceInProgressError,
-    TransactionAbortableError,
-    UnknownMemberIdError,
-    UnknownTopicOrPartitionError,
+    errors.CommitFailedError,
+    errors.FencedInstanceIdError,
+    errors.GroupAuthorizationFailedError,
+    errors.IllegalGenerationError,
+    errors.InvalidTxnStateError,
+    errors.RebalanceInProgressError,
+    errors.TransactionAbortableError,
+    errors.UnknownMemberIdError,
+    errors.UnknownTopicOrPartitionError,
 )
 """Errors of a call that a rule rejects: nothing was decided, and a repeated call is rejected again.
 `InvalidTxnStateError`: an interrupted abort came first."""
@@ -122,16 +106,16 @@ class ProducerTransactionState:
         if call is TxnCall.INIT:
             return self  # as in kafka-python, once it is initialized there is nothing to do
         if self.phase is TxnPhase.UNINITIALIZED:
-            raise IllegalStateError(f"{call.value} needs init_transactions() before it")
+            raise errors.IllegalStateError(f"{call.value} needs init_transactions() before it")
         if call is TxnCall.ABORT and self.phase is not TxnPhase.READY:
             # After a commit that may have been decided, the phase stays COMMITTING until the abort has succeeded.
             return self if self.phase is TxnPhase.COMMITTING else replace(self, phase=TxnPhase.ABORTING)
         if self.phase is TxnPhase.ABORTABLE_ERROR:
-            raise TransactionAbortableError(
+            raise errors.TransactionAbortableError(
                 f"{call.value} is refused: the transaction failed and must be aborted: {self.error}"
             ) from self.error
         if self.phase not in _ALLOWED[call]:
-            raise IllegalStateError(f"{call.value} is out of order: {_WHY[self.phase]}")
+            raise errors.IllegalStateError(f"{call.value} is out of order: {_WHY[self.phase]}")
         if call is TxnCall.BEGIN:
             return ProducerTransactionState(phase=TxnPhase.IN_TRANSACTION, number=self.number + 1)
         return replace(self, phase=TxnPhase.COMMITTING) if call is TxnCall.COMMIT else self
@@ -180,7 +164,7 @@ class ProducerTransactionState:
         After an error that is neither fatal nor a rule's rejection, the call may have taken effect: the phase stays,
         and the call may be repeated.
         """
-        if call is TxnCall.ABORT and isinstance(error, InvalidTxnStateError):
+        if call is TxnCall.ABORT and isinstance(error, errors.InvalidTxnStateError):
             return replace(self, phase=TxnPhase.COMMITTING)  # a commit without an answer has decided it
         if _is_fatal(error) or isinstance(error, REFUSED):
             return self.failed(error)
@@ -191,19 +175,21 @@ class ProducerTransactionState:
         if self.phase is TxnPhase.FATAL_ERROR:
             return self._fatal()
         if self.phase is TxnPhase.ABORTING:
-            return self.error or TransactionAbortedError("the transaction was aborted before the record was written")
+            return self.error or errors.TransactionAbortedError(
+                "the transaction was aborted before the record was written"
+            )
         return None
 
-    def _fatal(self) -> KafkaError:
+    def _fatal(self) -> errors.KafkaError:
         # Each call gets its own error, with the first one as its cause.
-        kind = next((known for known in FATAL if isinstance(self.error, known)), KafkaError)
+        kind = next((known for known in FATAL if isinstance(self.error, known)), errors.KafkaError)
         found = kind(f"the producer failed for good, close it: {self.error}")
         found.__cause__ = self.error
         return found
 
 
 def _is_fatal(error: Exception) -> bool:
-    return isinstance(error, FATAL) and not isinstance(error, GroupAuthorizationFailedError)
+    return isinstance(error, FATAL) and not isinstance(error, errors.GroupAuthorizationFailedError)
 
 
 _ALLOWED: Final[Mapping[TxnCall, frozenset[TxnPhase]]] = {

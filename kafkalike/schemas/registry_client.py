@@ -9,28 +9,10 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from kafkalike.model.schemas import refusals
-from kafkalike.schemas.confluent_types import (
-    RegisteredSchema,
-    Schema,
-    SchemaVersion,
-    ServerConfig,
-    body_of,
-    read_registered,
-    read_schema,
-)
-from kafkalike.schemas.schema_source import (
-    CACHED_SCHEMAS,
-    LruCache,
-    SourceClient,
-    Transport,
-    TransportClient,
-    at,
-    query_flag,
-    query_of,
-)
+from kafkalike.schemas import confluent_types, schema_source
 
 
-class SettingsClient(TransportClient):
+class SettingsClient(schema_source.TransportClient):
     """Compatibility, configuration and modes of `RegistryClient`."""
 
     def test_compatibility(
@@ -68,14 +50,20 @@ class SettingsClient(TransportClient):
             normalize: normalize the schema first.
         """
         path = ["compatibility", "subjects", subject_name, "versions", *([] if version is None else [str(version)])]
-        answer = self._transport.ask("POST", path, query_of(normalize=normalize, verbose=True), body_of(schema))
+        answer = self._transport.ask(
+            "POST", path, schema_source.query_of(normalize=normalize, verbose=True), confluent_types.body_of(schema)
+        )
         return [] if answer["is_compatible"] else list(answer.get("messages") or ["it is not compatible"])
 
     def set_compatibility(self, subject_name: str | None = None, level: str | None = None) -> dict[str, Any]:
         """Set the compatibility level of a subject, or the global level."""
         if level is None:
             raise ValueError("level must be set")
-        return dict(self._transport.ask("PUT", at("config", subject_name), None, {"compatibility": str(level).upper()}))
+        return dict(
+            self._transport.ask(
+                "PUT", schema_source.at("config", subject_name), None, {"compatibility": str(level).upper()}
+            )
+        )
 
     def get_compatibility(self, subject_name: str | None = None) -> str:
         """Return the compatibility level of a subject, or the global level.
@@ -83,21 +71,21 @@ class SettingsClient(TransportClient):
         Raises:
             SchemaRegistryError: the subject has no level of its own; `error_code` is 40408.
         """
-        return str(self._transport.ask("GET", at("config", subject_name))["compatibilityLevel"])
+        return str(self._transport.ask("GET", schema_source.at("config", subject_name))["compatibilityLevel"])
 
     def set_config(self, subject_name: str | None = None, config: object = None) -> dict[str, Any]:
         """Apply a configuration of this package or of Confluent's."""
         if config is None:
             raise ValueError("config must be set")
-        return dict(self._transport.ask("PUT", at("config", subject_name), None, _config_body(config)))
+        return dict(self._transport.ask("PUT", schema_source.at("config", subject_name), None, _config_body(config)))
 
-    def get_config(self, subject_name: str | None = None) -> ServerConfig:
+    def get_config(self, subject_name: str | None = None) -> confluent_types.ServerConfig:
         """Return the settings of a subject, or the global settings."""
-        return _config(self._transport.ask("GET", at("config", subject_name)))
+        return _config(self._transport.ask("GET", schema_source.at("config", subject_name)))
 
-    def delete_config(self, subject_name: str | None = None) -> ServerConfig:
+    def delete_config(self, subject_name: str | None = None) -> confluent_types.ServerConfig:
         """Remove the settings of a subject, or the global settings, and return them."""
-        return _config(self._transport.ask("DELETE", at("config", subject_name)))
+        return _config(self._transport.ask("DELETE", schema_source.at("config", subject_name)))
 
     def get_mode(self, subject_name: str) -> str:
         """Return the mode of a subject.
@@ -105,16 +93,16 @@ class SettingsClient(TransportClient):
         Raises:
             SchemaRegistryError: the subject has no mode of its own; `error_code` is 40409.
         """
-        return str(self._transport.ask("GET", at("mode", subject_name))["mode"])
+        return str(self._transport.ask("GET", schema_source.at("mode", subject_name))["mode"])
 
     def update_mode(self, subject_name: str | None, mode: str, force: bool = False) -> str:  # noqa: FBT001, FBT002
         """Set the mode of a subject: READWRITE, READONLY, READONLY_OVERRIDE or IMPORT."""
-        path = at("mode", subject_name)
-        return str(self._transport.ask("PUT", path, {"force": query_flag(force)}, {"mode": mode})["mode"])
+        path = schema_source.at("mode", subject_name)
+        return str(self._transport.ask("PUT", path, {"force": schema_source.query_flag(force)}, {"mode": mode})["mode"])
 
     def delete_mode(self, subject_name: str | None) -> str:
         """Remove the mode of a subject and return it."""
-        return str(self._transport.ask("DELETE", at("mode", subject_name))["mode"])
+        return str(self._transport.ask("DELETE", schema_source.at("mode", subject_name))["mode"])
 
     def get_global_mode(self) -> str:
         """Return the mode of all subjects without a mode of their own."""
@@ -126,7 +114,7 @@ class SettingsClient(TransportClient):
 
 
 def _config_body(config: object) -> dict[str, Any]:
-    if isinstance(config, ServerConfig):
+    if isinstance(config, confluent_types.ServerConfig):
         body = {"compatibility": config.compatibility or config.compatibility_level, "normalize": config.normalize}
         return {name: value for name, value in body.items() if value is not None}
     if not hasattr(config, "to_dict"):
@@ -134,8 +122,10 @@ def _config_body(config: object) -> dict[str, Any]:
     return dict(config.to_dict())
 
 
-def _config(answer: Mapping[str, Any]) -> ServerConfig:
-    return ServerConfig(answer.get("compatibility"), answer.get("compatibilityLevel"), answer.get("normalize"))
+def _config(answer: Mapping[str, Any]) -> confluent_types.ServerConfig:
+    return confluent_types.ServerConfig(
+        answer.get("compatibility"), answer.get("compatibilityLevel"), answer.get("normalize")
+    )
 
 
 class _NoCache:
@@ -146,7 +136,7 @@ class _NoCache:
         del subject, schema_id
 
 
-class RegistryClient(SettingsClient, SourceClient):
+class RegistryClient(SettingsClient, schema_source.SourceClient):
     """A client of a schema registry. Thread-safe.
 
     Args:
@@ -154,11 +144,13 @@ class RegistryClient(SettingsClient, SourceClient):
         conf: the settings that `config` returns.
     """
 
-    def __init__(self, transport: Transport, conf: Mapping[str, Any]) -> None:
+    def __init__(self, transport: schema_source.Transport, conf: Mapping[str, Any]) -> None:
         super().__init__(transport)
         self._conf = dict(conf)
         self._cache = _NoCache()
-        self._by_id: LruCache[tuple[int, str | None], Schema] = LruCache(CACHED_SCHEMAS)
+        self._by_id: schema_source.LruCache[tuple[int, str | None], confluent_types.Schema] = schema_source.LruCache(
+            schema_source.CACHED_SCHEMAS
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -196,13 +188,13 @@ class RegistryClient(SettingsClient, SourceClient):
         subject_name: str,
         schema: object,
         normalize_schemas: bool = False,  # noqa: FBT001, FBT002
-    ) -> RegisteredSchema:
+    ) -> confluent_types.RegisteredSchema:
         """Register a schema as `register_schema` does; return its id, GUID and version."""
-        query = {"normalize": query_flag(normalize_schemas)}
-        body = body_of(schema)
+        query = {"normalize": schema_source.query_flag(normalize_schemas)}
+        body = confluent_types.body_of(schema)
         answer = self._transport.ask("POST", ("subjects", subject_name, "versions"), query, body)
         # Older registries return only the id.
-        return read_registered({**body, "subject": subject_name, **answer})
+        return confluent_types.read_registered({**body, "subject": subject_name, **answer})
 
     def get_schema(
         self,
@@ -210,7 +202,7 @@ class RegistryClient(SettingsClient, SourceClient):
         subject_name: str | None = None,
         fmt: str | None = None,
         reference_format: str | None = None,
-    ) -> Schema:
+    ) -> confluent_types.Schema:
         """Return the schema of an id.
 
         Args:
@@ -225,14 +217,16 @@ class RegistryClient(SettingsClient, SourceClient):
         known = self._by_id.get((schema_id, fmt))
         if known is not None:
             return known
-        query = query_of(subject=subject_name, format=fmt, referenceFormat=reference_format)
-        schema = read_schema(self._transport.ask("GET", ("schemas", "ids", str(schema_id)), query))
+        query = schema_source.query_of(subject=subject_name, format=fmt, referenceFormat=reference_format)
+        schema = confluent_types.read_schema(self._transport.ask("GET", ("schemas", "ids", str(schema_id)), query))
         self._by_id.put((schema_id, fmt), schema)
         return schema
 
-    def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> Schema:
+    def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> confluent_types.Schema:
         """Return the schema of a GUID."""
-        return read_schema(self._transport.ask("GET", ("schemas", "guids", guid), query_of(format=fmt)))
+        return confluent_types.read_schema(
+            self._transport.ask("GET", ("schemas", "guids", guid), schema_source.query_of(format=fmt))
+        )
 
     def get_schema_types(self) -> list[str]:
         """Return the schema types that the registry supports."""
@@ -247,7 +241,7 @@ class RegistryClient(SettingsClient, SourceClient):
         limit: int = -1,
     ) -> list[str]:
         """Return the subjects that have a version with this schema."""
-        query = query_of(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
+        query = schema_source.query_of(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
         return list(self._transport.ask("GET", ("schemas", "ids", str(schema_id), "subjects"), query))
 
     def get_schema_versions(
@@ -257,11 +251,11 @@ class RegistryClient(SettingsClient, SourceClient):
         deleted: bool = False,  # noqa: FBT001, FBT002
         offset: int = 0,
         limit: int = -1,
-    ) -> list[SchemaVersion]:
+    ) -> list[confluent_types.SchemaVersion]:
         """Return the versions with this schema, in all subjects."""
-        query = query_of(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
+        query = schema_source.query_of(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
         found = self._transport.ask("GET", ("schemas", "ids", str(schema_id), "versions"), query)
-        return [SchemaVersion(one["subject"], one["version"]) for one in found]
+        return [confluent_types.SchemaVersion(one["subject"], one["version"]) for one in found]
 
     def lookup_schema(
         self,
@@ -270,14 +264,16 @@ class RegistryClient(SettingsClient, SourceClient):
         normalize_schemas: bool = False,  # noqa: FBT001, FBT002
         fmt: str | None = None,
         deleted: bool = False,  # noqa: FBT001, FBT002
-    ) -> RegisteredSchema:
+    ) -> confluent_types.RegisteredSchema:
         """Return the version of a subject with this schema.
 
         Raises:
             SchemaRegistryError: the subject (40401) or the schema (40403) is unknown.
         """
-        query = query_of(normalize=normalize_schemas, deleted=deleted, format=fmt)
-        return read_registered(self._transport.ask("POST", ("subjects", subject_name), query, body_of(schema)))
+        query = schema_source.query_of(normalize=normalize_schemas, deleted=deleted, format=fmt)
+        return confluent_types.read_registered(
+            self._transport.ask("POST", ("subjects", subject_name), query, confluent_types.body_of(schema))
+        )
 
     # --- subjects and versions -------------------------------------------------------------------
 
@@ -290,8 +286,10 @@ class RegistryClient(SettingsClient, SourceClient):
         limit: int = -1,
     ) -> list[str]:
         """Return the names of subjects, sorted."""
-        query = query_of(subjectPrefix=subject_prefix, deleted=deleted, deletedOnly=deleted_only)
-        return list(self._transport.ask("GET", ("subjects",), {**query, **query_of(offset=offset, limit=limit)}))
+        query = schema_source.query_of(subjectPrefix=subject_prefix, deleted=deleted, deletedOnly=deleted_only)
+        return list(
+            self._transport.ask("GET", ("subjects",), {**query, **schema_source.query_of(offset=offset, limit=limit)})
+        )
 
     def get_versions(
         self,
@@ -302,7 +300,7 @@ class RegistryClient(SettingsClient, SourceClient):
         limit: int = -1,
     ) -> list[int]:
         """Return the version numbers of a subject, ascending."""
-        query = query_of(deleted=deleted, deletedOnly=deleted_only, offset=offset, limit=limit)
+        query = schema_source.query_of(deleted=deleted, deletedOnly=deleted_only, offset=offset, limit=limit)
         return list(self._transport.ask("GET", ("subjects", subject_name, "versions"), query))
 
     def get_version(
@@ -311,12 +309,14 @@ class RegistryClient(SettingsClient, SourceClient):
         version: int | str = "latest",
         deleted: bool = False,  # noqa: FBT001, FBT002
         fmt: str | None = None,
-    ) -> RegisteredSchema:
+    ) -> confluent_types.RegisteredSchema:
         """Return a version of a subject, by number or `latest`."""
         path = ("subjects", subject_name, "versions", str(version))
-        return read_registered(self._transport.ask("GET", path, query_of(deleted=deleted, format=fmt)))
+        return confluent_types.read_registered(
+            self._transport.ask("GET", path, schema_source.query_of(deleted=deleted, format=fmt))
+        )
 
-    def get_latest_version(self, subject_name: str, fmt: str | None = None) -> RegisteredSchema:
+    def get_latest_version(self, subject_name: str, fmt: str | None = None) -> confluent_types.RegisteredSchema:
         """Return the newest version of a subject without caching."""
         return self.get_version(subject_name, fmt=fmt)
 
@@ -326,17 +326,21 @@ class RegistryClient(SettingsClient, SourceClient):
         metadata: Mapping[str, str],
         deleted: bool = False,  # noqa: FBT001, FBT002
         fmt: str | None = None,
-    ) -> RegisteredSchema:
+    ) -> confluent_types.RegisteredSchema:
         """Return the newest version of a subject with the given metadata. A cluster's own registry stores none."""
-        query = query_of(deleted=deleted, format=fmt, key=",".join(metadata), value=",".join(metadata.values()))
-        return read_registered(self._transport.ask("GET", ("subjects", subject_name, "metadata"), query))
+        query = schema_source.query_of(
+            deleted=deleted, format=fmt, key=",".join(metadata), value=",".join(metadata.values())
+        )
+        return confluent_types.read_registered(
+            self._transport.ask("GET", ("subjects", subject_name, "metadata"), query)
+        )
 
     def get_referenced_by(
         self, subject_name: str, version: int | str = "latest", offset: int = 0, limit: int = -1
     ) -> list[int]:
         """Return the ids of schemas that reference a version."""
         path = ("subjects", subject_name, "versions", str(version), "referencedby")
-        return list(self._transport.ask("GET", path, query_of(offset=offset, limit=limit)))
+        return list(self._transport.ask("GET", path, schema_source.query_of(offset=offset, limit=limit)))
 
     def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:  # noqa: FBT001, FBT002
         """Delete all versions of a subject and return their numbers.
@@ -348,7 +352,11 @@ class RegistryClient(SettingsClient, SourceClient):
         Raises:
             SchemaRegistryError: 40401, 40404, 40405, 42205, 42206.
         """
-        return list(self._transport.ask("DELETE", ("subjects", subject_name), {"permanent": query_flag(permanent)}))
+        return list(
+            self._transport.ask(
+                "DELETE", ("subjects", subject_name), {"permanent": schema_source.query_flag(permanent)}
+            )
+        )
 
     def delete_version(self, subject_name: str, version: int | str, permanent: bool = False) -> int:  # noqa: FBT001, FBT002
         """Delete a version of a subject and return its number.
@@ -362,11 +370,11 @@ class RegistryClient(SettingsClient, SourceClient):
             SchemaRegistryError: 40401, 40402, 40406, 40407, 42205, 42206.
         """
         path = ("subjects", subject_name, "versions", str(version))
-        return int(self._transport.ask("DELETE", path, {"permanent": query_flag(permanent)}))
+        return int(self._transport.ask("DELETE", path, {"permanent": schema_source.query_flag(permanent)}))
 
     def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:
         """Return the contexts; a cluster's own registry has only the default context."""
-        return list(self._transport.ask("GET", ("contexts",), query_of(offset=offset, limit=limit)))
+        return list(self._transport.ask("GET", ("contexts",), schema_source.query_of(offset=offset, limit=limit)))
 
     def get_associations_by_resource_name(
         self, resource_name: str, resource_namespace: str, *args: object, **kwargs: object

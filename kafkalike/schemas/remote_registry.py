@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from kafkalike.errors import (
-    KafkaConfigurationError,
-    KafkaConnectionError,
-    SchemaRegistryError,
-    UnknownRegistryOutcomeError,
-)
+from kafkalike import errors
 from kafkalike.errors.optional_imports import require_module
 from kafkalike.schemas.confluent_types import not_understood
 from kafkalike.schemas.registry_client import RegistryClient
@@ -70,15 +65,17 @@ def access_to(url: str, **given: Any) -> Access:  # noqa: ANN401 - as the fields
             parts = urlsplit(one.strip())
             host, port, named = parts.hostname, parts.port, parts.username
         except ValueError as cause:
-            raise KafkaConfigurationError(f"schema.registry.url is not a URL: {cause}") from None
+            raise errors.KafkaConfigurationError(f"schema.registry.url is not a URL: {cause}") from None
         if parts.scheme not in {"http", "https"} or not host:
-            raise KafkaConfigurationError("schema.registry.url must begin with http:// or https:// and name a host")
+            raise errors.KafkaConfigurationError(
+                "schema.registry.url must begin with http:// or https:// and name a host"
+            )
         if user is None and named is not None:
             user, password = unquote(named), unquote(parts.password or "")
         shown = f"[{host}]" if ":" in host else host
         urls.append(f"{parts.scheme}://{shown}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}")
     if user is not None and given.get("token") is not None:
-        raise KafkaConfigurationError("a registry takes a user or a token, not both")
+        raise errors.KafkaConfigurationError("a registry takes a user or a token, not both")
     return Access(urls=tuple(urls), user=user, password=password, **given)
 
 
@@ -111,7 +108,7 @@ class HttpTransport:
         try:
             self._session = self._opened()
         except (OSError, ValueError) as cause:
-            raise KafkaConfigurationError(f"the registry's certificates cannot be used: {cause}") from cause
+            raise errors.KafkaConfigurationError(f"the registry's certificates cannot be used: {cause}") from cause
 
     def _opened(self) -> Any:  # noqa: ANN401 - httpx's client
         access = self._access
@@ -161,12 +158,12 @@ class HttpTransport:
             except (self._httpx.ConnectError, self._httpx.ConnectTimeout, self._httpx.PoolTimeout) as cause:
                 # Nothing was sent.
                 if last:
-                    raise KafkaConnectionError(f"the registry at {url} does not answer: {cause}") from cause
+                    raise errors.KafkaConnectionError(f"the registry at {url} does not answer: {cause}") from cause
             except (self._httpx.TransportError, self._httpx.DecodingError) as cause:
                 if not harmless:
-                    raise UnknownRegistryOutcomeError(f"{method} {where} at {url}", repr(cause)) from cause
+                    raise errors.UnknownRegistryOutcomeError(f"{method} {where} at {url}", repr(cause)) from cause
                 if last:
-                    raise KafkaConnectionError(
+                    raise errors.KafkaConnectionError(
                         f"the registry at {url} sent no complete answer in {self._access.retries + 1} tries: {cause!r}"
                     ) from cause
             else:
@@ -226,7 +223,7 @@ class HttpTransport:
             for chunk in answer.iter_raw():
                 found += inflate(chunk, MAX_ANSWER + 1 - len(found))
                 if len(found) > MAX_ANSWER:
-                    raise SchemaRegistryError(502, -1, f"the registry answers with more than {MAX_ANSWER} bytes")
+                    raise errors.SchemaRegistryError(502, -1, f"the registry answers with more than {MAX_ANSWER} bytes")
             return answer.status_code, bytes(found)
 
     def _inflate(self, encoding: str) -> Callable[[bytes, int], bytes]:
@@ -241,7 +238,9 @@ class HttpTransport:
         if not words:
             return lambda chunk, _: chunk
         if words != [ENCODING]:
-            raise SchemaRegistryError(502, -1, f"the registry answers with encoding {encoding[:80]!r}, not {ENCODING}")
+            raise errors.SchemaRegistryError(
+                502, -1, f"the registry answers with encoding {encoding[:80]!r}, not {ENCODING}"
+            )
         decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
 
         def inflate(chunk: bytes, most: int) -> bytes:
@@ -264,7 +263,7 @@ def _understood(status: int, content: bytes) -> Any:  # noqa: ANN401 - any JSON
         return answer
     said = answer if isinstance(answer, dict) else {}
     code, message = said.get("error_code"), said.get("message")
-    raise SchemaRegistryError(
+    raise errors.SchemaRegistryError(
         status,
         code if isinstance(code, int) else -1,
         message if isinstance(message, str) else f"the registry answers with status {status}",

@@ -9,23 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, DataType, StringType, TimestampType
 
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.model import dead_letter
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
-from kafkalike.model.dead_letter import (
-    CLASS,
-    CONNECTOR,
-    EXCEPTION,
-    MESSAGE,
-    MOST_MESSAGE,
-    OFFSET,
-    PARTITION,
-    PREFIX,
-    STACKTRACE,
-    STAGE,
-    SUFFIX,
-    TASK,
-    TOPIC,
-    VALUE_CONVERTER,
-)
 from kafkalike.spark.record_columns import HEADERS as HEADERS_TYPE
 from kafkalike.spark.record_columns import no_headers
 
@@ -155,22 +140,22 @@ def _letter(
     if not topic and "topic" not in columns:
         raise IllegalArgumentError("the rows have no column `topic`; name the dead-letter topic")
     own = F.col("topic") if "topic" in columns else F.lit(None).cast(StringType())
-    default = F.when(own.endswith(SUFFIX), F.raise_error(_itself(own)).cast(StringType()))
+    default = F.when(own.endswith(dead_letter.SUFFIX), F.raise_error(_itself(own)).cast(StringType()))
     key = RAW_KEY if RAW_KEY in columns else "key"
     headers = F.col("headers") if "headers" in columns else F.lit(None).cast(HEADERS_TYPE)
-    kept = F.filter(F.coalesce(headers, no_headers()), lambda one: ~one["key"].startswith(PREFIX))
+    kept = F.filter(F.coalesce(headers, no_headers()), lambda one: ~one["key"].startswith(dead_letter.PREFIX))
     if context_headers:
         texts = {
-            TOPIC: own,
-            PARTITION: F.col("partition").cast(StringType()) if "partition" in columns else F.lit(None),
-            OFFSET: F.col("offset").cast(StringType()) if "offset" in columns else F.lit(None),
-            CONNECTOR: F.lit(connector),
-            TASK: F.lit(task),
-            STAGE: F.lit(VALUE_CONVERTER),
-            CLASS: F.lit(DECODER),
-            EXCEPTION: F.lit(EXCEPTION_CLASS),
-            MESSAGE: F.substring(F.col(error), 1, MOST_MESSAGE // 4),
-            STACKTRACE: F.lit(""),
+            dead_letter.TOPIC: own,
+            dead_letter.PARTITION: F.col("partition").cast(StringType()) if "partition" in columns else F.lit(None),
+            dead_letter.OFFSET: F.col("offset").cast(StringType()) if "offset" in columns else F.lit(None),
+            dead_letter.CONNECTOR: F.lit(connector),
+            dead_letter.TASK: F.lit(task),
+            dead_letter.STAGE: F.lit(dead_letter.VALUE_CONVERTER),
+            dead_letter.CLASS: F.lit(DECODER),
+            dead_letter.EXCEPTION: F.lit(EXCEPTION_CLASS),
+            dead_letter.MESSAGE: F.substring(F.col(error), 1, dead_letter.MOST_MESSAGE // 4),
+            dead_letter.STACKTRACE: F.lit(""),
         }
         about = [
             F.struct(F.lit(name).alias("key"), text.cast(StringType()).cast(BinaryType()).alias("value"))
@@ -181,7 +166,7 @@ def _letter(
         # Null, as for a record without headers.
         kept = F.when(F.size(kept) > 0, kept)
     return {
-        "topic": F.lit(topic) if topic else default.otherwise(F.concat(own, F.lit(SUFFIX))),
+        "topic": F.lit(topic) if topic else default.otherwise(F.concat(own, F.lit(dead_letter.SUFFIX))),
         "key": _or_null(rows, key, BinaryType()),
         "value": F.col(raw).cast(BinaryType()),
         "headers": kept,

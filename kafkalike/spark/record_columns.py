@@ -17,42 +17,32 @@ from typing import Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    DateType,
-    IntegerType,
-    IntegralType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    VariantType,
-)
+from pyspark.sql import types as spark_types
 
 from kafkalike.model.murmur2 import MASK, MULTIPLIER, POSITIVE, SEED, check_partitions
 
-_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-HEADERS: Final = ArrayType(_HEADER)
+_HEADER: Final = spark_types.StructType(
+    [
+        spark_types.StructField("key", spark_types.StringType()),
+        spark_types.StructField("value", spark_types.BinaryType()),
+    ]
+)
+HEADERS: Final = spark_types.ArrayType(_HEADER)
 
-ALLOWED: Final[Mapping[str, tuple[DataType, ...]]] = {
-    "topic": (StringType(),),
-    "partition": (IntegerType(),),
-    "key": (StringType(), BinaryType()),
-    "value": (StringType(), BinaryType()),
+ALLOWED: Final[Mapping[str, tuple[spark_types.DataType, ...]]] = {
+    "topic": (spark_types.StringType(),),
+    "partition": (spark_types.IntegerType(),),
+    "key": (spark_types.StringType(), spark_types.BinaryType()),
+    "value": (spark_types.StringType(), spark_types.BinaryType()),
     "headers": (HEADERS,),
-    "timestamp": (TimestampType(), StringType()),
+    "timestamp": (spark_types.TimestampType(), spark_types.StringType()),
 }
 """Types that each column may have."""
 
-_OPTIONAL: Final[Mapping[str, DataType]] = {
-    "partition": IntegerType(),
-    "timestamp": TimestampType(),
-    "key": BinaryType(),
+_OPTIONAL: Final[Mapping[str, spark_types.DataType]] = {
+    "partition": spark_types.IntegerType(),
+    "timestamp": spark_types.TimestampType(),
+    "key": spark_types.BinaryType(),
     "headers": HEADERS,
 }
 """Types of these columns after the check. Never as text, because a session's settings decide the meaning of TIMESTAMP
@@ -87,19 +77,21 @@ def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
     types = check_columns(frame.schema, needs_topic=needs_topic)
     columns = [
         (
-            _time_of_text() if name == "timestamp" and isinstance(types[name], StringType) else F.col(name).cast(kind)
+            _time_of_text()
+            if name == "timestamp" and isinstance(types[name], spark_types.StringType)
+            else F.col(name).cast(kind)
         ).alias(name)
         for name, kind in _OPTIONAL.items()
         if name in types
     ]
-    columns.append(F.col("value").cast(BinaryType()).alias("value"))
+    columns.append(F.col("value").cast(spark_types.BinaryType()).alias("value"))
     return frame.select(*([F.col("topic")] if needs_topic else []), *columns)
 
 
 def _time_of_text() -> Column:
     """Parse texts such as `2026-01-02T09:30:00Z`; an invalid text fails the job, with ANSI mode on or off."""
-    text, time = F.col("timestamp"), F.col("timestamp").try_cast(TimestampType())
-    problem = F.raise_error(F.concat(F.lit("timestamp is no time: "), text)).cast(TimestampType())
+    text, time = F.col("timestamp"), F.col("timestamp").try_cast(spark_types.TimestampType())
+    problem = F.raise_error(F.concat(F.lit("timestamp is no time: "), text)).cast(spark_types.TimestampType())
     return F.when(text.isNotNull() & time.isNull(), problem).otherwise(time)
 
 
@@ -122,7 +114,7 @@ def arrow_columns(frame: DataFrame) -> DataFrame:
     return frame.select(*columns, headers, F.col("headers").isNotNull().alias("has_headers"))
 
 
-def check_columns(schema: StructType, *, needs_topic: bool) -> Mapping[str, DataType]:
+def check_columns(schema: spark_types.StructType, *, needs_topic: bool) -> Mapping[str, spark_types.DataType]:
     """Check that the columns of a user's DataFrame make up records; see `sink_columns`.
 
     Returns:
@@ -146,7 +138,7 @@ def check_columns(schema: StructType, *, needs_topic: bool) -> Mapping[str, Data
     return types
 
 
-def _same(given: DataType, allowed: DataType) -> bool:
+def _same(given: spark_types.DataType, allowed: spark_types.DataType) -> bool:
     return given.simpleString() == allowed.simpleString()
 
 
@@ -208,7 +200,7 @@ def _column(frame: DataFrame, name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`") if name in frame.columns else F.col(name)
 
 
-def _type(frame: DataFrame, column: Column) -> DataType:
+def _type(frame: DataFrame, column: Column) -> spark_types.DataType:
     return frame.select(column.alias("it")).schema["it"].dataType
 
 
@@ -218,7 +210,7 @@ def _value(frame: DataFrame, names: Sequence[str]) -> Column:
         return _json(F.struct(*[_column(frame, name).alias(name) for name in chosen]))
     column = _column(frame, chosen[0])
     kind = _type(frame, column)
-    if isinstance(kind, (StructType, ArrayType, MapType, VariantType)):
+    if isinstance(kind, (spark_types.StructType, spark_types.ArrayType, spark_types.MapType, spark_types.VariantType)):
         return _json(column)
     return _text(column, kind)
 
@@ -238,40 +230,44 @@ def _as_it_is(frame: DataFrame, names: Sequence[str]) -> Column:
 def _key(frame: DataFrame, name: str) -> Column:
     column = _column(frame, name)
     kind = _type(frame, column)
-    if isinstance(kind, (StructType, ArrayType, MapType, VariantType)):
+    if isinstance(kind, (spark_types.StructType, spark_types.ArrayType, spark_types.MapType, spark_types.VariantType)):
         raise AnalysisException(f"column {name} is {kind.simpleString()}, which cannot be a key")
     return _text(column, kind)
 
 
-def _text(column: Column, kind: DataType) -> Column:
-    return column if isinstance(kind, (StringType, BinaryType)) else column.cast(StringType())
+def _text(column: Column, kind: spark_types.DataType) -> Column:
+    return (
+        column
+        if isinstance(kind, (spark_types.StringType, spark_types.BinaryType))
+        else column.cast(spark_types.StringType())
+    )
 
 
 def _timestamp(frame: DataFrame, name: str) -> Column:
     column = _column(frame, name)
     kind = _type(frame, column)
-    if isinstance(kind, (TimestampType, TimestampNTZType, DateType)):
-        return column.cast(TimestampType())
-    if isinstance(kind, IntegralType):
-        return F.timestamp_millis(column.cast(LongType()))
-    if isinstance(kind, StringType):
-        return _cast(column, TimestampType(), name)
+    if isinstance(kind, (spark_types.TimestampType, spark_types.TimestampNTZType, spark_types.DateType)):
+        return column.cast(spark_types.TimestampType())
+    if isinstance(kind, spark_types.IntegralType):
+        return F.timestamp_millis(column.cast(spark_types.LongType()))
+    if isinstance(kind, spark_types.StringType):
+        return _cast(column, spark_types.TimestampType(), name)
     raise AnalysisException(f"column {name} is {kind.simpleString()}, which cannot be a timestamp")
 
 
 def _partition(frame: DataFrame, name: str) -> Column:
     column = _column(frame, name)
     kind = _type(frame, column)
-    if isinstance(kind, (IntegralType, StringType)):
-        return _cast(column, IntegerType(), name)
+    if isinstance(kind, (spark_types.IntegralType, spark_types.StringType)):
+        return _cast(column, spark_types.IntegerType(), name)
     raise AnalysisException(f"column {name} is {kind.simpleString()}, which cannot be a partition")
 
 
-def _cast(column: Column, kind: DataType, name: str) -> Column:
+def _cast(column: Column, kind: spark_types.DataType, name: str) -> Column:
     """Cast, and fail on invalid values, because a null would silently mean "choose for me"."""
     made = column.try_cast(kind)
     problem = F.raise_error(
-        F.concat(F.lit(f"column {name} holds no {kind.simpleString()}: "), column.cast(StringType()))
+        F.concat(F.lit(f"column {name} holds no {kind.simpleString()}: "), column.cast(spark_types.StringType()))
     )
     return F.when(column.isNotNull() & made.isNull(), problem.cast(kind)).otherwise(made)
 

@@ -17,14 +17,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    NotModifiedError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
-)
+from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from kafkalike.errors import IllegalStateError, KafkaConfigurationError
@@ -121,7 +114,7 @@ class ObjectClient:
         self._clients: dict[tuple[int, float, float], Client] = {}
         try:
             self._to_create(0)
-        except (BaseError, ValueError, TypeError, OSError) as cause:
+        except (exceptions.BaseError, ValueError, TypeError, OSError) as cause:
             text = options.scrubbed(str(cause).split("\n\n", 1)[0])
             raise KafkaConfigurationError(f"{self.uri}: the storage options make no client: {text}") from None
 
@@ -174,7 +167,7 @@ class ObjectClient:
         with self._asking(name, conditional=True):
             try:
                 made = obstore.put(self._to_create(len(content)), name, content, mode="create")
-            except (AlreadyExistsError, PreconditionError, NotModifiedError) as cause:
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotModifiedError) as cause:
                 # A 409 may only mean that another request was running.
                 if not any(sign in str(cause) for sign in _SURELY_THERE):
                     self._look(name)
@@ -218,7 +211,7 @@ class ObjectClient:
         def ask() -> tuple[bytes, int]:
             try:
                 found = obstore.get(self._again, name, options={"range": (0, length)})
-            except BaseError as cause:
+            except exceptions.BaseError as cause:
                 if "416 " in str(cause):  # an empty object has no first byte
                     return b"", 0
                 raise
@@ -321,7 +314,7 @@ class ObjectClient:
         check_process()
         try:
             yield
-        except (BaseError, OSError, ValueError, TypeError, OverflowError) as cause:
+        except (exceptions.BaseError, OSError, ValueError, TypeError, OverflowError) as cause:
             # The last two errors come from names that are not UTF-8, and from ranges beyond any object.
             raise self._error(name, cause, conditional=conditional) from None
 
@@ -329,7 +322,7 @@ class ObjectClient:
         text, where = self._told(str(cause)), f"{self.uri}/{name}"
         # A refused list is obstore's general error.
         denied = text.startswith(("401 ", "403 ")) or any(f": {sign}" in text for sign in _NOT_YOU)
-        if denied or isinstance(cause, (PermissionDeniedError, UnauthenticatedError)):
+        if denied or isinstance(cause, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
             return (NotStoredError if conditional else PermissionError)(errno.EACCES, text, where)
         missing = isinstance(cause, FileNotFoundError)
         if any(sign in str(cause) for sign in _NOT_HERE) or (missing and conditional):

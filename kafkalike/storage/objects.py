@@ -17,19 +17,11 @@ import pyarrow as pa
 
 from kafkalike.errors import KafkaError
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions, resolve_options
+from kafkalike.storage import port
 from kafkalike.storage.impatient_client import ImpatientClient
 from kafkalike.storage.object_client import ObjectClient, check_process
 from kafkalike.storage.object_root import hadoop_settings, named_root, object_root
 from kafkalike.storage.object_scheduler import ObjectCoordination, ObjectScheduler
-from kafkalike.storage.port import (
-    NOW,
-    TABLE_LOG,
-    Entry,
-    NotStoredError,
-    Pace,
-    Storage,
-    TaskAccess,
-)
 from kafkalike.storage.shared_root import SharedRoot, shared_root
 
 if TYPE_CHECKING:
@@ -81,7 +73,7 @@ def _reopened(
     return store.at(folder) if folder else store
 
 
-class ObjectAccess(TaskAccess):
+class ObjectAccess(port.TaskAccess):
     """Gives other processes access to a place in an object store.
 
     Args:
@@ -91,7 +83,7 @@ class ObjectAccess(TaskAccess):
     def __init__(self, root: SharedRoot) -> None:
         self._root = root
 
-    def sendable(self, storage: Storage) -> Storage:
+    def sendable(self, storage: port.Storage) -> port.Storage:
         """Return the storage, pickled with its options."""
         assert isinstance(storage, ObjectStorage)
         return storage.sendable()
@@ -105,7 +97,7 @@ class ObjectAccess(TaskAccess):
         return hadoop_settings(self._root.place, self._root.options)
 
 
-class ObjectStorage(Storage):
+class ObjectStorage(port.Storage):
     """Objects below a root, made by `open_objects`; `Storage` documents the guarantees of each method.
 
     Args:
@@ -182,7 +174,7 @@ class ObjectStorage(Storage):
         """Return the content of an object."""
         return self.scheduler.read(name)
 
-    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+    def look(self, name: str, pace: port.Pace = port.NOW) -> bytes | None:
         """Return the content of an object that may not exist yet."""
         return self.scheduler.look(name, pace)
 
@@ -192,9 +184,9 @@ class ObjectStorage(Storage):
         try:
             self._root.prove()
         except PermissionError as cause:
-            raise NotStoredError(cause.errno, cause.strerror, cause.filename) from None
+            raise port.NotStoredError(cause.errno, cause.strerror, cause.filename) from None
         except KafkaError as cause:
-            raise NotStoredError(None, str(cause)) from cause
+            raise port.NotStoredError(None, str(cause)) from cause
         tag = self._root.client.create(self._prefix + name, content)
         if tag is None:
             return False
@@ -225,17 +217,17 @@ class ObjectStorage(Storage):
         """Return the size of an object in bytes."""
         return self._root.client.head(self._prefix + name)[0]
 
-    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[port.Entry]:
         """List the objects of a folder."""
         found = self._root.client.list((self._prefix + folder).rstrip("/"), deep=deep, after=after)
         # A table's log is not its data.
-        return [entry for entry in found if TABLE_LOG not in entry.name.split("/")[:-1]]
+        return [entry for entry in found if port.TABLE_LOG not in entry.name.split("/")[:-1]]
 
     def folders(self) -> Sequence[str]:
         """List the names of the folders below, as far as objects imply them."""
         return self._root.client.folders(self._folder)
 
-    def copy(self, source: str, target: Storage, name: str) -> bool:
+    def copy(self, source: str, target: port.Storage, name: str) -> bool:
         """Copy an object within the store."""
         if not isinstance(target, ObjectStorage) or target._root is not self._root:  # noqa: SLF001
             target.replace(name, self.read(source))

@@ -12,38 +12,15 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
+from kafkalike import errors
 from kafkalike.delta.actions import APPEND
 from kafkalike.delta.group_commit.staging_area import Appends, GroupedChange, OpenAppends, StagingArea
 from kafkalike.delta.table_change import Change, Landed, Unchanged
 from kafkalike.delta.table_state import FENCE, TableState
 from kafkalike.delta.tailed_table import TailedTable
-from kafkalike.errors import (
-    KafkaError,
-    KafkaStorageError,
-    KafkaTimeoutError,
-    UnknownOutcomeError,
-    UnsupportedVersionError,
-)
-from kafkalike.model import faults
+from kafkalike.model import faults, group_commit
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.effects import run
-from kafkalike.model.group_commit import (
-    RIVALS_SECONDS,
-    AskRoom,
-    Attempt,
-    CommitEffect,
-    Contention,
-    LeaveRoom,
-    Look,
-    MoveOn,
-    Pause,
-    Put,
-    Seen,
-    Withdraw,
-    appending,
-    sealing,
-    withdrawing,
-)
 from kafkalike.model.waiting_appends import BUSY, GIVES_WAY, LOST, ForgottenError, Lost, Placed, Room, WaitingAppend
 
 GRACE_MS: Final = 10_000.0
@@ -79,7 +56,7 @@ class GroupCommit(Generic[A]):
         self.jitter = jitter
         self.open = opened
         self.files = StagingArea(table.store, clock, jitter)
-        self.company = Contention()
+        self.company = group_commit.Contention()
         self.led = -1
         """Latest version made by this process."""
         self._id = uuid.uuid4().hex
@@ -100,7 +77,7 @@ class GroupCommit(Generic[A]):
         if self.table.loaded:
             self.note(self.table.state)
         runner = _EffectRunner(self, own, deadline)
-        steps = appending(
+        steps = group_commit.appending(
             runner.make,
             lambda base, seconds: Room(base, self._id, int(seconds * 1000)),
             alone=self.company.alone(self.clock.monotonic()),
@@ -112,9 +89,9 @@ class GroupCommit(Generic[A]):
         )
         try:
             placed: Placed = runner.run(steps)
-        except UnknownOutcomeError:
+        except errors.UnknownOutcomeError:
             raise
-        except KafkaError:
+        except errors.KafkaError:
             if runner.part is not None:
                 self.open.close(runner.part, landed=False)
             raise
@@ -135,7 +112,7 @@ class GroupCommit(Generic[A]):
             # The load of a newly opened table is judged by its own times.
             age = 0.0 if known else max(0.0, (self.clock.now_ms() - state.last_commit_ms) / 1000)
             self._version, self._moved = state.version, now - age
-            if state.appended is not None and state.appended != self._own and age < RIVALS_SECONDS:
+            if state.appended is not None and state.appended != self._own and age < group_commit.RIVALS_SECONDS:
                 self.meet()
         return now - self._moved
 
@@ -152,11 +129,11 @@ class GroupCommit(Generic[A]):
         for part in self.open.left():
             try:
                 landed = self._settled(part)
-            except UnknownOutcomeError as cause:
-                if isinstance(cause.__cause__, UnsupportedVersionError):
+            except errors.UnknownOutcomeError as cause:
+                if isinstance(cause.__cause__, errors.UnsupportedVersionError):
                     # A client that may not settle the append may not write anything else.
                     raise cause.__cause__ from cause
-                raise KafkaStorageError(
+                raise errors.KafkaStorageError(
                     f"{self.table.store.uri}: nothing was written, as an earlier append is in doubt: {cause}"
                 ) from cause
             self.open.close(part, landed=landed)
@@ -165,10 +142,10 @@ class GroupCommit(Generic[A]):
         """Return True if an append is known to have landed. It cannot land after this call."""
         deadline = Deadline(self.clock, GRACE_MS)
         try:
-            return _EffectRunner[A](self, None, deadline, part).run(withdrawing(part)) is not None
+            return _EffectRunner[A](self, None, deadline, part).run(group_commit.withdrawing(part)) is not None
         except ForgottenError:
             # Its caller got the error "unknown outcome", and the log does not show the outcome any more.
-            _EffectRunner[A](self, None, deadline).run(sealing(part))
+            _EffectRunner[A](self, None, deadline).run(group_commit.sealing(part))
             return False
 
     def discard_one(self) -> bool:
@@ -198,32 +175,32 @@ class _EffectRunner(Generic[A]):
         self.part = self._shared.open.open(base)
         return self.part
 
-    def run(self, protocol: Generator[CommitEffect, Any, T]) -> T:
+    def run(self, protocol: Generator[group_commit.CommitEffect, Any, T]) -> T:
         """Run a protocol to its end, with `KafkaError`s passed to it."""
-        return run(protocol, self._do, KafkaError)
+        return run(protocol, self._do, errors.KafkaError)
 
-    def _do(self, act: CommitEffect) -> Placed | Lost | Seen | None:
+    def _do(self, act: group_commit.CommitEffect) -> Placed | Lost | group_commit.Seen | None:
         match act:
-            case Look(admit):
+            case group_commit.Look(admit):
                 return self._look(admit=admit)
-            case Pause(seconds):
+            case group_commit.Pause(seconds):
                 if not self._shared.discard_one():
                     self._clock.sleep(seconds)
-            case Put(part):
+            case group_commit.Put(part):
                 self._put(part)
-            case AskRoom(room) | LeaveRoom(room):
-                self._files.note_room(room, wanted=isinstance(act, AskRoom))
-            case Withdraw(part):
+            case group_commit.AskRoom(room) | group_commit.LeaveRoom(room):
+                self._files.note_room(room, wanted=isinstance(act, group_commit.AskRoom))
+            case group_commit.Withdraw(part):
                 self._files.withdraw(part)
-            case MoveOn(version):
+            case group_commit.MoveOn(version):
                 return self._move_on(version)
-            case Attempt():
+            case group_commit.Attempt():
                 return self._attempt(act)
         return None
 
     # --- looking -------------------------------------------------------------------------------
 
-    def _look(self, *, admit: bool) -> Seen:
+    def _look(self, *, admit: bool) -> group_commit.Seen:
         if admit:
             assert self._own is not None
             self._shared.appends.admit(self._own)
@@ -231,14 +208,14 @@ class _EffectRunner(Generic[A]):
             self._shared.appends.look()
         return self._seen()
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> group_commit.Seen:
         with self._table.mutex:
             state = self._table.state
             version, taken, deaf = state.version, state.taken, state.deaf
             age = self._shared.note(state)
         if self.part is not None and not taken.knows(self.part):
             taken = replace(taken, since=self.part.base, latest=self._files.recalled(self.part, version))
-        return Seen(version, taken, self._clock.monotonic(), deaf, self._shared.led == version, age)
+        return group_commit.Seen(version, taken, self._clock.monotonic(), deaf, self._shared.led == version, age)
 
     def _put(self, part: WaitingAppend) -> None:
         assert self._own is not None
@@ -250,7 +227,7 @@ class _EffectRunner(Generic[A]):
 
     # --- versions ------------------------------------------------------------------------------
 
-    def _move_on(self, version: int) -> Seen:
+    def _move_on(self, version: int) -> group_commit.Seen:
         def plan(state: TableState) -> Change | Unchanged[None]:
             if state.version > version:
                 return Unchanged(None)
@@ -263,7 +240,7 @@ class _EffectRunner(Generic[A]):
             self._shared.made(landed)
         return self._seen()
 
-    def _attempt(self, act: Attempt) -> Placed | Lost:
+    def _attempt(self, act: group_commit.Attempt) -> Placed | Lost:
         own, made, shared = self._own, list[GroupedChange](), self._shared
         assert own is not None
 
@@ -297,7 +274,9 @@ class _EffectRunner(Generic[A]):
         sequence = 0 if act.part is None else act.part.sequence
         return Placed(sequence, landed.version, made[0].ranges, landed.change.time_ms)
 
-    def _made(self, act: Attempt, own: A, state: TableState, *, tried: bool) -> GroupedChange | Placed | Lost:
+    def _made(
+        self, act: group_commit.Attempt, own: A, state: TableState, *, tried: bool
+    ) -> GroupedChange | Placed | Lost:
         """Make the version of an attempt on a state, with its files; or return the reason why none is made."""
         placed = None if act.part is None else self._placed(act.part, state)
         if placed is not None:
@@ -317,7 +296,7 @@ class _EffectRunner(Generic[A]):
         patience = Deadline(self._clock, 0.0) if self._shared.appends.storable(own) else self._deadline
         try:
             stack.enter_context(self._shared.appends.turn(patience))
-        except KafkaTimeoutError:
+        except errors.KafkaTimeoutError:
             if self._deadline.expired():
                 raise
             return False

@@ -22,21 +22,8 @@ from kafkalike.delta.log_files import READ_BESIDE
 from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
 from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeError
+from kafkalike.model import waiting_appends
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.waiting_appends import (
-    GIVES_WAY,
-    ForgottenError,
-    Lost,
-    Placed,
-    Room,
-    TakenAppends,
-    WaitingAppend,
-    from_note,
-    gives_way,
-    parse_name,
-    parse_room,
-    to_take,
-)
 from kafkalike.storage.port import NotStoredError, Storage
 
 FOLDER: Final = "_waiting"
@@ -72,10 +59,10 @@ class StagingArea:
         self._store = store
         self._clock = clock
         self._jitter = jitter
-        self._unfit: frozenset[WaitingAppend] = frozenset()
+        self._unfit: frozenset[waiting_appends.WaitingAppend] = frozenset()
         """Appends not to be read again: invalid files, and appends that the table refuses."""
 
-    def put(self, part: WaitingAppend, content: bytes) -> float:
+    def put(self, part: waiting_appends.WaitingAppend, content: bytes) -> float:
         """Stage an append; return the duration of the put, s.
 
         Raises:
@@ -98,7 +85,7 @@ class StagingArea:
         assert failed is not None
         raise KafkaStorageError(f"{self._store.uri}: the storage refused the records: {failed}") from failed
 
-    def withdraw(self, part: WaitingAppend) -> None:
+    def withdraw(self, part: waiting_appends.WaitingAppend) -> None:
         """Replace an append by a mark that it must not be taken.
 
         Raises:
@@ -115,11 +102,11 @@ class StagingArea:
             self._back_off(attempt)
         raise UnknownOutcomeError(f"append to {self._store.uri}", part.id) from failed
 
-    def discard(self, part: WaitingAppend) -> None:
+    def discard(self, part: waiting_appends.WaitingAppend) -> None:
         """Try to remove the file of an append that was taken."""
         self._store.remove(f"{FOLDER}/{part.name}", quietly=True)
 
-    def note_room(self, room: Room, *, wanted: bool) -> None:
+    def note_room(self, room: waiting_appends.Room, *, wanted: bool) -> None:
         """Try to ask other writers for room, or to end that request. Failing is harmless."""
         if not wanted:
             self._store.remove(f"{FOLDER}/{room.name}", quietly=True)
@@ -128,8 +115,11 @@ class StagingArea:
             self._store.put_if_absent(f"{FOLDER}/{room.name}", ROOM)
 
     def found(
-        self, taken: TakenAppends, own: WaitingAppend | None, room: Room | None = None
-    ) -> list[tuple[WaitingAppend, bytes]] | Literal[Lost.GIVES_WAY]:
+        self,
+        taken: waiting_appends.TakenAppends,
+        own: waiting_appends.WaitingAppend | None,
+        room: waiting_appends.Room | None = None,
+    ) -> list[tuple[waiting_appends.WaitingAppend, bytes]] | Literal[waiting_appends.Lost.GIVES_WAY]:
         """Return the waiting appends for the next commit, with their contents.
 
         Call it when the version below that commit is known: appends that were read earlier must not be taken.
@@ -149,24 +139,28 @@ class StagingArea:
             entries = self._store.list(FOLDER)
         # A lone writer does not need the storage's clock, which costs a process five requests.
         now_ms = self._store.coordination.now_ns() // 1_000_000 if entries else 0
-        rooms = {asked: now_ms - e.modified_ms for e in entries if (asked := parse_room(e.name)) is not None}
-        if gives_way(rooms, room):
-            return GIVES_WAY
+        rooms = {
+            asked: now_ms - e.modified_ms for e in entries if (asked := waiting_appends.parse_room(e.name)) is not None
+        }
+        if waiting_appends.gives_way(rooms, room):
+            return waiting_appends.GIVES_WAY
         youngest = now_ms - STALE_MS
         sizes = {
-            part: e.size for e in entries if e.modified_ms >= youngest and (part := parse_name(e.name)) is not None
+            part: e.size
+            for e in entries
+            if e.modified_ms >= youngest and (part := waiting_appends.parse_name(e.name)) is not None
         }
         self._unfit &= sizes.keys()
         dead = self._unfit | {part for part, size in sizes.items() if size == len(WITHDRAWN)}
-        chosen, left = list[WaitingAppend](), MOST_BYTES
-        for part in to_take(sizes, taken, dead):
+        chosen, left = list[waiting_appends.WaitingAppend](), MOST_BYTES
+        for part in waiting_appends.to_take(sizes, taken, dead):
             left -= sizes[part]
             if part != own and (left >= 0 or not chosen):
                 chosen.append(part)
         contents = self._read_all([f"{FOLDER}/{part.name}" for part in chosen])
         return [(p, c) for p, c in zip(chosen, contents, strict=True) if c is not None and c != WITHDRAWN]
 
-    def skip(self, unfit: Iterable[WaitingAppend]) -> None:
+    def skip(self, unfit: Iterable[waiting_appends.WaitingAppend]) -> None:
         """Do not read these appends again."""
         self._unfit = self._unfit.union(unfit)
 
@@ -182,7 +176,7 @@ class StagingArea:
             return self._store.read(name)
         return None
 
-    def recalled(self, part: WaitingAppend, version: int) -> Mapping[str, Placed]:
+    def recalled(self, part: waiting_appends.WaitingAppend, version: int) -> Mapping[str, waiting_appends.Placed]:
         """Return the place of an append by its writer; empty if no commit up to a version took it.
 
         Raises:
@@ -197,7 +191,7 @@ class StagingArea:
                 if commit is None:
                     raise self._forgotten(part)
                 note = append_info(commit.user_metadata)
-                placed = from_note(commit.version, note, commit.timestamp_ms).get(part.writer)
+                placed = waiting_appends.from_note(commit.version, note, commit.timestamp_ms).get(part.writer)
                 if placed is not None and placed.sequence == part.sequence:
                     return {part.writer: placed}
         if len(wanted) > MOST_RECALLED:
@@ -210,8 +204,8 @@ class StagingArea:
             return parse_commit(version, self._store.read(log_name(version)), self._store.uri)
         return None
 
-    def _forgotten(self, part: WaitingAppend) -> ForgottenError:
-        return ForgottenError(f"append to {self._store.uri}", part.id)
+    def _forgotten(self, part: waiting_appends.WaitingAppend) -> waiting_appends.ForgottenError:
+        return waiting_appends.ForgottenError(f"append to {self._store.uri}", part.id)
 
     def _back_off(self, attempt: int) -> None:
         self._clock.sleep(self._jitter() * BACKOFF_SECONDS * 2**attempt)
@@ -241,7 +235,7 @@ class GroupedChange:
     """Offsets of the own append, by partition."""
     taken: int
     """Number of appends of others."""
-    unfit: Sequence[WaitingAppend] = ()
+    unfit: Sequence[waiting_appends.WaitingAppend] = ()
     """Waiting appends not to be read again: invalid files, and appends that the table refuses."""
 
 
@@ -280,9 +274,9 @@ class Appends(Protocol[A_contra]):
         self,
         state: TableState,
         own: A_contra,
-        part: WaitingAppend | None,
-        others: Sequence[tuple[WaitingAppend, bytes]] | None,
-    ) -> GroupedChange | Placed:
+        part: waiting_appends.WaitingAppend | None,
+        others: Sequence[tuple[waiting_appends.WaitingAppend, bytes]] | None,
+    ) -> GroupedChange | waiting_appends.Placed:
         """Make the next version, with its files written, or return the place of an append that has landed.
 
         Unreadable appends of others, and appends that the table refuses, are left out: their writers get an error.
@@ -314,12 +308,12 @@ class OpenAppends:
         self._mutex = threading.Lock()
         self._free: list[tuple[str, int]] = []
         """Names without a staged append, with the last sequence of each."""
-        self._open: dict[WaitingAppend, int] = {}
+        self._open: dict[waiting_appends.WaitingAppend, int] = {}
         """Appends that may still land, with their threads' ids."""
-        self._litter: list[WaitingAppend] = []
+        self._litter: list[waiting_appends.WaitingAppend] = []
         """Appends that were taken: their files may be removed."""
 
-    def open(self, base: int) -> WaitingAppend:
+    def open(self, base: int) -> waiting_appends.WaitingAppend:
         """Return a name for an append of this thread. Until `close`, the append counts as one that may land.
 
         Args:
@@ -327,11 +321,11 @@ class OpenAppends:
         """
         with self._mutex:
             writer, sequence = self._free.pop() if self._free else (uuid.uuid4().hex, 0)
-            part = WaitingAppend(base, writer, sequence + 1)
+            part = waiting_appends.WaitingAppend(base, writer, sequence + 1)
             self._open[part] = threading.get_ident()
             return part
 
-    def close(self, part: WaitingAppend, *, landed: bool) -> None:
+    def close(self, part: waiting_appends.WaitingAppend, *, landed: bool) -> None:
         """Note that an append is settled."""
         with self._mutex:
             if self._open.pop(part, None) is None:
@@ -340,13 +334,13 @@ class OpenAppends:
                 self._litter.append(part)
             self._free.append((part.writer, part.sequence))
 
-    def left(self) -> list[WaitingAppend]:
+    def left(self) -> list[waiting_appends.WaitingAppend]:
         """Return the appends to settle before the next one: this thread's, or all of the process's."""
         me = threading.get_ident()
         with self._mutex:
             return [part for part, thread in self._open.items() if self._of_process or thread == me]
 
-    def litter(self) -> WaitingAppend | None:
+    def litter(self) -> waiting_appends.WaitingAppend | None:
         """Return an append that was taken and whose file may be removed, each once; None without one."""
         with self._mutex:
             return self._litter.pop() if self._litter else None

@@ -18,13 +18,7 @@ from kafkalike.errors import InvalidConfigurationError, KafkaError, KafkaStorage
 from kafkalike.model.brokers import Defaults
 from kafkalike.model.cluster_state import MetadataRow, defaults_row
 from kafkalike.model.concurrency import OnError
-from kafkalike.model.config.server_config import (
-    PER_ROOT,
-    SERVER_PROPERTIES,
-    SERVER_PROPERTIES_FILE,
-    ServerProperties,
-    unreadable,
-)
+from kafkalike.model.config import server_config
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.control_logs import MetadataLog
@@ -42,12 +36,12 @@ ALTER: Final = "kafkalike configs --entity-type brokers --entity-default --alter
 class ServerFiles:
     """The `server.properties` files that a client finds."""
 
-    found: Mapping[str, ServerProperties] = field(default_factory=dict)
+    found: Mapping[str, server_config.ServerProperties] = field(default_factory=dict)
     """Settings of each file, by the file's name."""
     silent: Sequence[str] = ()
     """Roots that do not answer and may hold a file."""
 
-    def merged(self) -> ServerProperties:
+    def merged(self) -> server_config.ServerProperties:
         """Return the settings of all files.
 
         Raises:
@@ -63,25 +57,25 @@ class ServerFiles:
                 )
         for config in self.found.values():
             settings.update(config.settings)
-        return ServerProperties(settings=settings)
+        return server_config.ServerProperties(settings=settings)
 
 
-def server_file(store: Storage) -> Mapping[str, ServerProperties]:
+def server_file(store: Storage) -> Mapping[str, server_config.ServerProperties]:
     """Read a root's `server.properties`, by the file's name; empty if the root has none.
 
     Raises:
         InvalidConfigurationError: the file cannot be read, or holds an invalid setting.
         OSError: the root does not answer.
     """
-    name = f"{store.uri}/{SERVER_PROPERTIES_FILE}"
+    name = f"{store.uri}/{server_config.SERVER_PROPERTIES_FILE}"
     if store.coordination.reach == "machine":
-        own = ServerProperties.in_folder(store.uri)
+        own = server_config.ServerProperties.in_folder(store.uri)
         return {} if own is None else {name: own}
     try:
-        content = store.read(SERVER_PROPERTIES_FILE)
+        content = store.read(server_config.SERVER_PROPERTIES_FILE)
     except FileNotFoundError:
         return {}
-    return {name: ServerProperties.from_content(content, name)}
+    return {name: server_config.ServerProperties.from_content(content, name)}
 
 
 def files_of_root(store: Storage) -> ServerFiles:
@@ -94,17 +88,19 @@ def files_of_root(store: Storage) -> ServerFiles:
     try:
         found = server_file(store)
     except OSError as cause:
-        raise KafkaStorageError(str(unreadable(f"{store.uri}/{SERVER_PROPERTIES_FILE}", cause))) from cause
+        raise KafkaStorageError(
+            str(server_config.unreadable(f"{store.uri}/{server_config.SERVER_PROPERTIES_FILE}", cause))
+        ) from cause
     return ServerFiles(found=found or environments_file())
 
 
-def environments_file() -> Mapping[str, ServerProperties]:
+def environments_file() -> Mapping[str, server_config.ServerProperties]:
     """Read the file that `KAFKALIKE_SERVER_PROPERTIES` names, by its name; empty if the variable is not set."""
-    named = ServerProperties.from_environment()
+    named = server_config.ServerProperties.from_environment()
     return {} if named is None else dict([named])
 
 
-def given(server: ServerProperties) -> Callable[[], ServerFiles]:
+def given(server: server_config.ServerProperties) -> Callable[[], ServerFiles]:
     """Return a reader of settings that a program passed instead of files."""
     return lambda: ServerFiles(found={"the settings that this client was given": server})
 
@@ -130,7 +126,7 @@ class ServerDefaults:
         read: Callable[[], ServerFiles],
         *,
         several: bool = False,
-        took: Callable[[ServerProperties], None] = lambda _: None,
+        took: Callable[[server_config.ServerProperties], None] = lambda _: None,
     ) -> None:
         self._root = root
         self._metadata = metadata
@@ -139,11 +135,11 @@ class ServerDefaults:
         self._several = several
         self._took = took
         self._files: ServerFiles | None = None
-        self._known: tuple[Defaults | None, ServerProperties] | None = None
+        self._known: tuple[Defaults | None, server_config.ServerProperties] | None = None
         self._recorded = False
         self._mutex = threading.RLock()
 
-    def in_force(self) -> ServerProperties:
+    def in_force(self) -> server_config.ServerProperties:
         """Return the settings as of the last look at the metadata; the first call looks.
 
         Raises:
@@ -169,12 +165,15 @@ class ServerDefaults:
             files = self._files = self._read()
         return files
 
-    def _decided(self, recorded: Defaults | None, files: ServerFiles) -> ServerProperties:
+    def _decided(self, recorded: Defaults | None, files: ServerFiles) -> server_config.ServerProperties:
         if recorded is None or not recorded.are_set:
             if recorded is None and files.silent:
                 raise self._unknown(files)
             return files.merged()
-        config, seed = ServerProperties(settings=recorded.settings), ServerProperties(settings=recorded.seed)
+        config, seed = (
+            server_config.ServerProperties(settings=recorded.settings),
+            server_config.ServerProperties(settings=recorded.seed),
+        )
         for name, file in files.found.items():
             differing = file.contradictions(config, seed)
             if differing:
@@ -189,8 +188,8 @@ class ServerDefaults:
     def _unknown(self, files: ServerFiles) -> KafkaStorageError:
         return KafkaStorageError(
             f"the defaults of the cluster at {self._root} are not recorded yet, and may be in a "
-            f"{SERVER_PROPERTIES_FILE} of {', '.join(files.silent)}, which does not answer: restore access to it, or "
-            f"set the defaults with `{ALTER}`"
+            f"{server_config.SERVER_PROPERTIES_FILE} of {', '.join(files.silent)}, which does not answer: restore "
+            f"access to it, or set the defaults with `{ALTER}`"
         )
 
     # --- recording -----------------------------------------------------------------------------
@@ -278,12 +277,12 @@ class ServerDefaults:
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             known = state.defaults or Defaults()
-            settings = SERVER_PROPERTIES.check_all(edit(known.settings))
-            fixed = sorted(PER_ROOT & settings.keys())
+            settings = server_config.SERVER_PROPERTIES.check_all(edit(known.settings))
+            fixed = sorted(server_config.PER_ROOT & settings.keys())
             if fixed:
                 raise InvalidConfigurationError(
                     f"{', '.join(fixed)} cannot be a default of the cluster, because it applies to one root or to the "
-                    f"creation of the cluster: set it in the {SERVER_PROPERTIES_FILE} of a root"
+                    f"creation of the cluster: set it in the {server_config.SERVER_PROPERTIES_FILE} of a root"
                 )
             if validate_only or settings == known.settings:
                 return []

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kafkalike import errors
 from kafkalike.delta.log_files import LogFiles
+from kafkalike.model import cluster_state
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.cluster_state import (
-    LogStartsMoved,
-    MetadataRow,
-    log_start_row,
-    mirror_row,
-    replicas_row,
-    topic_row,
-)
 from kafkalike.model.config.server_config import check_partition_count
 from kafkalike.model.config.topic_config import FOREIGN_WRITES, TOPIC_PROPERTIES
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
@@ -96,7 +89,9 @@ class TopicTables(Protocol):
         """Create the table of a mirror, or adopt an existing one, and return its id."""
         ...
 
-    def mirror_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
+    def mirror_rows(
+        self, seq: int, info: TopicInfo, placed: ReplicatedTable | None
+    ) -> Sequence[cluster_state.MetadataRow]:
         """Return the row that records where a mirror's table is; none in a cluster of one root."""
         ...
 
@@ -173,7 +168,7 @@ class TopicChanges(ABC):
         validate_only: bool = False,
         replication_factor: int = -1,
         assignments: Mapping[int, Sequence[int]] | None = None,
-        begins: LogStartsMoved | None = None,
+        begins: cluster_state.LogStartsMoved | None = None,
     ) -> TopicInfo:
         """Create a topic with checked settings.
 
@@ -200,7 +195,7 @@ class TopicChanges(ABC):
             check_partition_count(num_partitions)
         made: list[TopicInfo] = []
 
-        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+        def plan(state: ClusterState) -> Sequence[cluster_state.MetadataRow]:
             # Read again for this state, because another client may have changed the defaults.
             server = self.server
             total = server.num_partitions if num_partitions == -1 else num_partitions
@@ -225,18 +220,24 @@ class TopicChanges(ABC):
             made.append(info)
             if validate_only:
                 return []
-            rows = [topic_row(state.seq + 1, now, info, "created")]
+            rows = [cluster_state.topic_row(state.seq + 1, now, info, "created")]
             if begins is not None:
                 starts = {p: move.offset for p, move in begins.moves.items()}
-                rows.append(log_start_row(state.seq + 2, now, info, starts, reason=begins.reason, run=begins.run))
+                rows.append(
+                    cluster_state.log_start_row(state.seq + 2, now, info, starts, reason=begins.reason, run=begins.run)
+                )
             if placed is not None:
                 seq = rows[-1].seq + 1
-                rows.append(replicas_row(seq, now, placed, "created", topic=info.name, topic_id=info.topic_id))
+                rows.append(
+                    cluster_state.replicas_row(seq, now, placed, "created", topic=info.name, topic_id=info.topic_id)
+                )
             return rows
 
         return self._tables.retry_elsewhere(lambda: self._landed(plan, made), by_hand=bool(assignments))
 
-    def _landed(self, plan: Callable[[ClusterState], Sequence[MetadataRow]], made: list[TopicInfo]) -> TopicInfo:
+    def _landed(
+        self, plan: Callable[[ClusterState], Sequence[cluster_state.MetadataRow]], made: list[TopicInfo]
+    ) -> TopicInfo:
         """Carry out a plan that creates a topic with its table, and remove the tables of failed tries.
 
         Args:
@@ -267,11 +268,11 @@ class TopicChanges(ABC):
         if self.server.get("delete.topic.enable") != "true":
             raise errors.PolicyViolationError(f"topic {name!r} may not be deleted: delete.topic.enable=false")
 
-        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+        def plan(state: ClusterState) -> Sequence[cluster_state.MetadataRow]:
             current = state.require(name)
             if current.topic_id != info.topic_id:
                 raise errors.UnknownTopicOrPartitionError(f"topic {name!r} was deleted and created again meanwhile")
-            return [topic_row(state.seq + 1, self.clock.now_ms(), current, "deleted", deleted=True)]
+            return [cluster_state.topic_row(state.seq + 1, self.clock.now_ms(), current, "deleted", deleted=True)]
 
         self._tables.drop(info, lambda: self.metadata.transact(plan))
 
@@ -319,13 +320,13 @@ class TopicChanges(ABC):
         checked = check_topic_name(name)
         after: list[TopicInfo] = []
 
-        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+        def plan(state: ClusterState) -> Sequence[cluster_state.MetadataRow]:
             state.require(checked).check_own()
             edited = edit(state.require(checked))
             after[:] = [edited]
             if validate_only or edited == state.topics[checked]:
                 return []
-            return [topic_row(state.seq + 1, self.clock.now_ms(), edited, change)]
+            return [cluster_state.topic_row(state.seq + 1, self.clock.now_ms(), edited, change)]
 
         self.metadata.transact(plan)
         return after[0]
@@ -358,7 +359,7 @@ class TopicChanges(ABC):
         opened = self.log(name) if log is None else log
         opened.refresh()
 
-        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+        def plan(state: ClusterState) -> Sequence[cluster_state.MetadataRow]:
             info = state.require(name)
             info.check_own()
             if topic_id is not None and info.topic_id != topic_id:
@@ -374,7 +375,9 @@ class TopicChanges(ABC):
                     risen[partition] = offset
             if not risen:
                 return []
-            return [log_start_row(state.seq + 1, self.clock.now_ms(), info, risen, reason=reason, run=run)]
+            return [
+                cluster_state.log_start_row(state.seq + 1, self.clock.now_ms(), info, risen, reason=reason, run=run)
+            ]
 
         self.metadata.transact(plan)
         return self.metadata.state.require(name)
@@ -393,7 +396,7 @@ class TopicChanges(ABC):
         """
         made: list[TopicInfo] = []
 
-        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+        def plan(state: ClusterState) -> Sequence[cluster_state.MetadataRow]:
             if source.name in state.topics:
                 raise errors.TopicAlreadyExistsError(f"topic {source.name!r} already exists")
             _check_gone(self.store, source, state)
@@ -409,8 +412,8 @@ class TopicChanges(ABC):
             )
             made.append(info)
             return [
-                topic_row(state.seq + 1, mirrored.time_ms, info, "created"),
-                mirror_row(state.seq + 2, info, mirrored, f"made a mirror of {mirrored.source}"),
+                cluster_state.topic_row(state.seq + 1, mirrored.time_ms, info, "created"),
+                cluster_state.mirror_row(state.seq + 2, info, mirrored, f"made a mirror of {mirrored.source}"),
                 *self._tables.mirror_rows(state.seq + 3, info, placed),
             ]
 

@@ -17,15 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import FencedInstanceIdError, InconsistentGroupProtocolError, KafkaError, NonEmptyGroupError
-from kafkalike.log.group.membership import (
-    GroupStore,
-    KnownTopics,
-    MemberSettings,
-    Membership,
-    PartitionCounts,
-    RosterStore,
-    SessionExpiry,
-)
+from kafkalike.log.group import membership
 from kafkalike.model.clock import Clock, SystemClock
 from kafkalike.model.concurrency import ReportErrors
 from kafkalike.model.groups import group_protocol
@@ -57,16 +49,16 @@ class GroupMember:
 
     def __init__(
         self,
-        store: RosterStore,
+        store: membership.RosterStore,
         leases: Leases,
-        topics: Callable[[], KnownTopics],
-        settings: MemberSettings,
+        topics: Callable[[], membership.KnownTopics],
+        settings: membership.MemberSettings,
         *,
         clock: Clock,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self.settings = settings
-        self.membership: Membership | None = None
+        self.membership: membership.Membership | None = None
         """None unless, as far as this client knows, it is a member."""
         self._store = store
         self._leases = leases
@@ -75,7 +67,7 @@ class GroupMember:
         self._id = ""
         # Not a bound method, which would keep the member alive after its consumer was garbage-collected.
         self._known = partial(_known, topics, settings, clock)
-        self._expiry = SessionExpiry(store, leases, self._known, settings, clock)
+        self._expiry = membership.SessionExpiry(store, leases, self._known, settings, clock)
         self._polled = clock.monotonic()
         self._due = self._polled
         self._silent = ""
@@ -86,14 +78,16 @@ class GroupMember:
         self._beating = threading.Lock()
 
     @classmethod
-    def of(cls, cluster: Cluster, settings: MemberSettings, clock: Clock) -> GroupMember:
+    def of(cls, cluster: Cluster, settings: membership.MemberSettings, clock: Clock) -> GroupMember:
         """Return a member of a cluster's group that has not joined yet."""
 
-        def topics() -> KnownTopics:
+        def topics() -> membership.KnownTopics:
             state = cluster.metadata.refresh()
-            return KnownTopics(state.topics, state.seq)
+            return membership.KnownTopics(state.topics, state.seq)
 
-        return cls(GroupStore(cluster.groups, settings.group_id), cluster.leases, topics, settings, clock=clock)
+        return cls(
+            membership.GroupStore(cluster.groups, settings.group_id), cluster.leases, topics, settings, clock=clock
+        )
 
     # --- the owner's thread ------------------------------------------------------------------
 
@@ -212,7 +206,9 @@ class GroupMember:
             self.lease_end = begun + self.settings.session_timeout_ms / 1000
         return roster
 
-    def follow(self, roster: Roster, subscription: tuple[str, ...], topics: KnownTopics | None = None) -> Roster | None:
+    def follow(
+        self, roster: Roster, subscription: tuple[str, ...], topics: membership.KnownTopics | None = None
+    ) -> Roster | None:
         """Record this member's subscription, and have the targets recomputed if topics changed.
 
         Args:
@@ -236,7 +232,7 @@ class GroupMember:
             )
         return self._renew(roster, topics)
 
-    def _renew(self, roster: Roster, topics: KnownTopics | None) -> Roster | None:
+    def _renew(self, roster: Roster, topics: membership.KnownTopics | None) -> Roster | None:
         seen = self._known() if topics is None else _known_of(topics, self.settings, self._clock)
         if not roster.pending and not group_protocol.topics_differ(roster, seen):
             return roster
@@ -348,7 +344,7 @@ class GroupMember:
         """Use the roster's generation for later commits."""
         known = self.membership
         if self._id in roster.members and (known is None or known.generation != roster.generation):
-            self.membership = Membership(
+            self.membership = membership.Membership(
                 group_id=self.settings.group_id,
                 generation=roster.generation,
                 member_id=self._id,
@@ -358,15 +354,17 @@ class GroupMember:
         return roster
 
 
-def _known(topics: Callable[[], KnownTopics], settings: MemberSettings, clock: Clock) -> GroupFacts:
+def _known(
+    topics: Callable[[], membership.KnownTopics], settings: membership.MemberSettings, clock: Clock
+) -> GroupFacts:
     """Return the facts for a member's decisions."""
     return _known_of(topics(), settings, clock)
 
 
-def _known_of(now: KnownTopics, settings: MemberSettings, clock: Clock) -> GroupFacts:
+def _known_of(now: membership.KnownTopics, settings: membership.MemberSettings, clock: Clock) -> GroupFacts:
     return GroupFacts(
         schemes=settings.schemes,
-        topics=PartitionCounts(now.infos),
+        topics=membership.PartitionCounts(now.infos),
         metadata_seq=now.seq,
         now_ms=clock.now_ms(),
     )

@@ -16,16 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, KafkaStorageError
-from kafkalike.log.topic.data_file import (
-    COLUMNS,
-    WHOLE_BYTES,
-    DataFile,
-    FlawError,
-    Longs,
-    ReadOptions,
-    longs,
-    open_files,
-)
+from kafkalike.log.topic import data_file
 from kafkalike.model.concurrency import OnError
 from kafkalike.storage.arrays import numbers
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, sound
@@ -75,7 +66,7 @@ class SegmentRows:
         files: Storage,
         segment: Segment,
         position: int,
-        reading: ReadOptions,
+        reading: data_file.ReadOptions,
         *,
         name: str,
         holes_below: Callable[[], int] = everywhere,
@@ -91,7 +82,7 @@ class SegmentRows:
         self._dense = is_dense(segment)
         self._waiting: pa.RecordBatch | None = None
         """Checked rows at or above the position that were not returned yet."""
-        self._file: DataFile | None = None
+        self._file: data_file.DataFile | None = None
         self._batches: Iterator[pa.RecordBatch] = iter(())
         """The remaining batches of `_file`."""
         self._proof: OffsetProof
@@ -128,7 +119,7 @@ class SegmentRows:
         if self.position >= stop:
             return None
         batch = self._fetch() if self._waiting is None else self._waiting
-        offsets = longs(batch.column("offset"))
+        offsets = data_file.longs(batch.column("offset"))
         first = int(offsets[0])
         if first > self.position:
             lost = range(self.position, min(first, stop))
@@ -149,7 +140,7 @@ class SegmentRows:
         self.position = int(offsets[end - 1]) + 1
         return batch.slice(0, end)
 
-    def _unbroken(self, offsets: Longs) -> int:
+    def _unbroken(self, offsets: data_file.Longs) -> int:
         """Return how many of the first rows have no holes between them, except holes of compaction."""
         after = np.flatnonzero(np.diff(offsets) > 1) + 1
         if not len(after) or offsets[after[-1]] <= (below := self._holes_below()):
@@ -174,7 +165,11 @@ class SegmentRows:
         """Return the file's next rows at or above the position, checked."""
         self._files = files
         # A file that is fetched whole does not stay open.
-        held = contextlib.nullcontext() if self._segment.size_bytes <= WHOLE_BYTES else open_files.using(self)
+        held = (
+            contextlib.nullcontext()
+            if self._segment.size_bytes <= data_file.WHOLE_BYTES
+            else data_file.open_files.using(self)
+        )
         try:
             with OnError(self.close), held:
                 while True:
@@ -182,12 +177,12 @@ class SegmentRows:
                     if not self._proof.left:
                         # The last row has been read.
                         self.close()
-                    offsets = longs(batch.column("offset"))
+                    offsets = data_file.longs(batch.column("offset"))
                     if offsets[0] >= self.position:
                         return batch
                     if offsets[-1] >= self.position:
                         return batch.slice(int(np.searchsorted(offsets, self.position)))
-        except FlawError as flaw:
+        except data_file.FlawError as flaw:
             segment = self._segment
             raise CorruptRecordError(
                 f"{self._lost} should hold [{segment.start}, {segment.stop}), but {flaw}"
@@ -206,24 +201,24 @@ class SegmentRows:
         while True:
             batch = next(self._batches, None)
             if batch is None:
-                raise FlawError(f"it ends {self._proof.left} records early")
+                raise data_file.FlawError(f"it ends {self._proof.left} records early")
             if not batch.num_rows:
                 continue
-            if self._proof.follows(longs(batch.column("offset"))):
+            if self._proof.follows(data_file.longs(batch.column("offset"))):
                 return batch
             if ordered:
-                raise FlawError("its records contradict its own column of offsets")
+                raise data_file.FlawError("its records contradict its own column of offsets")
             self._proof, self._batches = in_order(file, self._segment, self.position)
             ordered = True
 
-    def _open(self) -> DataFile:
-        self._file = file = DataFile(self._files, self._segment, self._reading)
+    def _open(self) -> data_file.DataFile:
+        self._file = file = data_file.DataFile(self._files, self._segment, self._reading)
         skipped, rows_before = self._groups_before(file)
         self._proof = OffsetProof(self._segment, rows_before)
         self._batches = file.batches(range(skipped, len(file.groups)))
         return file
 
-    def _groups_before(self, file: DataFile) -> tuple[int, int]:
+    def _groups_before(self, file: data_file.DataFile) -> tuple[int, int]:
         """Return the number of row groups wholly below the position, and their rows.
 
         In a file without holes the row number gives the offset. In other files every row group is read.
@@ -235,7 +230,7 @@ class SegmentRows:
             if self.position - self._segment.start < before + rows:
                 return group, before
             before += rows
-        raise FlawError("its row groups have fewer records than its footer says")
+        raise data_file.FlawError("its row groups have fewer records than its footer says")
 
     # --- errors --------------------------------------------------------------------------------
 
@@ -259,7 +254,7 @@ class SegmentRows:
         return f"{self._offsets} are lost: {self._file_name}"
 
 
-def read_segment(files: Storage, segment: Segment, columns: tuple[str, ...] = COLUMNS) -> Iterator[pa.Table]:
+def read_segment(files: Storage, segment: Segment, columns: tuple[str, ...] = data_file.COLUMNS) -> Iterator[pa.Table]:
     """Yield the rows of a segment in offset order, some ten thousand at a time.
 
     Args:
@@ -271,7 +266,7 @@ def read_segment(files: Storage, segment: Segment, columns: tuple[str, ...] = CO
         CorruptRecordError: the file cannot be read, is not a topic's data file, or contradicts the log.
         KafkaStorageError: the storage cannot be read at present.
     """
-    reading = ReadOptions(columns=columns, batch_bytes=WHOLE_BATCH_BYTES, max_rows=WHOLE_ROWS)
+    reading = data_file.ReadOptions(columns=columns, batch_bytes=WHOLE_BATCH_BYTES, max_rows=WHOLE_ROWS)
     rows = SegmentRows(files, segment, segment.start, reading, name=f"partition {segment.partition}")
     try:
         while (batch := rows.next()) is not None:
@@ -303,7 +298,7 @@ class OffsetProof:
         self._dense = is_dense(segment)
         self._before = segment.start - 1 + rows_before if before is None else before
 
-    def follows(self, offsets: Longs) -> bool:
+    def follows(self, offsets: data_file.Longs) -> bool:
         """Return True and count the rows if these may be the next ones.
 
         Args:
@@ -323,7 +318,7 @@ class OffsetProof:
         self._before = last
         self.left -= rows
         if not self.left and last != self._segment.stop - 1:
-            raise FlawError(f"its last record has offset {last}")
+            raise data_file.FlawError(f"its last record has offset {last}")
         return True
 
     def _begins(self, first: int) -> bool:
@@ -343,7 +338,7 @@ SORT_BYTES: Final = 64 * 1024 * 1024
 """Approximate bytes of records sorted at a time. Each time, the row groups that hold them are decoded again."""
 
 
-def in_order(file: DataFile, segment: Segment, position: int) -> tuple[OffsetProof, Iterator[pa.RecordBatch]]:
+def in_order(file: data_file.DataFile, segment: Segment, position: int) -> tuple[OffsetProof, Iterator[pa.RecordBatch]]:
     """Return the rows of a file from an offset on, sorted, and the check for them.
 
     Args:
@@ -356,19 +351,19 @@ def in_order(file: DataFile, segment: Segment, position: int) -> tuple[OffsetPro
     """
     offsets = file.offsets()
     if len(offsets) != segment.num_records:
-        raise FlawError(f"it has {len(offsets)} records instead of {segment.num_records}")
+        raise data_file.FlawError(f"it has {len(offsets)} records instead of {segment.num_records}")
     order = np.argsort(offsets, kind="stable")
     ordered = offsets[order]
     if ordered[0] != segment.start or ordered[-1] != segment.stop - 1:
-        raise FlawError(f"its offsets are from {ordered[0]} to {ordered[-1]}")
+        raise data_file.FlawError(f"its offsets are from {ordered[0]} to {ordered[-1]}")
     if (np.diff(ordered) <= 0).any():
-        raise FlawError(f"it has offset {ordered[:-1][np.diff(ordered) <= 0][0]} more than once")
+        raise data_file.FlawError(f"it has offset {ordered[:-1][np.diff(ordered) <= 0][0]} more than once")
     begin = int(np.searchsorted(ordered, position))
     before = int(ordered[begin - 1]) if begin else segment.start - 1
     return OffsetProof(segment, begin, before), _sorted(file, order[begin:])
 
 
-def _sorted(file: DataFile, order: Longs) -> Iterator[pa.RecordBatch]:
+def _sorted(file: data_file.DataFile, order: data_file.Longs) -> Iterator[pa.RecordBatch]:
     """Yield rows by their numbers in the file, `SORT_BYTES` at a time."""
     groups, ends = range(len(file.groups)), np.cumsum(file.groups)
     rows = file.rows_at_once(groups)

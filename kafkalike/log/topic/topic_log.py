@@ -7,29 +7,12 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from kafkalike import errors
+from kafkalike.delta import table_change
 from kafkalike.delta.actions import APPEND, TableCommit
 from kafkalike.delta.log_cleaner import LogCleaner
 from kafkalike.delta.table import Questions
-from kafkalike.delta.table_change import (
-    NEW_SECONDS,
-    Change,
-    EndsAt,
-    Landed,
-    LastOf,
-    Plan,
-    Requirement,
-    Still,
-    Unchanged,
-    WriteQueue,
-)
 from kafkalike.delta.table_state import CLOSE, FENCE, OPEN, REPLICAS, TableState, end_app
-from kafkalike.errors import (
-    KafkaError,
-    LogCorruptError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    UnsupportedVersionError,
-)
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.record_rules import codec_for
 from kafkalike.log.topic.tailed_topic import TailedTopic, TopicContext
@@ -72,7 +55,7 @@ class TopicLog(TailedTopic):
     def __init__(self, home: TopicContext, info: TopicInfo, *, jitter: Callable[[], float] = random.random) -> None:
         super().__init__(home, info, jitter)
         patience = PATIENCE_SECONDS if self.files.coordination.reach == "machine" else None
-        self._turns = WriteQueue(home.store, info.location, self.clock, patience, self._version)
+        self._turns = table_change.WriteQueue(home.store, info.location, self.clock, patience, self._version)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
         self._combined: TopicGroupCommit | None = None
@@ -146,12 +129,12 @@ class TopicLog(TailedTopic):
 
         ranges: dict[int, range] = {}
 
-        def plan(state: TableState) -> Change | Unchanged[Appended]:
+        def plan(state: TableState) -> table_change.Change | table_change.Unchanged[Appended]:
             return self._appending(state, payload, codec, txn, ranges)
 
         with self._turns.awaited(deadline, self._just_seen()):
             landed = self.change(plan, deadline, questions=self._questions)
-        if isinstance(landed, Unchanged):
+        if isinstance(landed, table_change.Unchanged):
             return landed.value
         faults.point("append.after_commit")
         if config.min_isr > 1:
@@ -160,7 +143,7 @@ class TopicLog(TailedTopic):
 
     def _appending(
         self, state: TableState, payload: Payload, codec: str, txn: TxnId | None, ranges: dict[int, range]
-    ) -> Change | Unchanged[Appended]:
+    ) -> table_change.Change | table_change.Unchanged[Appended]:
         """Plan the version that appends a payload.
 
         Args:
@@ -172,14 +155,14 @@ class TopicLog(TailedTopic):
         """
         done = None if txn is None else self.already_appended(txn)
         if done is not None:
-            return Unchanged(done)
+            return table_change.Unchanged(done)
         info, config, now = self.info, self.config, self.clock.now_ms()
         if config.min_isr > 1:
             self._check_in_sync(config)
         payload.check(info, config, now)
         counts = payload.counts()
         if not counts and txn is None:
-            return Unchanged(Appended(version=state.version, ranges={}, append_time_ms=now))
+            return table_change.Unchanged(Appended(version=state.version, ranges={}, append_time_ms=now))
         # Loops instead of comprehensions, which are calls in Python 3.11: nearly all appends have one partition.
         known: dict[int, int] = {}
         starts: dict[int, int] = {}
@@ -190,21 +173,21 @@ class TopicLog(TailedTopic):
         # An earlier plan may have left other ranges.
         ranges.clear()
         ranges.update(sorted(runs.items()))
-        requires: list[Requirement] = [Still(lambda: self.info is info, "the topic")]
+        requires: list[table_change.Requirement] = [table_change.Still(lambda: self.info is info, "the topic")]
         ends = {p: state.end(p) for p in state.unrecorded} if state.unrecorded else {}
         for partition, run in runs.items():
-            requires.append(EndsAt(partition, known[partition]))
+            requires.append(table_change.EndsAt(partition, known[partition]))
             ends[partition] = run.stop
         txns: dict[str, int] = {}
         for partition in sorted(ends):
             txns[end_app(partition)] = ends[partition]
         if txn is not None:
-            requires.append(LastOf(txn.app_id, state.txns.get(txn.app_id)))
+            requires.append(table_change.LastOf(txn.app_id, state.txns.get(txn.app_id)))
             txns |= names_of(txn, state.txns)
         now_counts = config.log_append_time
         adds = payload.write(self.files, runs, codec=codec_for(config, codec), now_ms=now, now_counts=now_counts)
         faults.point("append.before_commit")
-        return Change(
+        return table_change.Change(
             operation=APPEND,
             time_ms=now,
             adds=adds,
@@ -221,7 +204,7 @@ class TopicLog(TailedTopic):
         """
         wanted = config.min_isr
         if (there := self._home.in_sync(self.info)) < wanted:
-            raise NotEnoughReplicasError(f"{self.info.name}: {_few(there, wanted)}; nothing was written")
+            raise errors.NotEnoughReplicasError(f"{self.info.name}: {_few(there, wanted)}; nothing was written")
 
     def _check_still_in_sync(self, config: TopicConfig) -> None:
         """Report that replicas fell out of sync during an append.
@@ -233,13 +216,13 @@ class TopicLog(TailedTopic):
         wanted = config.min_isr
         try:
             there = self._home.in_sync(self.info)
-        except (KafkaError, OSError) as cause:
+        except (errors.KafkaError, OSError) as cause:
             # A producer retries errors of some of these classes, and would write the records twice.
-            raise NotEnoughReplicasAfterAppendError(
+            raise errors.NotEnoughReplicasAfterAppendError(
                 f"{self.info.name}: the records were written, and it is unknown how many replicas have them: {cause}"
             ) from cause
         if there < wanted:
-            raise NotEnoughReplicasAfterAppendError(
+            raise errors.NotEnoughReplicasAfterAppendError(
                 f"{self.info.name}: the records were written, and {_few(there, wanted)}"
             )
 
@@ -255,7 +238,7 @@ class TopicLog(TailedTopic):
 
     def _just_seen(self) -> int | None:
         """Return the table's version if this log read others' commits a moment ago, so that few are left to read."""
-        return self._table.state.version if self._table.seen_within(NEW_SECONDS) else None
+        return self._table.state.version if self._table.seen_within(table_change.NEW_SECONDS) else None
 
     def _questions(self) -> list[Callable[[], object]]:
         """Return the storage requests of `ready_to_append`, to be made in parallel."""
@@ -268,20 +251,22 @@ class TopicLog(TailedTopic):
             self.files.scheduler.beside(self._questions())
         self.ready_to_append(Pace(since=looked) if self.files.scheduler.combines else NOW)
 
-    def change_for_append(self, plan: Plan[T], deadline: Deadline) -> Landed | Unchanged[T]:
+    def change_for_append(
+        self, plan: table_change.Plan[T], deadline: Deadline
+    ) -> table_change.Landed | table_change.Unchanged[T]:
         """Change the topic's table; the plan may be made from known state while the look is in progress."""
         return self.change(plan, deadline, questions=self._questions)
 
     def change(
         self,
-        plan: Plan[T],
+        plan: table_change.Plan[T],
         deadline: Deadline,
-        discard: Callable[[Change], None] | None = None,
+        discard: Callable[[table_change.Change], None] | None = None,
         questions: Questions | None = None,
-    ) -> Landed | Unchanged[T]:
+    ) -> table_change.Landed | table_change.Unchanged[T]:
         """Change the topic's table; see `Table.change`. Appends and maintenance call it within `exclusive`."""
         landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
-        if isinstance(landed, Landed) and landed.version % self._cleaner.interval == 0:
+        if isinstance(landed, table_change.Landed) and landed.version % self._cleaner.interval == 0:
             self._cleaner.after_commit(landed, self._table.known)
         return landed
 
@@ -304,19 +289,21 @@ class TopicLog(TailedTopic):
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `Table.change`; call it again.
         """
 
-        def plan(state: TableState) -> Change | Unchanged[None]:
+        def plan(state: TableState) -> table_change.Change | table_change.Unchanged[None]:
             info, closed = self.info, self.config.closed
             if state.closed == closed:
-                return Unchanged(None)
+                return table_change.Unchanged(None)
             operation = CLOSE if closed else OPEN
-            requires = [Still(lambda: self.info is info, "the topic")]
-            return Change(operation=operation, time_ms=self.clock.now_ms(), closes=closed, requires=requires)
+            requires = [table_change.Still(lambda: self.info is info, "the topic")]
+            return table_change.Change(
+                operation=operation, time_ms=self.clock.now_ms(), closes=closed, requires=requires
+            )
 
         changed = False
         # The setting is in another table and may have changed meanwhile, so check until nothing is left to do.
         while True:
             with self.exclusive(deadline):
-                if isinstance(self.change(plan, deadline), Unchanged):
+                if isinstance(self.change(plan, deadline), table_change.Unchanged):
                     return changed
             changed = True
 
@@ -334,10 +321,12 @@ class TopicLog(TailedTopic):
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `Table.change`.
         """
 
-        def plan(state: TableState) -> Change | Unchanged[None]:
+        def plan(state: TableState) -> table_change.Change | table_change.Unchanged[None]:
             if application in state.txns:
-                return Unchanged(None)
-            return Change(operation=FENCE, time_ms=self.clock.now_ms(), txns={application: 1, TRANSACTIONS: 0})
+                return table_change.Unchanged(None)
+            return table_change.Change(
+                operation=FENCE, time_ms=self.clock.now_ms(), txns={application: 1, TRANSACTIONS: 0}
+            )
 
         with self.exclusive(deadline):
             self._table.change(plan, deadline)
@@ -361,10 +350,10 @@ class TopicLog(TailedTopic):
         self._table.durable = self.config.flush
         refusal = self._append_refusal(state)
         if refusal is not None:
-            raise UnsupportedVersionError(f"{self.info.name}: nothing is written to {self.files.uri}: {refusal}")
+            raise errors.UnsupportedVersionError(f"{self.info.name}: nothing is written to {self.files.uri}: {refusal}")
         rewound = state.rewound
         if rewound is not None:
-            raise LogCorruptError(
+            raise errors.LogCorruptError(
                 f"{self.info.name}: {rewound.operation} at version {rewound.version} took records back; "
                 "appending would give their offsets to other records. Delete the topic and create it again, or restore "
                 "the table to the version before that operation and copy its records to a new topic"

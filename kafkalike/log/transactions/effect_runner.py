@@ -19,15 +19,9 @@ from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions import roll_forward as effects
+from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.model.transactions.group_claims import GroupOffsets, check_partitions
 from kafkalike.model.transactions.transaction_views import TopicCut
-from kafkalike.model.transactions.transactional_id import (
-    CommittedTransaction,
-    StagedFile,
-    TopicLife,
-    TransactionAttempt,
-    TransactionPart,
-)
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -54,7 +48,7 @@ class HeldTransaction:
     """Records by topic, if the caller has a faster form than the staged files."""
     names: list[str] | None = None
     """All files that may be staged; None if unknown."""
-    attempt: TransactionAttempt | None = None
+    attempt: txn.TransactionAttempt | None = None
     """The producer's open transaction."""
 
 
@@ -167,7 +161,7 @@ class EffectRunner:
             raise KafkaTimeoutError(f"{self._cluster.root}: time ran out before a transaction was finished; call again")
         return None if left == float("inf") else left * 1000
 
-    def _asked(self, topic: TopicLife, ask: Callable[[TopicDecisions], T]) -> T | None:
+    def _asked(self, topic: txn.TopicLife, ask: Callable[[TopicDecisions], T]) -> T | None:
         """Query a topic; None if it was deleted."""
         try:
             log = self._held.logs.get(topic.topic_id)
@@ -180,10 +174,10 @@ class EffectRunner:
         except (TopicDeletedError, UnknownTopicOrPartitionError):
             return None
 
-    def _apply(self, log: TopicDecisions, committed: CommittedTransaction, part: TransactionPart) -> Appended:
+    def _apply(self, log: TopicDecisions, committed: txn.CommittedTransaction, part: txn.TransactionPart) -> Appended:
         mine = self._held.attempt == committed.attempt
 
-        def load(file: StagedFile) -> Loose:
+        def load(file: txn.StagedFile) -> Loose:
             known = self._held.batches.get(file.name) if mine else None
             return self._staging.load(committed, part, file) if known is None else known
 
@@ -202,7 +196,7 @@ class EffectRunner:
         faults.point("transaction.after_apply")
         return done
 
-    def _cut(self, log: TopicDecisions, topic: TopicLife, seq: int) -> TopicCut:
+    def _cut(self, log: TopicDecisions, topic: txn.TopicLife, seq: int) -> TopicCut:
         found = log.as_of(seq)
         if found is None:
             raise KafkaTimeoutError(f"{topic.name}: its log has lost the commits after transaction {seq}; try again")

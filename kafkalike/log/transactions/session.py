@@ -20,19 +20,10 @@ from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.model.transactions import transaction_protocol as protocol
+from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.model.transactions.group_claims import GroupOffsets, Groups
 from kafkalike.model.transactions.roll_forward import finishing
 from kafkalike.model.transactions.rules import CommitRequest
-from kafkalike.model.transactions.transactional_id import (
-    BATCHES,
-    CommittedTransaction,
-    StagedFile,
-    TopicLife,
-    TransactionalIdState,
-    TransactionAttempt,
-    TransactionPart,
-    WriteName,
-)
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -56,7 +47,7 @@ class TransactionSession:
     """
 
     def __init__(
-        self, transactional_id: str, standing: TransactionalIdState, staging: Staging, drive: Drive, clock: Clock
+        self, transactional_id: str, standing: txn.TransactionalIdState, staging: Staging, drive: Drive, clock: Clock
     ) -> None:
         self.transactional_id = transactional_id
         self.producer_id = standing.producer_id
@@ -110,9 +101,9 @@ class TransactionSession:
             return
         check_batch(batch, log.info, log.config, self._clock.now_ms(), log.schemas)
         codec_for(log.config, codec)
-        topic = TopicLife(log.info.name, log.info.topic_id)
+        topic = txn.TopicLife(log.info.name, log.info.topic_id)
         with self._lock:
-            current, place = self._placed(number, log, BATCHES)
+            current, place = self._placed(number, log, txn.BATCHES)
         staged = self._staging.put(current.attempt, place, topic.topic_id, batch=batch, codec=codec, deadline=deadline)
         with self._lock:
             current.note(topic, place, Staged(staged, Counter(batch.partitions), once), (batch, codec, None))
@@ -131,7 +122,7 @@ class TransactionSession:
             IllegalStateError, KafkaStorageError, KafkaTimeoutError, ProducerFencedError: see `stage`.
         """
         self._check_process()
-        topic = TopicLife(log.info.name, log.info.topic_id)
+        topic = txn.TopicLife(log.info.name, log.info.topic_id)
         with self._lock:
             current, place = self._placed(number, log, files.layout)
             current.others += files.names
@@ -152,12 +143,12 @@ class TransactionSession:
             current = self._current
             if current is None or current.attempt.number != number:
                 return False
-            return current.has(TopicLife(log.info.name, log.info.topic_id), once)
+            return current.has(txn.TopicLife(log.info.name, log.info.topic_id), once)
 
     def _placed(self, number: int, log: TopicLog, layout: str) -> tuple[SessionTransaction, int]:
         """Return the transaction, and a number for its next file. The caller holds the lock."""
         current = self._begun(number)
-        topic = TopicLife(log.info.name, log.info.topic_id)
+        topic = txn.TopicLife(log.info.name, log.info.topic_id)
         if current.outcome is not TransactionOutcome.OPEN or current.maybe:
             raise errors.IllegalStateError(
                 f"transaction {number} of {self.transactional_id!r} accepts no more records, because it was ended"
@@ -182,7 +173,7 @@ class TransactionSession:
             )
         if number < 1 or (current is not None and number < current.attempt.number):
             raise errors.IllegalStateError(f"transaction {number} of {self.transactional_id!r} has ended")
-        attempt = TransactionAttempt(self.producer_id, self.epoch, number)
+        attempt = txn.TransactionAttempt(self.producer_id, self.epoch, number)
         begun = SessionTransaction(attempt, self._clock.monotonic(), HeldTransaction(attempt=attempt))
         self._current = begun
         return begun
@@ -195,7 +186,7 @@ class TransactionSession:
         offsets: GroupOffsets,
         deadline: Deadline,
         *,
-        name: WriteName | None = None,
+        name: txn.WriteName | None = None,
         payloads: Mapping[str, DecidedRecords] | None = None,
     ) -> Mapping[str, Appended]:
         """Commit the transaction with the offsets, and apply it to all of its topics.
@@ -355,7 +346,7 @@ class TransactionOutcome(Enum):
 class Staged:
     """A staged file with its counts."""
 
-    file: StagedFile
+    file: txn.StagedFile
     counts: Counter[int]
     """Number of records by partition."""
     once: str = ""
@@ -366,13 +357,13 @@ class Staged:
 class SessionTransaction:
     """A transaction of this session."""
 
-    attempt: TransactionAttempt
+    attempt: txn.TransactionAttempt
     began: float
     """Time of the monotonic clock, s."""
     held: HeldTransaction
-    files: dict[TopicLife, dict[int, Staged]] = field(default_factory=dict)
+    files: dict[txn.TopicLife, dict[int, Staged]] = field(default_factory=dict)
     """Staged files, by topic and number."""
-    layouts: dict[TopicLife, str] = field(default_factory=dict)
+    layouts: dict[txn.TopicLife, str] = field(default_factory=dict)
     """Layout of each topic's files."""
     others: list[str] = field(default_factory=list)
     """Files that may be staged, and that the decision does not name."""
@@ -381,10 +372,10 @@ class SessionTransaction:
     maybe: bool = False
     """True after the first attempt to decide it."""
     outcome: TransactionOutcome = TransactionOutcome.OPEN
-    decision: tuple[Groups, CommittedTransaction] | None = None
+    decision: tuple[Groups, txn.CommittedTransaction] | None = None
     places: Mapping[str, Appended] = field(default_factory=dict)
 
-    def parts(self) -> tuple[TransactionPart, ...]:
+    def parts(self) -> tuple[txn.TransactionPart, ...]:
         """Return the transaction's entry for each topic."""
         found = []
         for topic, files in self.files.items():
@@ -393,18 +384,18 @@ class SessionTransaction:
             for one in staged:
                 counts.update(one.counts)
             names = tuple(one.file for one in staged)
-            found.append(TransactionPart(topic=topic, counts=dict(counts), files=names, layout=self.layouts[topic]))
+            found.append(txn.TransactionPart(topic=topic, counts=dict(counts), files=names, layout=self.layouts[topic]))
         return tuple(found)
 
-    def takes(self, layout: str, topic: TopicLife) -> bool:
+    def takes(self, layout: str, topic: txn.TopicLife) -> bool:
         """True if files of this layout may be added for the topic, whose files all have one layout."""
         return self.layouts.setdefault(topic, layout) == layout
 
-    def has(self, topic: TopicLife, once: str) -> bool:
+    def has(self, topic: txn.TopicLife, once: str) -> bool:
         """True if records of a name are staged for a topic; see `TransactionSession.stage`."""
         return any(one.once == once for one in self.files.get(topic, {}).values())
 
-    def note(self, topic: TopicLife, place: int, staged: Staged, batch: Loose | None = None) -> None:
+    def note(self, topic: txn.TopicLife, place: int, staged: Staged, batch: Loose | None = None) -> None:
         """Add a staged file.
 
         Args:

@@ -25,13 +25,7 @@ from kafkalike.log.runs.run_manifest import RunManifest, StagedRun, load_manifes
 from kafkalike.log.topic.batch_payload import Loose, pack, partitions_in, unpack
 from kafkalike.log.topic.transaction_append import DecidedPayload, DecidedRecords, Load, StagedFileError
 from kafkalike.model.clock import within
-from kafkalike.model.transactions.transactional_id import (
-    CommittedTransaction,
-    StagedFile,
-    StagedFolder,
-    TransactionAttempt,
-    TransactionPart,
-)
+from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.storage.port import copies_of
 
 if TYPE_CHECKING:
@@ -50,7 +44,7 @@ _FOLDER: Final = re.compile(r"(\d+)-(\d+)-(\d+)")
 _FILE: Final = re.compile(r"(\d+)\.(.+)")
 
 
-def folder_of(attempt: TransactionAttempt) -> str:
+def folder_of(attempt: txn.TransactionAttempt) -> str:
     """Return the folder of a transaction, below `__transactions`."""
     return f"{attempt.producer_id}-{attempt.epoch}-{attempt.number}"
 
@@ -88,14 +82,14 @@ class Staging:
 
     def put(
         self,
-        attempt: TransactionAttempt,
+        attempt: txn.TransactionAttempt,
         number: int,
         topic_id: str,
         *,
         batch: RecordBatch,
         codec: str,
         deadline: Deadline | None,
-    ) -> StagedFile:
+    ) -> txn.StagedFile:
         """Store records in a staged file.
 
         Each try has a name of its own, so a file of a try whose answer was lost does no harm.
@@ -115,8 +109,8 @@ class Staging:
         return self.put_content(attempt, number, topic_id, pack(batch, codec, None), deadline)
 
     def put_content(
-        self, attempt: TransactionAttempt, number: int, topic_id: str, content: bytes, deadline: Deadline | None
-    ) -> StagedFile:
+        self, attempt: txn.TransactionAttempt, number: int, topic_id: str, content: bytes, deadline: Deadline | None
+    ) -> txn.StagedFile:
         """Store a file of any layout; see `put`."""
         folder = folder_of(attempt)
         failed: OSError | None = None
@@ -129,7 +123,7 @@ class Staging:
                     path = f"{folder}/{name}"
                     # "exists" may be the effect of this put, because storage clients retry.
                     if self._files.put_if_absent(path, content) or self._files.read(path) == content:
-                        return StagedFile(name, len(content), zlib.crc32(content))
+                        return txn.StagedFile(name, len(content), zlib.crc32(content))
                 except OSError as cause:
                     failed = cause
                 else:
@@ -140,11 +134,11 @@ class Staging:
             f"{self._files.uri}: the storage refused the records of a transaction: {failed}"
         ) from failed
 
-    def place(self, attempt: TransactionAttempt) -> Storage:
+    def place(self, attempt: txn.TransactionAttempt) -> Storage:
         """Return the folder of a transaction, which may not exist, for files that other code puts there."""
         return self._files.at(folder_of(attempt))
 
-    def make_place(self, attempt: TransactionAttempt) -> Storage:
+    def make_place(self, attempt: txn.TransactionAttempt) -> Storage:
         """Return the folder of a transaction, created if needed.
 
         Raises:
@@ -153,7 +147,7 @@ class Staging:
         self._files.make_folder(folder_of(attempt))
         return self.place(attempt)
 
-    def load(self, committed: CommittedTransaction, part: TransactionPart, file: StagedFile) -> Loose:
+    def load(self, committed: txn.CommittedTransaction, part: txn.TransactionPart, file: txn.StagedFile) -> Loose:
         """Read a staged batch of a decision.
 
         Raises:
@@ -166,7 +160,7 @@ class Staging:
         except CorruptRecordError as cause:
             raise self._wrong(committed, part, file, f"cannot be read: {cause}") from cause
 
-    def read(self, committed: CommittedTransaction, part: TransactionPart, file: StagedFile) -> bytes:
+    def read(self, committed: txn.CommittedTransaction, part: txn.TransactionPart, file: txn.StagedFile) -> bytes:
         """Return the content of a staged file of a decision, with its checksum verified.
 
         Raises: see `load`.
@@ -181,18 +175,18 @@ class Staging:
         return content
 
     def _wrong(
-        self, committed: CommittedTransaction, part: TransactionPart, file: StagedFile, why: str
+        self, committed: txn.CommittedTransaction, part: txn.TransactionPart, file: txn.StagedFile, why: str
     ) -> StagedFileError:
         where = f"{self._files.uri}/{folder_of(committed.attempt)}/{file.name}"
         return StagedFileError.of(where, why, part.topic.name, committed.seq)
 
-    def folders(self) -> list[StagedFolder]:
+    def folders(self) -> list[txn.StagedFolder]:
         """Return all transactions that have staged files.
 
         Raises:
             KafkaStorageError: the storage does not answer.
         """
-        found: dict[TransactionAttempt, tuple[int, set[str]]] = {}
+        found: dict[txn.TransactionAttempt, tuple[int, set[str]]] = {}
         with storage_errors(self._files.uri):
             entries = self._files.list(deep=True)
             now = self._files.coordination.now_ns() // 1_000_000 if entries else 0
@@ -201,12 +195,14 @@ class Staging:
             where, what = _FOLDER.fullmatch(folder), _FILE.fullmatch(name)
             if where is None:
                 continue
-            attempt = TransactionAttempt(*map(int, where.groups()))
+            attempt = txn.TransactionAttempt(*map(int, where.groups()))
             since, topics = found.get(attempt, (entry.modified_ms, set()))
             found[attempt] = min(since, entry.modified_ms), topics | ({what[2]} if what else set())
-        return [StagedFolder(attempt, now - since, tuple(sorted(topics))) for attempt, (since, topics) in found.items()]
+        return [
+            txn.StagedFolder(attempt, now - since, tuple(sorted(topics))) for attempt, (since, topics) in found.items()
+        ]
 
-    def heads(self, attempt: TransactionAttempt, topic_ids: Collection[str]) -> list[tuple[str, str, bytes]]:
+    def heads(self, attempt: txn.TransactionAttempt, topic_ids: Collection[str]) -> list[tuple[str, str, bytes]]:
         """Return name, topic id and first bytes of each file of an open transaction, in any order.
 
         Args:
@@ -247,7 +243,7 @@ class Staging:
         """
         with contextlib.suppress(OSError):
             if number is not None and names is not None:
-                folder = folder_of(TransactionAttempt(producer_id, epoch, number))
+                folder = folder_of(txn.TransactionAttempt(producer_id, epoch, number))
                 self._remove([f"{folder}/{name}" for name in names])
                 return
             head = f"{producer_id}-{epoch}-" + ("" if number is None else f"{number}/")
@@ -275,7 +271,9 @@ class Staging:
                     os.rmdir(Path(files.uri, folder))  # noqa: PTH106 - a folder that may not be there
 
 
-def records_of(staging: Staging, committed: CommittedTransaction, part: TransactionPart, load: Load) -> DecidedRecords:
+def records_of(
+    staging: Staging, committed: txn.CommittedTransaction, part: txn.TransactionPart, load: Load
+) -> DecidedRecords:
     """Return the records of a decision for a topic.
 
     Args:
@@ -296,7 +294,7 @@ def records_of(staging: Staging, committed: CommittedTransaction, part: Transact
     return DecidedRuns(staging.place(committed.attempt), _manifests(staging, committed, part))
 
 
-def check_part(staging: Staging, committed: CommittedTransaction, part: TransactionPart) -> None:
+def check_part(staging: Staging, committed: txn.CommittedTransaction, part: txn.TransactionPart) -> None:
     """Check all staged files of a topic.
 
     Raises:
@@ -324,7 +322,7 @@ def check_part(staging: Staging, committed: CommittedTransaction, part: Transact
 
 
 def staged_counts(
-    staging: Staging, attempt: TransactionAttempt, topic_ids: Collection[str]
+    staging: Staging, attempt: txn.TransactionAttempt, topic_ids: Collection[str]
 ) -> dict[str, dict[int, int]]:
     """Return the staged records of an open transaction, by topic id and partition.
 
@@ -364,5 +362,5 @@ def _counts(head: bytes, where: str) -> Mapping[int, int] | None:
         return None
 
 
-def _manifests(staging: Staging, committed: CommittedTransaction, part: TransactionPart) -> list[RunManifest]:
+def _manifests(staging: Staging, committed: txn.CommittedTransaction, part: txn.TransactionPart) -> list[RunManifest]:
     return [load_manifest(staging.read(committed, part, file), file.name) for file in part.files]

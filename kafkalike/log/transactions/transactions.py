@@ -18,26 +18,11 @@ from kafkalike.log.transactions.transaction_files import check_part, staged_coun
 from kafkalike.model.clock import Deadline
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name, check_transactional_id, is_storable
-from kafkalike.model.transactions import roll_forward
+from kafkalike.model.transactions import roll_forward, transaction_views
 from kafkalike.model.transactions import transaction_protocol as protocol
+from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.model.transactions.roll_forward import looking
 from kafkalike.model.transactions.rules import is_open
-from kafkalike.model.transactions.transaction_views import (
-    Cut,
-    LostPart,
-    PendingDecision,
-    ProducerIdAndEpoch,
-    TransactionReport,
-    TransactionState,
-    TransactionSummary,
-)
-from kafkalike.model.transactions.transactional_id import (
-    StagedFolder,
-    TopicLife,
-    TransactionalIdState,
-    TransactionAttempt,
-    Why,
-)
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -107,7 +92,7 @@ class Transactions:
             raise InvalidTransactionTimeoutError(
                 f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest allowed timeout"
             )
-        standing: TransactionalIdState = self._driver(deadline).run(
+        standing: txn.TransactionalIdState = self._driver(deadline).run(
             protocol.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
         )
         return TransactionSession(transactional_id, standing, self._staging, self._driver, self._cluster.clock)
@@ -153,7 +138,7 @@ class Transactions:
         return now - self._failed.get(log.info.topic_id, -math.inf) >= AFTER_FAILURE_SECONDS
 
     def _help(self, logs: Collection[TopicLog], known: GroupsState, deadline: Deadline) -> bool:
-        late: dict[TopicLife, int] = {}
+        late: dict[txn.TopicLife, int] = {}
         held = HeldTransaction()
         now_ms = self._cluster.clock.now_ms()
         for log in logs:
@@ -161,7 +146,7 @@ class Transactions:
             missing = roll_forward.pending(known, topic_id, log.last_transaction, known.seq)
             old = [due.seq for due in missing if _left_alone(due, now_ms)]
             if old:
-                late[TopicLife(log.info.name, topic_id)] = max(old)
+                late[txn.TopicLife(log.info.name, topic_id)] = max(old)
                 held.logs[topic_id] = log
         if not late:
             return False
@@ -170,7 +155,7 @@ class Transactions:
             raise problem
         return True
 
-    def cut(self, topics: Collection[str], deadline: Deadline) -> Cut:
+    def cut(self, topics: Collection[str], deadline: Deadline) -> transaction_views.Cut:
         """Return versions of several topics and of the groups' table that are one moment of all transactions.
 
         Producers can go on meanwhile.
@@ -184,10 +169,12 @@ class Transactions:
             KafkaTimeoutError, KafkaStorageError, LogCorruptError: see `begin_session`.
         """
         state = self._cluster.metadata.refresh()
-        wanted = [TopicLife(info.name, info.topic_id) for info in (state.require(check_topic_name(n)) for n in topics)]
+        wanted = [
+            txn.TopicLife(info.name, info.topic_id) for info in (state.require(check_topic_name(n)) for n in topics)
+        ]
         driver = self._driver(deadline)
         known, found = driver.run(roll_forward.cutting(wanted))
-        return Cut(
+        return transaction_views.Cut(
             seq=known.seq,
             groups_version=driver.versions[known.seq],
             topics={topic.name: cut for topic, cut in zip(wanted, found, strict=True)},
@@ -195,15 +182,19 @@ class Transactions:
 
     # --- people and maintenance --------------------------------------------------------------------
 
-    def listed(self) -> Sequence[TransactionSummary]:
+    def listed(self) -> Sequence[transaction_views.TransactionSummary]:
         """Read and return all transactional ids that have not expired, in order of their names."""
         known = describe(self._home)
         return [
-            TransactionSummary(transactional_id=name, producer_id=found.producer_id, state=found.state)
+            transaction_views.TransactionSummary(
+                transactional_id=name, producer_id=found.producer_id, state=found.state
+            )
             for name, found in sorted(known.items())
         ]
 
-    def described(self, transactional_ids: Collection[str], *, staged: bool = False) -> Mapping[str, TransactionReport]:
+    def described(
+        self, transactional_ids: Collection[str], *, staged: bool = False
+    ) -> Mapping[str, transaction_views.TransactionReport]:
         """Read and describe transactional ids; unknown ones are left out.
 
         Args:
@@ -215,12 +206,16 @@ class Transactions:
         """
         return describe(self._home, set(transactional_ids), staged=staged)
 
-    def open_for(self) -> Sequence[TransactionReport]:
+    def open_for(self) -> Sequence[transaction_views.TransactionReport]:
         """Return the open transactions, oldest first, from which `find_hanging_transactions` selects."""
         found = describe(self._home).values()
-        return sorted((d for d in found if d.state is TransactionState.ONGOING), key=lambda d: d.start_ms)
+        return sorted(
+            (d for d in found if d.state is transaction_views.TransactionState.ONGOING), key=lambda d: d.start_ms
+        )
 
-    def fence(self, transactional_id: str, deadline: Deadline, only: ProducerIdAndEpoch | None = None) -> int:
+    def fence(
+        self, transactional_id: str, deadline: Deadline, only: transaction_views.ProducerIdAndEpoch | None = None
+    ) -> int:
         """Abort an open transaction, finish a decided one, and fence the producer, on request of an administrator.
 
         Args:
@@ -237,9 +232,9 @@ class Transactions:
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError, LogCorruptError: see `begin_session`.
         """
         # The highest number stands for any open transaction of this epoch.
-        attempt = None if only is None else TransactionAttempt(only.producer_id, only.epoch, sys.maxsize)
-        standing: TransactionalIdState | None = self._driver(deadline).run(
-            protocol.fencing(transactional_id, Why.ADMIN, attempt)
+        attempt = None if only is None else txn.TransactionAttempt(only.producer_id, only.epoch, sys.maxsize)
+        standing: txn.TransactionalIdState | None = self._driver(deadline).run(
+            protocol.fencing(transactional_id, txn.Why.ADMIN, attempt)
         )
         if standing is None:
             raise InvalidProducerEpochError(
@@ -259,14 +254,14 @@ class Transactions:
         self._staging.remove_empty()
         return [f"{type(problem).__name__}: {problem}" for problem in problems]
 
-    def damaged(self) -> Sequence[LostPart]:
+    def damaged(self) -> Sequence[transaction_views.LostPart]:
         """Return the records of committed transactions that cannot be applied for want of intact staged files.
 
         Reads all staged files of decisions that are not in all of their topics. For `kafkalike verify`.
         """
         return lost_parts(self._home)
 
-    def leave_out(self, lost: LostPart, deadline: Deadline) -> bool:
+    def leave_out(self, lost: transaction_views.LostPart, deadline: Deadline) -> bool:
         """Give up a transaction's records for one topic, so that later transactions can be applied to the topic.
 
         The transaction's other topics get their records. For `kafkalike verify --repair`.
@@ -280,14 +275,14 @@ class Transactions:
         return bool(self._driver(deadline).run(protocol.leaving_out(lost)))
 
 
-def _left_alone(due: PendingDecision, now_ms: int) -> bool:
+def _left_alone(due: transaction_views.PendingDecision, now_ms: int) -> bool:
     """True if a decision is so old that its producer may have stopped."""
     return abs(now_ms - due.changed_ms) >= OWNER_FIRST_MS
 
 
 def describe(
     home: TransactionContext, wanted: Collection[str] | None = None, *, staged: bool = False
-) -> dict[str, TransactionReport]:
+) -> dict[str, transaction_views.TransactionReport]:
     """Describe transactional ids; unknown ones are left out.
 
     Args:
@@ -295,7 +290,7 @@ def describe(
         wanted: the ids; None for all.
         staged: see `Transactions.described`.
     """
-    folders: defaultdict[int, list[StagedFolder]] = defaultdict(list)
+    folders: defaultdict[int, list[txn.StagedFolder]] = defaultdict(list)
     for folder in home.staging.folders():
         folders[folder.attempt.producer_id].append(folder)
     known = home.cluster.groups.refresh()
@@ -321,10 +316,12 @@ class _Describer:
         self._seen: dict[str, int | None] = {}
         """Newest decision in each topic, by topic id."""
 
-    def described(self, name: str, standing: TransactionalIdState, opened: Sequence[StagedFolder]) -> TransactionReport:
-        about = TransactionReport(
+    def described(
+        self, name: str, standing: txn.TransactionalIdState, opened: Sequence[txn.StagedFolder]
+    ) -> transaction_views.TransactionReport:
+        about = transaction_views.TransactionReport(
             transactional_id=name,
-            state=TransactionState.ONGOING,
+            state=transaction_views.TransactionState.ONGOING,
             producer_id=standing.producer_id,
             epoch=standing.epoch,
             number=standing.number,
@@ -352,13 +349,13 @@ class _Describer:
             groups=() if decision is None else decision.groups,
         )
 
-    def _topics_of(self, folder: StagedFolder) -> dict[str, Mapping[int, int]]:
+    def _topics_of(self, folder: txn.StagedFolder) -> dict[str, Mapping[int, int]]:
         """Return the existing topics of an open transaction."""
         names = {topic_id: self._names[topic_id] for topic_id in folder.topics if topic_id in self._names}
         counts = staged_counts(self._home.staging, folder.attempt, names) if self._staged and names else {}
         return {name: counts.get(topic_id, {}) for topic_id, name in names.items()}
 
-    def _unapplied(self, standing: TransactionalIdState) -> list[str]:
+    def _unapplied(self, standing: txn.TransactionalIdState) -> list[str]:
         """Return the topics that lack the id's decided transaction."""
         found = []
         decision = standing.unsettled
@@ -376,13 +373,21 @@ class _Describer:
         return found
 
 
-def _state(standing: TransactionalIdState, unapplied: Sequence[str]) -> TransactionState:
-    if standing.why is Why.COMMIT:
-        return TransactionState.PREPARE_COMMIT if unapplied else TransactionState.COMPLETE_COMMIT
-    return TransactionState.EMPTY if standing.why is Why.INIT else TransactionState.COMPLETE_ABORT
+def _state(standing: txn.TransactionalIdState, unapplied: Sequence[str]) -> transaction_views.TransactionState:
+    if standing.why is txn.Why.COMMIT:
+        return (
+            transaction_views.TransactionState.PREPARE_COMMIT
+            if unapplied
+            else transaction_views.TransactionState.COMPLETE_COMMIT
+        )
+    return (
+        transaction_views.TransactionState.EMPTY
+        if standing.why is txn.Why.INIT
+        else transaction_views.TransactionState.COMPLETE_ABORT
+    )
 
 
-def lost_parts(home: TransactionContext) -> Sequence[LostPart]:
+def lost_parts(home: TransactionContext) -> Sequence[transaction_views.LostPart]:
     """Return the records that `Transactions.damaged` reports.
 
     Args:
@@ -399,7 +404,7 @@ def lost_parts(home: TransactionContext) -> Sequence[LostPart]:
             why = _why(home, driver, due)
             if why is not None:
                 found.append(
-                    LostPart(
+                    transaction_views.LostPart(
                         transactional_id=due.transactional_id,
                         seq=due.seq,
                         topic=topic.name,
@@ -411,7 +416,7 @@ def lost_parts(home: TransactionContext) -> Sequence[LostPart]:
     return sorted(found, key=lambda lost: (lost.seq, lost.topic))
 
 
-def _why(home: TransactionContext, driver: EffectRunner, due: PendingDecision) -> str | None:
+def _why(home: TransactionContext, driver: EffectRunner, due: transaction_views.PendingDecision) -> str | None:
     try:
         check_part(home.staging, due.committed, due.part)
     except StagedFileError as error:

@@ -15,15 +15,7 @@ import pyarrow.compute as pc
 from crc32c import crc32c
 
 from kafkalike.log.topic.chunk import Chunk
-from kafkalike.log.wire.batch_heads import (
-    CHECKED_FROM,
-    CODEC_NAMES,
-    HEAD,
-    LENGTH_FROM,
-    LOG_APPEND_TIME,
-    MAGIC,
-    NO_PRODUCER,
-)
+from kafkalike.log.wire import batch_heads
 from kafkalike.storage.arrays import held_numbers
 
 Longs = npt.NDArray[np.int64]
@@ -55,28 +47,28 @@ def encode(chunk: Chunk, *, codec: str = "none", leader_epoch: int = 0) -> bytes
     for rows in _runs(offsets, times, kinds):
         part = table.slice(rows.start, rows.stop - rows.start)
         payload = _records(part, times[rows] - times[rows.start], offsets[rows] - offsets[rows.start])
-        attributes = CODEC_NAMES.index(codec) | (LOG_APPEND_TIME if kinds[rows.start] else 0)
+        attributes = batch_heads.CODEC_NAMES.index(codec) | (batch_heads.LOG_APPEND_TIME if kinds[rows.start] else 0)
         if codec != "none":
             payload = pa.Codec(codec).compress(payload, asbytes=True)
         head = bytearray(
-            HEAD.pack(
+            batch_heads.HEAD.pack(
                 int(offsets[rows.start]),
-                HEAD.size - LENGTH_FROM + len(payload),
+                batch_heads.HEAD.size - batch_heads.LENGTH_FROM + len(payload),
                 leader_epoch,
-                MAGIC,
+                batch_heads.MAGIC,
                 0,
                 attributes,
                 int(offsets[rows.stop - 1] - offsets[rows.start]),
                 int(times[rows.start]),
                 int(times[rows].max()),
-                NO_PRODUCER,
-                NO_PRODUCER,
-                NO_PRODUCER,
+                batch_heads.NO_PRODUCER,
+                batch_heads.NO_PRODUCER,
+                batch_heads.NO_PRODUCER,
                 rows.stop - rows.start,
             )
         )
-        checksum = crc32c(payload, crc32c(head[CHECKED_FROM:]))
-        head[CHECKED_FROM - 4 : CHECKED_FROM] = checksum.to_bytes(4, "big")
+        checksum = crc32c(payload, crc32c(head[batch_heads.CHECKED_FROM :]))
+        head[batch_heads.CHECKED_FROM - 4 : batch_heads.CHECKED_FROM] = checksum.to_bytes(4, "big")
         batches += [bytes(head), payload]
     return b"".join(batches)
 

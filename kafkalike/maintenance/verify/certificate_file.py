@@ -25,16 +25,7 @@ from kafkalike.maintenance.verify.key_traces import keys_left
 from kafkalike.maintenance.verify.verify_report import Finding, Report
 from kafkalike.model.clock import Clock, utc_text
 from kafkalike.model.concurrency import OnError
-from kafkalike.model.maintenance.record_removal import (
-    Certificate,
-    FileHash,
-    TopicForgotten,
-    VersionMade,
-    fingerprint,
-    parse_certificate,
-    runs_of,
-    within,
-)
+from kafkalike.model.maintenance import record_removal
 from kafkalike.version import user_and_host
 
 if TYPE_CHECKING:
@@ -56,12 +47,12 @@ class CertificateFile:
         there: the file's content; None if it does not exist.
     """
 
-    def __init__(self, certificate: Certificate, path: Path | None, there: str | None = None) -> None:
+    def __init__(self, certificate: record_removal.Certificate, path: Path | None, there: str | None = None) -> None:
         self.certificate = certificate
         self._path = path
         self._there = there
 
-    def put(self, certificate: Certificate) -> None:
+    def put(self, certificate: record_removal.Certificate) -> None:
         """Write the certificate atomically.
 
         Raises:
@@ -139,27 +130,29 @@ def open_certificate_file(
         if there is not None:
             return CertificateFile(_gone_on_with(there, path, cluster, keys, topic), path, there)
     salt = secrets.token_bytes(_SALT_BYTES)
-    made = Certificate(
+    made = record_removal.Certificate(
         run=uuid.uuid4().hex,
         root=cluster.root,
         began_ms=clock.now_ms(),
         who="@".join(user_and_host()),
         reason=reason,
         salt=salt,
-        fingerprints=tuple(sorted(fingerprint(salt, key) for key in keys)),
+        fingerprints=tuple(sorted(record_removal.fingerprint(salt, key) for key in keys)),
     )
     paper = CertificateFile(made, path)
     paper.put(made)
     return paper
 
 
-def _gone_on_with(text: str, path: Path, cluster: Cluster, keys: frozenset[bytes], topic: str) -> Certificate:
+def _gone_on_with(
+    text: str, path: Path, cluster: Cluster, keys: frozenset[bytes], topic: str
+) -> record_removal.Certificate:
     """Return the certificate of an interrupted run.
 
     Raises:
         IllegalArgumentError: this run may not continue it.
     """
-    found = parse_certificate(text)
+    found = record_removal.parse_certificate(text)
     if found.finished:
         raise IllegalArgumentError(f"the certificate {path} is of a run that is finished; name another file")
     if not found.about(sorted(keys)) or found.root != cluster.root:
@@ -170,7 +163,7 @@ def _gone_on_with(text: str, path: Path, cluster: Cluster, keys: frozenset[bytes
     return found
 
 
-def versions_of_run(log: TopicLog, run: str, known: Collection[int]) -> list[VersionMade]:
+def versions_of_run(log: TopicLog, run: str, known: Collection[int]) -> list[record_removal.VersionMade]:
     """Return the table versions of a run that was killed before it could record them.
 
     Args:
@@ -196,7 +189,7 @@ def versions_of_run(log: TopicLog, run: str, known: Collection[int]) -> list[Ver
     return [made for commit in found for made in _made(log, commit, sources)]
 
 
-def _made(log: TopicLog, commit: TableCommit, sources: dict[str, Add]) -> Iterator[VersionMade]:
+def _made(log: TopicLog, commit: TableCommit, sources: dict[str, Add]) -> Iterator[record_removal.VersionMade]:
     files = log.files
     try:
         before = [segment_of(sources[path], files) for path in commit.removes]
@@ -205,12 +198,12 @@ def _made(log: TopicLog, commit: TableCommit, sources: dict[str, Add]) -> Iterat
         for partition in sorted({s.partition for s in before}):
             kept = _offsets(log, [s for s in after if s.partition == partition])
             held = _offsets(log, [s for s in before if s.partition == partition])
-            yield VersionMade(
+            yield record_removal.VersionMade(
                 version=commit.version,
                 partition=partition,
                 removed=removed,
                 added=added,
-                offsets=runs_of(held - kept),
+                offsets=record_removal.runs_of(held - kept),
             )
     except (KeyError, FileNotFoundError, CorruptRecordError) as cause:
         raise KafkaStorageError(
@@ -219,8 +212,10 @@ def _made(log: TopicLog, commit: TableCommit, sources: dict[str, Add]) -> Iterat
         ) from cause
 
 
-def _hashes(log: TopicLog, segments: Collection[Segment]) -> tuple[FileHash, ...]:
-    return tuple(FileHash(path=s.path, size=s.size_bytes, sha256=sha256_of(log.files, s.path)) for s in segments)
+def _hashes(log: TopicLog, segments: Collection[Segment]) -> tuple[record_removal.FileHash, ...]:
+    return tuple(
+        record_removal.FileHash(path=s.path, size=s.size_bytes, sha256=sha256_of(log.files, s.path)) for s in segments
+    )
 
 
 def _offsets(log: TopicLog, segments: Collection[Segment]) -> set[int]:
@@ -235,7 +230,7 @@ folders of transactions and jobs, deleted topics, files kept by repairs, files s
 
 def check_certificate(
     cluster: Cluster,
-    certificate: Certificate,
+    certificate: record_removal.Certificate,
     keys: Collection[bytes] = (),
     *,
     progress: Callable[[int], None] = lambda _: None,
@@ -274,7 +269,7 @@ def check_certificate(
 
 def _check(
     cluster: Cluster,
-    certificate: Certificate,
+    certificate: record_removal.Certificate,
     keys: Collection[bytes],
     report: Report,
     progress: Callable[[int], None],
@@ -312,7 +307,7 @@ class _Root:
 class _Checked:
     """A certificate, and the roots to check."""
 
-    certificate: Certificate
+    certificate: record_removal.Certificate
     roots: Sequence[_Root]
 
     def folders(self, location: str) -> Iterator[tuple[_Root, str]]:
@@ -340,7 +335,7 @@ def _unheard(broker: int) -> Finding:
     return Finding(kind="broker-away", message=f"broker {broker} gives no answer: nobody knows what its root has")
 
 
-def _relatives_now(cluster: Cluster, certificate: Certificate) -> set[str]:
+def _relatives_now(cluster: Cluster, certificate: record_removal.Certificate) -> set[str]:
     """Return the topics that have shared files with the topics of a certificate, then or since."""
     now = relatives_of(cluster, [topic.topic_id for topic in certificate.topics])
     return {*certificate.copies, *certificate.origins, *now.names}
@@ -349,7 +344,7 @@ def _relatives_now(cluster: Cluster, certificate: Certificate) -> set[str]:
 def _check_topic(
     cluster: Cluster,
     checked: _Checked,
-    topic: TopicForgotten,
+    topic: record_removal.TopicForgotten,
     copies: Mapping[str, str],
     report: Report,
 ) -> None:
@@ -378,7 +373,11 @@ def _check_topic(
                     Finding(kind="damaged-file", message=str(error), topic=topic.topic, partition=made.partition)
                 )
                 continue
-            back = [run for taken in within(made.offsets, segment.offsets) for run in runs_of(held.intersection(taken))]
+            back = [
+                run
+                for taken in record_removal.within(made.offsets, segment.offsets)
+                for run in record_removal.runs_of(held.intersection(taken))
+            ]
             report.findings += [
                 Finding(
                     kind="record-not-gone",
@@ -401,7 +400,9 @@ def _check_topic(
         ]
 
 
-def _files_left(checked: _Checked, topic: TopicForgotten, copies: Mapping[str, str]) -> Iterator[Finding]:
+def _files_left(
+    checked: _Checked, topic: record_removal.TopicForgotten, copies: Mapping[str, str]
+) -> Iterator[Finding]:
     """Find files that held the records and still exist, in the topic or under the same names in its relatives."""
     owners: dict[str, str | None] = dict.fromkeys([topic.location])
     owners |= {location: name for name, location in copies.items() if location != topic.location}
@@ -440,7 +441,7 @@ def _hash_now(files: Storage, path: str) -> str | None:
         return None
 
 
-def _tombstones(certificate: Certificate, folder: str) -> frozenset[tuple[int, int]]:
+def _tombstones(certificate: record_removal.Certificate, folder: str) -> frozenset[tuple[int, int]]:
     """Return partition and offset of the tombstones that a run has written or kept."""
     return frozenset(
         (partition, offset)

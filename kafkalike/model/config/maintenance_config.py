@@ -9,13 +9,7 @@ from typing import Final, cast
 from kafkalike.errors import InvalidConfigurationError
 from kafkalike.model.config.properties import Value
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
-from kafkalike.model.maintenance.log_cleanup import (
-    FOREVER,
-    CompactionPolicy,
-    MergePolicy,
-    RetentionClock,
-    RetentionPolicy,
-)
+from kafkalike.model.maintenance import log_cleanup
 
 RETENTION_PARTS: Final = 10
 """Minimum number of merged files in the retained part of a partition, by time and by size. Whole files expire, so the
@@ -26,9 +20,9 @@ excess over the policy is at most one part."""
 class MaintenanceConfig:
     """Maintenance policies of one topic."""
 
-    retention: RetentionPolicy
-    compaction: CompactionPolicy
-    merging: MergePolicy
+    retention: log_cleanup.RetentionPolicy
+    compaction: log_cleanup.CompactionPolicy
+    merging: log_cleanup.MergePolicy
     wait_groups: tuple[str, ...]
     """Groups that retention waits for."""
     wait_max_ms: int
@@ -53,15 +47,15 @@ class MaintenanceConfig:
 
         number = cast("Callable[[str], int]", get)
         policy = cast("tuple[str, ...]", get("cleanup.policy"))
-        clock = cast("RetentionClock", get("kafkalike.retention.clock"))
+        clock = cast("log_cleanup.RetentionClock", get("kafkalike.retention.clock"))
         config = cls(
-            retention=RetentionPolicy(
+            retention=log_cleanup.RetentionPolicy(
                 delete="delete" in policy,
                 retention_ms=number("retention.ms"),
                 retention_bytes=number("retention.bytes"),
                 clock=clock,
             ),
-            compaction=CompactionPolicy(
+            compaction=log_cleanup.CompactionPolicy(
                 compact="compact" in policy,
                 min_dirty_ratio=float(cast("float", get("min.cleanable.dirty.ratio"))),
                 min_lag_ms=number("min.compaction.lag.ms"),
@@ -71,7 +65,7 @@ class MaintenanceConfig:
                 segment_ms=number("segment.ms"),
                 clock=clock,
             ),
-            merging=MergePolicy(
+            merging=log_cleanup.MergePolicy(
                 target_bytes=number("kafkalike.merge.bytes"),
                 max_span_ms=number("segment.ms"),
                 min_age_ms=number("kafkalike.merge.min.age.ms"),
@@ -94,12 +88,12 @@ class MaintenanceConfig:
             )
         if not self.wait_groups or not retention.delete:
             return
-        if retention.retention_ms != FOREVER and self.wait_max_ms < retention.retention_ms:
+        if retention.retention_ms != log_cleanup.FOREVER and self.wait_max_ms < retention.retention_ms:
             raise InvalidConfigurationError(
                 f"kafkalike.retention.wait.max.ms={self.wait_max_ms} is below retention.ms={retention.retention_ms}: "
                 "retention would never wait"
             )
-        if FOREVER not in {self.wait_max_bytes, retention.retention_bytes} and (
+        if log_cleanup.FOREVER not in {self.wait_max_bytes, retention.retention_bytes} and (
             self.wait_max_bytes < retention.retention_bytes
         ):
             raise InvalidConfigurationError(
@@ -111,11 +105,11 @@ class MaintenanceConfig:
         """Limit merged files so that retention can delete in small enough parts."""
         target, span = min(self.merging.target_bytes, segment_bytes), self.merging.max_span_ms
         retention = self.retention
-        if retention.delete and retention.retention_bytes != FOREVER:
+        if retention.delete and retention.retention_bytes != log_cleanup.FOREVER:
             target = min(target, max(1, retention.retention_bytes // RETENTION_PARTS))
-        if retention.delete and retention.retention_ms != FOREVER:
+        if retention.delete and retention.retention_ms != log_cleanup.FOREVER:
             span = min(span, max(1, retention.retention_ms // RETENTION_PARTS))
-        merging = MergePolicy(target_bytes=target, max_span_ms=span, min_age_ms=self.merging.min_age_ms)
+        merging = log_cleanup.MergePolicy(target_bytes=target, max_span_ms=span, min_age_ms=self.merging.min_age_ms)
         return MaintenanceConfig(
             retention=retention,
             compaction=self.compaction,

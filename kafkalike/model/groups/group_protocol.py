@@ -16,16 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kafkalike.errors import (
-    CommitFailedError,
-    FencedInstanceIdError,
-    IllegalGenerationError,
-    IllegalStateError,
-    InconsistentGroupProtocolError,
-    NonEmptyGroupError,
-    RebalanceInProgressError,
-    UnknownMemberCommitError,
-)
+from kafkalike import errors
 from kafkalike.model.groups.roster import Member, Partitions, Roster, TopicCounts
 from kafkalike.model.structs import TopicPartition
 
@@ -98,7 +89,7 @@ def join(roster: Roster, member: Member, known: GroupFacts) -> Roster:
             joined_ms=present.joined_ms,
         )
     if EXCLUSIVE in member.protocols and members:
-        raise NonEmptyGroupError(
+        raise errors.NonEmptyGroupError(
             f"{member.member_id!r} needs the group for itself, but it has members: {_ids(members)}"
         )
     members[member.member_id] = member
@@ -195,14 +186,16 @@ def check_commit(
     if member is None:
         owner = roster.instance(group_instance_id)
         if owner is not None:
-            raise FencedInstanceIdError(f"{head}{owner.member_id!r} has taken over as {group_instance_id!r}")
+            raise errors.FencedInstanceIdError(f"{head}{owner.member_id!r} has taken over as {group_instance_id!r}")
         held = f"{_ids(roster.members)} hold it in generation {roster.generation}" if roster.members else "it is empty"
-        raise UnknownMemberCommitError(f"{head}{member_id!r} is not a member; {held}")
+        raise errors.UnknownMemberCommitError(f"{head}{member_id!r} is not a member; {held}")
     if not member.since <= generation <= roster.generation:
-        cause = IllegalGenerationError(f"generation {generation} has ended; the current one is {roster.generation}")
-        raise CommitFailedError(f"{head}{cause}") from cause
+        cause = errors.IllegalGenerationError(
+            f"generation {generation} has ended; the current one is {roster.generation}"
+        )
+        raise errors.CommitFailedError(f"{head}{cause}") from cause
     if member.released and roster.rebalancing:
-        raise RebalanceInProgressError(f"{head}the group is being rebalanced; poll() finishes that")
+        raise errors.RebalanceInProgressError(f"{head}the group is being rebalanced; poll() finishes that")
 
 
 # --- rebalancing -----------------------------------------------------------------------------------
@@ -303,7 +296,7 @@ def _targets(scheme: Scheme, members: Mapping[str, Member], topics: TopicCounts)
             rival = given.setdefault(tp, member_id)
             fault = _fault(tp, members.get(member_id), topics) or (rival != member_id and f"{rival!r} has it already")
             if fault:
-                raise IllegalStateError(f"assignor {scheme.name!r} gave {_name(tp)} to {member_id!r}: {fault}")
+                raise errors.IllegalStateError(f"assignor {scheme.name!r} gave {_name(tp)} to {member_id!r}: {fault}")
             targets[member_id].append(tp)
     return {i: tuple(sorted(set(partitions))) for i, partitions in targets.items()}
 
@@ -344,7 +337,7 @@ def _choose(members: Mapping[str, Member]) -> str:
     common = set(ordered[0].protocols).intersection(*(m.protocols for m in ordered))
     if not common:
         lists = "; ".join(f"{m.member_id!r} has {', '.join(m.protocols) or 'none'}" for m in ordered)
-        raise InconsistentGroupProtocolError(f"the members have no assignor in common: {lists}")
+        raise errors.InconsistentGroupProtocolError(f"the members have no assignor in common: {lists}")
     votes = Counter(next(name for name in m.protocols if name in common) for m in ordered)
     return votes.most_common(1)[0][0]
 

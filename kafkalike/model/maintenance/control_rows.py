@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from kafkalike.model import cluster_state
 from kafkalike.model.brokers import DEFAULTS, REPLICAS, Defaults, ReplicatedTable
-from kafkalike.model.cluster_state import (
-    MIRROR,
-    BrokerChange,
-    LogStartsMoved,
-    MetadataRow,
-    TopicChange,
-    parse_row,
-    trimmed,
-)
 from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
 from kafkalike.model.mirror import Mirrored
 
@@ -47,8 +39,8 @@ def files_to_merge(rows: Sequence[int]) -> int:
 
 
 def kept_metadata_rows(
-    rows: Sequence[MetadataRow], since_ms: int, moves_at_most: int | None = None
-) -> list[MetadataRow]:
+    rows: Sequence[cluster_state.MetadataRow], since_ms: int, moves_at_most: int | None = None
+) -> list[cluster_state.MetadataRow]:
     """Return the rows of `__cluster_metadata` to keep.
 
     These are the last row of each topic, broker, mirror and replicated table and of the defaults, the highest log
@@ -64,17 +56,17 @@ def kept_metadata_rows(
     Raises:
         UnsupportedVersionError, LogCorruptError: a row cannot be read.
     """
-    moved: dict[int, LogStartsMoved] = {}
+    moved: dict[int, cluster_state.LogStartsMoved] = {}
     last: dict[object, int] = {}
     about: dict[int, object] = {}
     living: dict[str, str] = {}
     moved_before: dict[str, int] = {}
     for row in rows:
-        said = parse_row(row)
-        if isinstance(said, LogStartsMoved):
+        said = cluster_state.parse_row(row)
+        if isinstance(said, cluster_state.LogStartsMoved):
             moved[row.seq] = said
             continue
-        if isinstance(said, TopicChange):
+        if isinstance(said, cluster_state.TopicChange):
             living[row.topic] = "" if said.deleted else row.topic_id
             if said.deleted:
                 # An id may come back in a mirror of the topic's own mirror, which starts over.
@@ -86,32 +78,37 @@ def kept_metadata_rows(
     kept = []
     for row in rows:
         newest = row.seq in about and last[about[row.seq]] == row.seq
-        if newest and row.kind in {REPLICAS, MIRROR} and row.topic_id:
+        if newest and row.kind in {REPLICAS, cluster_state.MIRROR} and row.topic_id:
             newest = living.get(row.topic) == row.topic_id
         if row is rows[-1] or row.seq in told or newest:
             kept.append(row)
         elif row.seq not in moved:
             kept += [row] if row.time_ms >= since_ms else []
         elif row.seq in highest and living.get(row.topic) == row.topic_id:
-            kept.append(trimmed(row, moved[row.seq], highest[row.seq]))
+            kept.append(cluster_state.trimmed(row, moved[row.seq], highest[row.seq]))
     return kept
 
 
-def _subject(row: MetadataRow, said: TopicChange | BrokerChange | ReplicatedTable | Mirrored | Defaults) -> object:
+def _subject(
+    row: cluster_state.MetadataRow,
+    said: cluster_state.TopicChange | cluster_state.BrokerChange | ReplicatedTable | Mirrored | Defaults,
+) -> object:
     """Return the subject of a row; the last row of each subject counts."""
-    if isinstance(said, TopicChange):
+    if isinstance(said, cluster_state.TopicChange):
         return row.topic
-    if isinstance(said, BrokerChange):
+    if isinstance(said, cluster_state.BrokerChange):
         return said.broker.id
     if isinstance(said, ReplicatedTable):
         return row.topic, row.topic_id, said.location
     if isinstance(said, Defaults):
         # A tuple, because a topic may have that name.
         return DEFAULTS, ""
-    return MIRROR, row.topic_id
+    return cluster_state.MIRROR, row.topic_id
 
 
-def _highest(rows: Sequence[MetadataRow], moved: Mapping[int, LogStartsMoved]) -> dict[int, list[int]]:
+def _highest(
+    rows: Sequence[cluster_state.MetadataRow], moved: Mapping[int, cluster_state.LogStartsMoved]
+) -> dict[int, list[int]]:
     """Return by row number the partitions whose highest log start the row records."""
     latest: dict[tuple[str, int], tuple[int, int]] = {}
     for row in rows:
@@ -126,7 +123,10 @@ def _highest(rows: Sequence[MetadataRow], moved: Mapping[int, LogStartsMoved]) -
 
 
 def _told(
-    rows: Sequence[MetadataRow], moved: Mapping[int, LogStartsMoved], since_ms: int, at_most: int | None
+    rows: Sequence[cluster_state.MetadataRow],
+    moved: Mapping[int, cluster_state.LogStartsMoved],
+    since_ms: int,
+    at_most: int | None,
 ) -> set[int]:
     """Return the rows of log starts that are kept because they are recent."""
     told: set[int] = set()

@@ -9,41 +9,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from kafkalike.model.replication.registration import (
-    Registration,
-    Replica,
-    View,
-    chosen_unclean,
-    confirmed,
-    named_anew,
-    with_joining,
-    without,
-)
-from kafkalike.model.replication.replica_effects import (
-    AHEAD,
-    Ahead,
-    Checkpoint,
-    CopyCheckpoint,
-    Discard,
-    End,
-    Fill,
-    LookAtController,
-    MakeCheckpoint,
-    Missing,
-    NewLife,
-    NewSeal,
-    Put,
-    Read,
-    Register,
-    ReplicaEffect,
-    Supply,
-)
+from kafkalike.model.replication import registration
+from kafkalike.model.replication import replica_effects as effects
 from kafkalike.model.replication.replica_protocol import Seen, check_not_cleaned, following, is_right, sealing
 
 
 def catching_up(
-    replica: Replica, leader: Replica, view: View, *, partly: bool = False
-) -> Generator[ReplicaEffect, Any, bool]:
+    replica: registration.Replica, leader: registration.Replica, view: registration.View, *, partly: bool = False
+) -> Generator[effects.ReplicaEffect, Any, bool]:
     """Bring a replica outside the chain up to the leader's published versions.
 
     Args:
@@ -56,43 +29,46 @@ def catching_up(
         False if the replica has more versions than the leader, or another content in the place of a later version: the
             log must then continue past that version first.
     """
-    end = ahead = yield from End(replica)
+    end = ahead = yield from effects.End(replica)
     same = -1
     while end < view.end:
         if end >= ahead:
-            yield from Ahead(leader, end, AHEAD)
-            ahead = end + AHEAD
-        if max(end, 0) <= (yield from Checkpoint(leader, end + 1)):
+            yield from effects.Ahead(leader, end, effects.AHEAD)
+            ahead = end + effects.AHEAD
+        if max(end, 0) <= (yield from effects.Checkpoint(leader, end + 1)):
             # Its own versions cannot be compared any more, and need not be: they are below the checkpoint then.
-            covered = yield from CopyCheckpoint(leader, replica, partly)
-            end = yield from End(replica)
+            covered = yield from effects.CopyCheckpoint(leader, replica, partly)
+            end = yield from effects.End(replica)
             if end != covered:
                 # Above the checkpoint are versions that late helpers have put, right or not.
                 continue
             if end >= view.end:
                 break
         elif end > same and not (yield from is_right(replica, leader, end)):
-            yield from MakeCheckpoint(leader, view.end)
+            yield from effects.MakeCheckpoint(leader, view.end)
             continue
         content = yield from _above_checkpoint(leader, end + 1)
         if content is None:
             continue
-        yield from Supply(replica, content, leader, partly)
-        if not (yield from Put(replica, end + 1, content)) and (yield from Read(replica, end + 1)) != content:
-            yield from MakeCheckpoint(leader, view.end)
+        yield from effects.Supply(replica, content, leader, partly)
+        if (
+            not (yield from effects.Put(replica, end + 1, content))
+            and (yield from effects.Read(replica, end + 1)) != content
+        ):
+            yield from effects.MakeCheckpoint(leader, view.end)
             continue
         end = same = end + 1
     return (yield from is_right(replica, leader, end))
 
 
-def _above_checkpoint(leader: Replica, version: int) -> Generator[ReplicaEffect, Any, Any]:
-    found = yield from Read(leader, version)
-    return None if (yield from Checkpoint(leader, version)) >= version else found
+def _above_checkpoint(leader: registration.Replica, version: int) -> Generator[effects.ReplicaEffect, Any, Any]:
+    found = yield from effects.Read(leader, version)
+    return None if (yield from effects.Checkpoint(leader, version)) >= version else found
 
 
 def joining(
-    broker: int, registered: Registration, view: View, seen: Seen, *, leads: bool = False
-) -> Generator[ReplicaEffect, Any, View | None]:
+    broker: int, registered: registration.Registration, view: registration.View, seen: Seen, *, leads: bool = False
+) -> Generator[effects.ReplicaEffect, Any, registration.View | None]:
     """Bring a broker's replica into the chain, or continue with a joining one.
 
     The order is: the replica has caught up; the controller registers that it must be written; a seal puts that in
@@ -121,29 +97,29 @@ def joining(
         if not (yield from catching_up(replica, registered.leader, view)):
             return None
         # The replica's earlier files may have been damaged or deleted while it was out of the chain.
-        yield from Fill(replica, registered.leader)
-        larger = with_joining(registered, broker, leads=leads)
-        if not (yield from Register(registered, larger)):
+        yield from effects.Fill(replica, registered.leader)
+        larger = registration.with_joining(registered, broker, leads=leads)
+        if not (yield from effects.Register(registered, larger)):
             return None
         registered = larger
     view = yield from sealing(view, registered, seen)
     if view.configuration != registered.configuration:
         return None
-    yield from Register(registered, confirmed(registered))
+    yield from effects.Register(registered, registration.confirmed(registered))
     return view
 
 
 def leaving(
-    replica: Replica, registered: Registration, view: View, seen: Seen
-) -> Generator[ReplicaEffect, Any, View | None]:
+    replica: registration.Replica, registered: registration.Registration, view: registration.View, seen: Seen
+) -> Generator[effects.ReplicaEffect, Any, registration.View | None]:
     """Take a replica out as planned, to elect it or to drain its broker. None if the registration has changed."""
-    smaller = without(registered, replica)
-    if not (yield from Register(registered, smaller)):
+    smaller = registration.without(registered, replica)
+    if not (yield from effects.Register(registered, smaller)):
         return None
     return (yield from sealing(view, smaller, seen))
 
 
-def giving_up(broker: int) -> Generator[ReplicaEffect, Any, Registration | None]:
+def giving_up(broker: int) -> Generator[effects.ReplicaEffect, Any, registration.Registration | None]:
     """Give up the replica of a broker outside the chain, so that its data files may be deleted.
 
     The controller first registers that no replica comes back under that name, so the files may be deleted however late.
@@ -152,16 +128,16 @@ def giving_up(broker: int) -> Generator[ReplicaEffect, Any, Registration | None]
     Returns:
         The new registration; None if the broker is in the chain or the registration has changed.
     """
-    registered = yield from LookAtController()
+    registered = yield from effects.LookAtController()
     if any(replica.broker == broker for replica in registered.chain):
         return None
-    after = named_anew(registered, broker, (yield from NewLife()))
-    return after if (yield from Register(registered, after)) else None
+    after = registration.named_anew(registered, broker, (yield from effects.NewLife()))
+    return after if (yield from effects.Register(registered, after)) else None
 
 
 def choosing_unclean(
-    replica: Replica, name: Replica | None = None
-) -> Generator[ReplicaEffect, Any, Registration | None]:
+    replica: registration.Replica, name: registration.Replica | None = None
+) -> Generator[effects.ReplicaEffect, Any, registration.Registration | None]:
     """Elect a replica out of sync, and record that records may be lost. None if another process was faster.
 
     The replica gets another name first, because helpers that wake up late could otherwise still bring it versions, or a
@@ -174,25 +150,27 @@ def choosing_unclean(
         replica: the replica.
         name: the name under which its broker's replica would join, as found; None for `replica`.
     """
-    registered = yield from LookAtController()
+    registered = yield from effects.LookAtController()
     if any(replica.broker == member.broker for member in registered.chain):
         return None
     if registered.name(replica.broker) != (name or replica):
         # The name was given up meanwhile: another process deletes its files.
         return None
-    life = yield from NewLife()
-    renamed = Replica(replica.broker, life)
-    kept = yield from End(replica)
-    yield from catching_up(renamed, replica, View(registered.configuration, kept), partly=True)
-    kept = yield from End(renamed)
-    lost = yield from Missing(renamed)
-    chosen = chosen_unclean(registered, renamed, kept, len(lost))
+    life = yield from effects.NewLife()
+    renamed = registration.Replica(replica.broker, life)
+    kept = yield from effects.End(replica)
+    yield from catching_up(renamed, replica, registration.View(registered.configuration, kept), partly=True)
+    kept = yield from effects.End(renamed)
+    lost = yield from effects.Missing(renamed)
+    chosen = registration.chosen_unclean(registered, renamed, kept, len(lost))
     # A log without a seal of this epoch counts as given up.
-    yield from Put(renamed, kept + 1, (yield from NewSeal(chosen, lost)))
-    return chosen if (yield from Register(registered, chosen)) else None
+    yield from effects.Put(renamed, kept + 1, (yield from effects.NewSeal(chosen, lost)))
+    return chosen if (yield from effects.Register(registered, chosen)) else None
 
 
-def cleaning(replica: Replica, view: View, keep: int) -> Generator[ReplicaEffect, Any, None]:
+def cleaning(
+    replica: registration.Replica, view: registration.View, keep: int
+) -> Generator[effects.ReplicaEffect, Any, None]:
     """Clean up a log: make a checkpoint of the published versions, then delete versions below it.
 
     Args:
@@ -204,8 +182,8 @@ def cleaning(replica: Replica, view: View, keep: int) -> Generator[ReplicaEffect
     view = yield from following(view, seen)
     if replica not in view.configuration.chain:
         return
-    if (yield from Read(replica, view.end)) is None:
+    if (yield from effects.Read(replica, view.end)) is None:
         return
     yield from check_not_cleaned(replica, view.end)
-    yield from MakeCheckpoint(replica, view.end)
-    yield from Discard(replica, max(0, view.end - keep))
+    yield from effects.MakeCheckpoint(replica, view.end)
+    yield from effects.Discard(replica, max(0, view.end - keep))

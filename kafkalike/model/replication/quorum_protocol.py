@@ -17,21 +17,13 @@ from typing import Any
 
 from kafkalike.model.effects import Effect
 from kafkalike.model.replication import registers
-from kafkalike.model.replication.registers import (
-    NoMajorityError,
-    SlotClosedError,
-    UnreachableVoterError,
-    Voter,
-    majority,
-    proposing,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadVersion(Effect[Any]):
     """Read a version. The answer is its content; None if the voter is open and does not have it."""
 
-    voter: Voter
+    voter: registers.Voter
     version: int
 
 
@@ -39,7 +31,7 @@ class ReadVersion(Effect[Any]):
 class PutVersion(Effect[None]):
     """Put a decided version, if it is absent. The answer is None."""
 
-    voter: Voter
+    voter: registers.Voter
     version: int
     content: Hashable
 
@@ -48,24 +40,24 @@ class PutVersion(Effect[None]):
 class LastVersion(Effect[int]):
     """Ask for the last version of a voter, as a file or in a checkpoint. The answer is -1 if it has none."""
 
-    voter: Voter
+    voter: registers.Voter
 
 
 @dataclass(frozen=True, slots=True)
 class SupplyVersion(Effect[None]):
     """Give a voter the data files of a version, from any source that has them. The answer is None."""
 
-    voter: Voter
+    voter: registers.Voter
     content: Hashable
-    sources: tuple[Voter, ...]
+    sources: tuple[registers.Voter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CopyVoterCheckpoint(Effect[int]):
     """Give a voter the newest checkpoint of another one with all its data files. The answer is its version, or -1."""
 
-    voter: Voter
-    source: Voter
+    voter: registers.Voter
+    source: registers.Voter
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,36 +83,36 @@ class VoterFellBehindError(Exception):
     """The version was decided long ago, and its content is deleted from the log: load the table again."""
 
 
-def looking(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, Hashable | None]:
+def looking(version: int, voters: Sequence[registers.Voter]) -> Generator[QuorumEffect, Any, Hashable | None]:
     """Return the content of a version after making sure that a majority has it; None if it does not exist yet.
 
     Raises:
         NoMajorityError: too few voters answer to prove that it does not exist, or too few have it.
     """
-    having: list[Voter] = []
-    lacking: list[Voter] = []
+    having: list[registers.Voter] = []
+    lacking: list[registers.Voter] = []
     content: Hashable | None = None
     for voter in voters:
         try:
             found = yield from ReadVersion(voter, version)
-        except UnreachableVoterError:
+        except registers.UnreachableVoterError:
             continue
         if found is None:
             lacking.append(voter)
         else:
             having.append(voter)
             content = found
-        if majority(len(voters)) in {len(having), len(lacking)}:
+        if registers.majority(len(voters)) in {len(having), len(lacking)}:
             break
-    if content is None and len(lacking) < majority(len(voters)):
-        raise NoMajorityError
-    if content is not None and len(having) < majority(len(voters)):
+    if content is None and len(lacking) < registers.majority(len(voters)):
+        raise registers.NoMajorityError
+    if content is not None and len(having) < registers.majority(len(voters)):
         # The next reader may ask other voters.
         yield from publishing(version, content, voters)
     return content
 
 
-def confirming(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, None]:
+def confirming(version: int, voters: Sequence[registers.Voter]) -> Generator[QuorumEffect, Any, None]:
     """Make sure that a majority has a version that one voter has, so that it may be shown.
 
     Raises:
@@ -130,14 +122,14 @@ def confirming(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect,
     for voter in voters:
         try:
             having += (yield from LastVersion(voter)) >= version
-        except UnreachableVoterError:
+        except registers.UnreachableVoterError:
             continue
-    if having < majority(len(voters)):
+    if having < registers.majority(len(voters)):
         content = yield from published(version, voters)
         yield from publishing(version, content, voters)
 
 
-def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, Any]:
+def putting(version: int, content: Hashable, voters: Sequence[registers.Voter]) -> Generator[QuorumEffect, Any, Any]:
     """Have a content decided for a version whose predecessor is decided, or learn the decided one.
 
     A majority must have its data files.
@@ -152,8 +144,8 @@ def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generat
     found = yield from published(version, voters)
     if found is None:
         try:
-            found = yield from proposing(version, voters, (yield from NewProposer()), content)
-        except SlotClosedError:
+            found = yield from registers.proposing(version, voters, (yield from NewProposer()), content)
+        except registers.SlotClosedError:
             found = yield from published(version, voters)
             if found is None:
                 raise VoterFellBehindError from None
@@ -161,19 +153,21 @@ def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generat
     return found
 
 
-def published(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, Any]:
+def published(version: int, voters: Sequence[registers.Voter]) -> Generator[QuorumEffect, Any, Any]:
     """Return the content of a version from any reachable voter that has it."""
     for voter in voters:
         try:
             found = yield from ReadVersion(voter, version)
-        except UnreachableVoterError:
+        except registers.UnreachableVoterError:
             continue
         if found is not None:
             return found
     return None
 
 
-def publishing(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, None]:
+def publishing(
+    version: int, content: Hashable, voters: Sequence[registers.Voter]
+) -> Generator[QuorumEffect, Any, None]:
     """Put a decided version, and those before it, at all reachable voters.
 
     Raises:
@@ -183,14 +177,18 @@ def publishing(version: int, content: Hashable, voters: Sequence[Voter]) -> Gene
     for voter in voters:
         try:
             has += yield from bringing(voter, version, content, voters, voters)
-        except UnreachableVoterError:
+        except registers.UnreachableVoterError:
             continue
-    if has < majority(len(voters)):
-        raise NoMajorityError
+    if has < registers.majority(len(voters)):
+        raise registers.NoMajorityError
 
 
 def bringing(
-    voter: Voter, version: int, content: Hashable | None, sources: Sequence[Voter], deciders: Sequence[Voter]
+    voter: registers.Voter,
+    version: int,
+    content: Hashable | None,
+    sources: Sequence[registers.Voter],
+    deciders: Sequence[registers.Voter],
 ) -> Generator[QuorumEffect, Any, bool]:
     """Bring a voter up to a version.
 
@@ -224,22 +222,24 @@ def bringing(
     return True
 
 
-def _copied(voter: Voter, last: int, sources: Sequence[Voter]) -> Generator[QuorumEffect, Any, bool]:
+def _copied(
+    voter: registers.Voter, last: int, sources: Sequence[registers.Voter]
+) -> Generator[QuorumEffect, Any, bool]:
     """Give a voter a checkpoint newer than its last version."""
     for source in sources:
         try:
             if (yield from CopyVoterCheckpoint(voter, source)) > last:
                 return True
-        except UnreachableVoterError:
+        except registers.UnreachableVoterError:
             continue
     return False
 
 
-def _learned(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, Any]:
+def _learned(version: int, voters: Sequence[registers.Voter]) -> Generator[QuorumEffect, Any, Any]:
     """Return a decided content that no reachable voter has published; None if it cannot be found out."""
     try:
-        found = yield from proposing(version, voters, (yield from NewProposer()), UNDECIDED)
-    except (NoMajorityError, SlotClosedError, registers.VotersReplacedError):
+        found = yield from registers.proposing(version, voters, (yield from NewProposer()), UNDECIDED)
+    except (registers.NoMajorityError, registers.SlotClosedError, registers.VotersReplacedError):
         return None
     assert found != UNDECIDED, f"version {version} is not decided, but a later one is"
     return found

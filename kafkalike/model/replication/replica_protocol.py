@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from kafkalike.model.replication import replica_effects as effects
 from kafkalike.model.replication.registration import (
     UNSEEN,
     Configuration,
@@ -27,22 +28,6 @@ from kafkalike.model.replication.registration import (
     View,
     without,
 )
-from kafkalike.model.replication.replica_effects import (
-    AHEAD,
-    Ahead,
-    Checkpoint,
-    CopyCheckpoint,
-    Counts,
-    End,
-    Load,
-    LookAtController,
-    NewSeal,
-    Put,
-    Read,
-    Register,
-    ReplicaEffect,
-    Supply,
-)
 
 Seen = dict[int, TableVersion]
 """Contents of published versions, filled by the protocols."""
@@ -52,7 +37,7 @@ class StaleError(ReplicaError):
     """A newer configuration was found, so no replica is taken out because of this error."""
 
 
-def check_not_cleaned(replica: Replica, version: int) -> Generator[ReplicaEffect, Any, None]:
+def check_not_cleaned(replica: Replica, version: int) -> Generator[effects.ReplicaEffect, Any, None]:
     """Raise if log cleanup may have deleted the version that was just read or put.
 
     The check follows the read or the put, because a process may sleep before those. The previous version proves
@@ -61,25 +46,25 @@ def check_not_cleaned(replica: Replica, version: int) -> Generator[ReplicaEffect
     Raises:
         FellBehindError: a checkpoint is at or above the version.
     """
-    if (yield from Checkpoint(replica, version)) >= version:
+    if (yield from effects.Checkpoint(replica, version)) >= version:
         raise FellBehindError
 
 
-def reading(replica: Replica, version: int) -> Generator[ReplicaEffect, Any, TableVersion | None]:
+def reading(replica: Replica, version: int) -> Generator[effects.ReplicaEffect, Any, TableVersion | None]:
     """Return a version of a replica; None if its log ends before it."""
-    found = yield from Read(replica, version)
+    found = yield from effects.Read(replica, version)
     yield from check_not_cleaned(replica, version)
     return found
 
 
-def putting(replica: Replica, version: int, content: TableVersion) -> Generator[ReplicaEffect, Any, None]:
+def putting(replica: Replica, version: int, content: TableVersion) -> Generator[effects.ReplicaEffect, Any, None]:
     """Put a decided version at a replica that has all versions before it.
 
     Raises:
         OtherBytesError: it has another content there.
     """
-    if not (yield from Put(replica, version, content)):
-        found = yield from Read(replica, version)
+    if not (yield from effects.Put(replica, version, content)):
+        found = yield from effects.Read(replica, version)
         yield from check_not_cleaned(replica, version)
         if found != content:
             raise OtherBytesError(replica)
@@ -89,7 +74,7 @@ def putting(replica: Replica, version: int, content: TableVersion) -> Generator[
 
 def passing_on(
     replica: Replica, version: int, content: TableVersion, source: Replica
-) -> Generator[ReplicaEffect, Any, None]:
+) -> Generator[effects.ReplicaEffect, Any, None]:
     """Put a decided version at a replica that has all versions before it, from a source that has this one.
 
     Writers give each replica the data files of a version before they put it at the head. Another engine has put its
@@ -100,17 +85,17 @@ def passing_on(
     """
     if not content.append_id:
         try:
-            yield from Supply(replica, content, source, partly=True)
+            yield from effects.Supply(replica, content, source, partly=True)
         except UnreachableError:
             # Find out which of the two does not answer.
-            yield from Checkpoint(source)
+            yield from effects.Checkpoint(source)
             raise
     yield from putting(replica, version, content)
 
 
 def check_passed_on(
     source: Replica, version: int, content: TableVersion, known: Configuration, registered: Registration | None
-) -> Generator[ReplicaEffect, Any, None]:
+) -> Generator[effects.ReplicaEffect, Any, None]:
     """Reject another engine's version at a leader that did not pass down the chain.
 
     The other replicas would put another content in its place, or leave a hole there.
@@ -126,12 +111,14 @@ def check_passed_on(
         return
     if first == source:
         return
-    there = yield from Read(first, version)
-    if there != content and (yield from Checkpoint(first)) < version:
+    there = yield from effects.Read(first, version)
+    if there != content and (yield from effects.Checkpoint(first)) < version:
         raise OtherBytesError(source)
 
 
-def following(view: View, seen: Seen, registered: Registration | None = None) -> Generator[ReplicaEffect, Any, View]:
+def following(
+    view: View, seen: Seen, registered: Registration | None = None
+) -> Generator[effects.ReplicaEffect, Any, View]:
     """Read the published versions beyond a view, each from the leader of its configuration.
 
     A seal that has not reached the leader that it names is not published yet. The first versions may have been read
@@ -146,14 +133,14 @@ def following(view: View, seen: Seen, registered: Registration | None = None) ->
     Raises:
         OtherBytesError: the leader has a version of another engine that no other replica has.
     """
-    ahead = view.end + AHEAD
+    ahead = view.end + effects.AHEAD
     while True:
         known = view.configuration
         behind = registered is not None and known.epoch < registered.epoch
         source = registered.leader if behind and registered is not None else known.leader
         if view.end >= ahead:
-            yield from Ahead(source, view.end, AHEAD)
-            ahead = view.end + AHEAD
+            yield from effects.Ahead(source, view.end, effects.AHEAD)
+            ahead = view.end + effects.AHEAD
         content = yield from reading(source, view.end + 1)
         if content is None:
             return view
@@ -163,8 +150,8 @@ def following(view: View, seen: Seen, registered: Registration | None = None) ->
         new = later.configuration
         passing = registered is not None and new.epoch < registered.epoch
         if new.epoch > known.epoch and new.leader != source and not passing:
-            there = yield from Read(new.leader, later.end)
-            if there != content and (yield from Checkpoint(new.leader)) < later.end:
+            there = yield from effects.Read(new.leader, later.end)
+            if there != content and (yield from effects.Checkpoint(new.leader)) < later.end:
                 return view
         seen[later.end] = content
         view = later
@@ -172,7 +159,7 @@ def following(view: View, seen: Seen, registered: Registration | None = None) ->
 
 def looking_up(
     version: int, view: View, registered: Registration
-) -> Generator[ReplicaEffect, Any, TableVersion | None]:
+) -> Generator[effects.ReplicaEffect, Any, TableVersion | None]:
     """Read a published version from any replica that still has it.
 
     Args:
@@ -195,8 +182,8 @@ def looking_up(
     answered = False
     for replica in reversed(in_sync):
         try:
-            found = yield from Read(replica, version)
-            if (yield from Counts(replica, version)):
+            found = yield from effects.Read(replica, version)
+            if (yield from effects.Counts(replica, version)):
                 return found
         except UnreachableError as cause:
             failed = failed or cause
@@ -208,7 +195,9 @@ def looking_up(
     return None
 
 
-def appending(view: View, content: TableVersion, seen: Seen) -> Generator[ReplicaEffect, Any, tuple[View, bool]]:
+def appending(
+    view: View, content: TableVersion, seen: Seen
+) -> Generator[effects.ReplicaEffect, Any, tuple[View, bool]]:
     """Make the version after a view, or learn the version made by another writer.
 
     Args:
@@ -232,14 +221,14 @@ def appending(view: View, content: TableVersion, seen: Seen) -> Generator[Replic
     return view, seen[wanted].append_id == content.append_id
 
 
-def publishing(view: View, content: TableVersion, seen: Seen) -> Generator[ReplicaEffect, Any, View]:
+def publishing(view: View, content: TableVersion, seen: Seen) -> Generator[effects.ReplicaEffect, Any, View]:
     """Take the next version down the chain: the head's content of it, or else this content."""
     chain, version = view.configuration.chain, view.end + 1
     decided = yield from reading(chain[0], version)
     if decided is None:
         # Before the head has the version.
         for replica in chain:
-            yield from Supply(replica, content, None)
+            yield from effects.Supply(replica, content, None)
         decided = yield from deciding(chain[0], version, content)
     later = view.after(decided)
     if later.configuration != view.configuration:
@@ -250,9 +239,11 @@ def publishing(view: View, content: TableVersion, seen: Seen) -> Generator[Repli
     return later
 
 
-def deciding(replica: Replica, version: int, content: TableVersion) -> Generator[ReplicaEffect, Any, TableVersion]:
+def deciding(
+    replica: Replica, version: int, content: TableVersion
+) -> Generator[effects.ReplicaEffect, Any, TableVersion]:
     """Put a content at the replica that decides a version, and return the content there."""
-    if (yield from Put(replica, version, content)):
+    if (yield from effects.Put(replica, version, content)):
         yield from check_not_cleaned(replica, version)
         return content
     found = yield from reading(replica, version)
@@ -261,7 +252,7 @@ def deciding(replica: Replica, version: int, content: TableVersion) -> Generator
     return found
 
 
-def finding(*, repair: bool) -> Generator[ReplicaEffect, Any, tuple[Registration, View | None, Replica]]:
+def finding(*, repair: bool) -> Generator[effects.ReplicaEffect, Any, tuple[Registration, View | None, Replica]]:
     """Find where to load a table from, and replace a leader that does not answer.
 
     Args:
@@ -274,22 +265,22 @@ def finding(*, repair: bool) -> Generator[ReplicaEffect, Any, tuple[Registration
         NoReplicaLeftError: no replica in sync answers.
     """
     while True:
-        registered: Registration = yield from LookAtController()
+        registered: Registration = yield from effects.LookAtController()
         last = registered.chain[-1]
         try:
             if last == registered.joining:
-                loaded = yield from Load(last)
+                loaded = yield from effects.Load(last)
                 if loaded is not None and loaded.configuration.epoch == registered.epoch:
                     # Writers already use its configuration.
                     return registered, loaded, last
-            return registered, (yield from Load(registered.leader)), registered.leader
+            return registered, (yield from effects.Load(registered.leader)), registered.leader
         except ReplicaError as failed:
             if not repair:
                 raise
-            yield from Register(registered, without(registered, failed.replica))
+            yield from effects.Register(registered, without(registered, failed.replica))
 
 
-def opening(seen: Seen, *, repair: bool) -> Generator[ReplicaEffect, Any, tuple[View, View | None, Replica]]:
+def opening(seen: Seen, *, repair: bool) -> Generator[effects.ReplicaEffect, Any, tuple[View, View | None, Replica]]:
     """Load a log from its newest checkpoint on.
 
     A writer needs a view whose configuration is in force: a leader that is only registered may show versions that the
@@ -311,7 +302,7 @@ def opening(seen: Seen, *, repair: bool) -> Generator[ReplicaEffect, Any, tuple[
             # The checkpoint could be loaded, but the replica does not answer about later versions.
             if not repair or failed.replica not in registered.chain:
                 raise
-            yield from Register(registered, without(registered, failed.replica))
+            yield from effects.Register(registered, without(registered, failed.replica))
             seen.clear()
         else:
             break
@@ -320,7 +311,7 @@ def opening(seen: Seen, *, repair: bool) -> Generator[ReplicaEffect, Any, tuple[
     return view, loaded, source
 
 
-def mending(view: View, failed: ReplicaError, seen: Seen) -> Generator[ReplicaEffect, Any, View]:
+def mending(view: View, failed: ReplicaError, seen: Seen) -> Generator[effects.ReplicaEffect, Any, View]:
     """Continue after a replica failed: take it out, unless there is a newer configuration, and put that one in force.
 
     The controller decides, because two sides of a network partition could otherwise both take out the other and
@@ -328,11 +319,11 @@ def mending(view: View, failed: ReplicaError, seen: Seen) -> Generator[ReplicaEf
     """
     epoch = view.configuration.epoch
     while True:
-        registered = yield from LookAtController()
+        registered = yield from effects.LookAtController()
         to_blame = not isinstance(failed, StaleError) and failed.replica in registered.chain
         if registered.epoch == epoch and to_blame:
             smaller = without(registered, failed.replica)
-            if not (yield from Register(registered, smaller)):
+            if not (yield from effects.Register(registered, smaller)):
                 continue
             registered = smaller
         epoch = registered.epoch
@@ -347,7 +338,7 @@ def mending(view: View, failed: ReplicaError, seen: Seen) -> Generator[ReplicaEf
         failed = StaleError(registered.leader)
 
 
-def sealing(view: View, registered: Registration, seen: Seen) -> Generator[ReplicaEffect, Any, View]:
+def sealing(view: View, registered: Registration, seen: Seen) -> Generator[effects.ReplicaEffect, Any, View]:
     """Put a registration in force, unless it is.
 
     First the seal is put where the log of the previous configuration is longest, so that nothing of that configuration
@@ -366,7 +357,7 @@ def sealing(view: View, registered: Registration, seen: Seen) -> Generator[Repli
     while end.configuration.epoch < registered.epoch:
         content = yield from reading(decider, end.end + 1)
         if content is None:
-            seal = yield from NewSeal(registered)
+            seal = yield from effects.NewSeal(registered)
             content = yield from deciding(decider, end.end + 1, seal)
         ahead[end.end + 1] = content
         end = end.after(content)
@@ -383,38 +374,38 @@ def sealing(view: View, registered: Registration, seen: Seen) -> Generator[Repli
     return end
 
 
-def bringing(replica: Replica, source: Replica, last: int) -> Generator[ReplicaEffect, Any, None]:
+def bringing(replica: Replica, source: Replica, last: int) -> Generator[effects.ReplicaEffect, Any, None]:
     """Bring a replica that had caught up to a version, from a source that has it.
 
     Raises:
         OtherBytesError: a late helper of an older configuration has put another content there meanwhile.
     """
-    end = yield from End(replica)
-    if max(end, 0) <= (yield from Checkpoint(source)):
-        yield from CopyCheckpoint(source, replica)
+    end = yield from effects.End(replica)
+    if max(end, 0) <= (yield from effects.Checkpoint(source)):
+        yield from effects.CopyCheckpoint(source, replica)
         # Above the checkpoint there may be versions of other helpers.
-        end = yield from End(replica)
-    if (yield from Checkpoint(replica)) > end:
+        end = yield from effects.End(replica)
+    if (yield from effects.Checkpoint(replica)) > end:
         # Another helper has copied a checkpoint since.
-        end = yield from End(replica)
+        end = yield from effects.End(replica)
     if not (yield from is_right(replica, source, end)):
         raise OtherBytesError(replica)
     for version in range(end + 1, last + 1):
         content = yield from reading(source, version)
         if content is None:
             raise FellBehindError
-        yield from Supply(replica, content, source)
+        yield from effects.Supply(replica, content, source)
         yield from putting(replica, version, content)
 
 
-def is_right(replica: Replica, leader: Replica, version: int) -> Generator[ReplicaEffect, Any, bool]:
+def is_right(replica: Replica, leader: Replica, version: int) -> Generator[effects.ReplicaEffect, Any, bool]:
     """Return whether a replica's last version is the leader's, and so all before it, which were put in order.
 
     If another helper has copied a checkpoint since, `version` is not the last one, and right versions follow the
     checkpoint. Right versions put after a wrong one would make the wrong one count (see `Span`).
     """
-    if (yield from Checkpoint(replica)) >= version:
-        return bool((yield from End(replica)) == version)
-    mine = yield from Read(replica, version)
+    if (yield from effects.Checkpoint(replica)) >= version:
+        return bool((yield from effects.End(replica)) == version)
+    mine = yield from effects.Read(replica, version)
     theirs = yield from reading(leader, version)
     return mine is not None and bool(mine == theirs)

@@ -16,20 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kafkalike.model.effects import Effect
-from kafkalike.model.replication import quorum_protocol
+from kafkalike.model.replication import quorum_protocol, registers
 from kafkalike.model.replication.quorum_protocol import LastVersion, NewProposer, bringing, published
-from kafkalike.model.replication.registers import (
-    Accept,
-    NoMajorityError,
-    ReadRow,
-    Request,
-    SlotClosedError,
-    UnreachableVoterError,
-    Voted,
-    Voter,
-    majority,
-    proposing,
-)
 
 NEXT: Final = -1
 """The slot of a set's registers in which its successors are decided. It is never closed."""
@@ -40,9 +28,9 @@ class VoterSet(NamedTuple):
 
     epoch: int
     """Each set has its own epoch."""
-    voters: tuple[Voter, ...]
+    voters: tuple[registers.Voter, ...]
     """Each has its own name in each set, so that a late request for one set is never in another's row."""
-    observers: tuple[Voter, ...] = ()
+    observers: tuple[registers.Voter, ...] = ()
     """Replicas that get a copy of decided versions without a vote, for clusters with few roots."""
 
 
@@ -50,7 +38,7 @@ class VoterSet(NamedTuple):
 class PutMark(Effect[VoterSet]):
     """Put a mark of the takeover at a voter of any set. The answer is the set that its mark then names."""
 
-    voter: Voter
+    voter: registers.Voter
     after: VoterSet
 
 
@@ -62,7 +50,7 @@ class OpenVoter(Effect[None]):
     readers that trust the old set would take it for up to date.
     """
 
-    voter: Voter
+    voter: registers.Voter
     epoch: int
 
 
@@ -71,7 +59,7 @@ class NewRecord(Effect[Any]):
     """Make a version without data that records the new voters. The answer is its content."""
 
     after: VoterSet
-    reached: tuple[Voter, ...]
+    reached: tuple[registers.Voter, ...]
     """The old voters that answered."""
     version: int
 
@@ -94,9 +82,9 @@ class OtherTakeoverError(Exception):
 class TakeoverResult(NamedTuple):
     """The findings and effects of a takeover."""
 
-    reached: tuple[Voter, ...]
+    reached: tuple[registers.Voter, ...]
     """The old voters that answered."""
-    lasts: Mapping[Voter, int]
+    lasts: Mapping[registers.Voter, int]
     """The last version of each of them."""
     adopted: tuple[int, ...]
     """Versions that were only in registers."""
@@ -125,7 +113,7 @@ def taking_over(
     """
     assert after.epoch == before.epoch + 1
     reached, sure = yield from _stopped(before, after, lossy=lossy)
-    lasts: dict[Voter, int] = {}
+    lasts: dict[registers.Voter, int] = {}
     for voter in reached:
         lasts[voter] = yield from LastVersion(voter)
     sources = (*reached, *after.voters)
@@ -146,13 +134,15 @@ def taking_over(
     return TakeoverResult(reached, lasts, tuple(adopted), version, sure)
 
 
-def _marked(before: Sequence[Voter], after: VoterSet) -> Generator[TakeoverEffect, Any, tuple[Voter, ...]]:
+def _marked(
+    before: Sequence[registers.Voter], after: VoterSet
+) -> Generator[TakeoverEffect, Any, tuple[registers.Voter, ...]]:
     """Mark the old voters. Return the voters that answer."""
-    reached: list[Voter] = []
+    reached: list[registers.Voter] = []
     for voter in before:
         try:
             found = yield from PutMark(voter, after)
-        except UnreachableVoterError:
+        except registers.UnreachableVoterError:
             continue
         if found != after:
             raise OtherTakeoverError(found)
@@ -162,34 +152,36 @@ def _marked(before: Sequence[Voter], after: VoterSet) -> Generator[TakeoverEffec
 
 def _stopped(
     before: VoterSet, after: VoterSet, *, lossy: bool
-) -> Generator[TakeoverEffect, Any, tuple[tuple[Voter, ...], bool]]:
+) -> Generator[TakeoverEffect, Any, tuple[tuple[registers.Voter, ...], bool]]:
     """Let the old voters decide their successors, and then nothing more.
 
     Returns:
         The voters that answer, and whether they are a majority.
     """
     try:
-        found: Any = yield from proposing(NEXT, before.voters, (yield from NewProposer()), after, opening=True)
-    except NoMajorityError:
+        found: Any = yield from registers.proposing(
+            NEXT, before.voters, (yield from NewProposer()), after, opening=True
+        )
+    except registers.NoMajorityError:
         if not lossy:
             raise
         found = after
     if found != after:
         raise OtherTakeoverError(found)
     reached = yield from _marked(before.voters, after)
-    sure = len(reached) >= majority(len(before.voters))
+    sure = len(reached) >= registers.majority(len(before.voters))
     if lossy:
         reached = (*reached, *(yield from _marked(before.observers, after)))
     if not reached or not (sure or lossy):
-        raise NoMajorityError
+        raise registers.NoMajorityError
     return reached, sure
 
 
 def _prepared(
-    after: VoterSet, version: int, sources: Sequence[Voter]
-) -> Generator[TakeoverEffect, Any, tuple[int, Sequence[Voter]]]:
+    after: VoterSet, version: int, sources: Sequence[registers.Voter]
+) -> Generator[TakeoverEffect, Any, tuple[int, Sequence[registers.Voter]]]:
     """Bring the new voters up to the old ones, or to the most advanced new one. Return that version and its voters."""
-    there: list[Voter] = []
+    there: list[registers.Voter] = []
     for voter in after.voters:
         try:
             found = yield from PutMark(voter, after)
@@ -197,31 +189,31 @@ def _prepared(
                 raise OtherTakeoverError(found)
             # Another process may have made more progress with the same takeover, and its versions are decided.
             version = max(version, (yield from LastVersion(voter)))
-        except UnreachableVoterError:
+        except registers.UnreachableVoterError:
             continue
         there.append(voter)
-    ready: list[Voter] = []
+    ready: list[registers.Voter] = []
     for voter in there:
         try:
             if (yield from bringing(voter, version, None, sources, ())):
                 ready.append(voter)
-        except UnreachableVoterError:
+        except registers.UnreachableVoterError:
             continue
     return version, ready
 
 
-def _accepted(version: int, reached: Sequence[Voter]) -> Generator[TakeoverEffect, Any, Any]:
+def _accepted(version: int, reached: Sequence[registers.Voter]) -> Generator[TakeoverEffect, Any, Any]:
     """Return what the old voters may have decided: the value of the latest ballot, as Paxos requires."""
-    found: list[Accept] = []
+    found: list[registers.Accept] = []
     for voter in reached:
-        row: list[Request] = yield from ReadRow(voter, version, 0)
+        row: list[registers.Request] = yield from registers.ReadRow(voter, version, 0)
         # Afterwards, because a late process may have published it and deleted its registers.
         if (yield from LastVersion(voter)) >= version:
             known = yield from published(version, reached)
             if known is None:
-                raise UnreachableVoterError
+                raise registers.UnreachableVoterError
             return known
-        voted = Voted()
+        voted = registers.Voted()
         for request in row:
             voted = voted.after(request)
         if voted.accepted is not None:
@@ -230,27 +222,31 @@ def _accepted(version: int, reached: Sequence[Voter]) -> Generator[TakeoverEffec
 
 
 def _decided(
-    version: int, wanted: Hashable, after: VoterSet, sources: Sequence[Voter], ready: Sequence[Voter]
-) -> Generator[TakeoverEffect, Any, tuple[Any, list[Voter]]]:
+    version: int,
+    wanted: Hashable,
+    after: VoterSet,
+    sources: Sequence[registers.Voter],
+    ready: Sequence[registers.Voter],
+) -> Generator[TakeoverEffect, Any, tuple[Any, list[registers.Voter]]]:
     """Have the new voters decide a version, and bring it to voters with all earlier ones; return them.
 
     Raises:
         NoMajorityError: they are too few.
     """
     try:
-        found = yield from proposing(version, after.voters, (yield from NewProposer()), wanted, opening=True)
-    except SlotClosedError:
+        found = yield from registers.proposing(version, after.voters, (yield from NewProposer()), wanted, opening=True)
+    except registers.SlotClosedError:
         # Another process is ahead with the same takeover.
         found = yield from published(version, sources)
         if found is None:
-            raise NoMajorityError from None
-    left: list[Voter] = []
+            raise registers.NoMajorityError from None
+    left: list[registers.Voter] = []
     for voter in ready:
         try:
             if (yield from bringing(voter, version, found, sources, after.voters)):
                 left.append(voter)
-        except UnreachableVoterError:
+        except registers.UnreachableVoterError:
             continue
-    if len(left) < majority(len(after.voters)):
-        raise NoMajorityError
+    if len(left) < registers.majority(len(after.voters)):
+        raise registers.NoMajorityError
     return found, left

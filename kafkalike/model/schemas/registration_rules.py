@@ -7,21 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kafkalike.model.schemas import refusals
+from kafkalike.model.schemas import schema as schemas
 from kafkalike.model.schemas.registry_state import RegistryState
-from kafkalike.model.schemas.schema import (
-    IMPORT,
-    LEVELS,
-    READ_ONLY_MODES,
-    READWRITE,
-    SCHEMA_TYPES,
-    Checks,
-    Reference,
-    Registered,
-    Schema,
-    compact,
-    fingerprint,
-    guid_of,
-)
 from kafkalike.model.schemas.schema_rows import LIVE, SCHEMA, SOFT, Named, SchemaRow, schema_value
 
 MAX_TEXT: Final = 1_000_000
@@ -33,7 +20,7 @@ MAX_SUBJECT: Final = 1_024
 
 DEFAULT_CONTEXT: Final = ":.:"
 
-Plan = tuple[Sequence[SchemaRow], Registered]
+Plan = tuple[Sequence[SchemaRow], schemas.Registered]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +28,7 @@ class RegistrationRequest:
     """A schema to register as a version of a subject."""
 
     subject: str
-    schema: Schema
+    schema: schemas.Schema
     """The schema as returned by `prepared`."""
     normalize: bool = False
     id: int | None = None
@@ -83,13 +70,13 @@ def check_number(given: object) -> int:
     return given
 
 
-def prepared(schema: Schema, *, ordered: bool = True) -> Schema:
+def prepared(schema: schemas.Schema, *, ordered: bool = True) -> schemas.Schema:
     """Return a schema with its text in the form in which it is kept; see `compact`.
 
     Raises:
         SchemaRegistryError: it cannot be a schema; 42201.
     """
-    if schema.type not in SCHEMA_TYPES:
+    if schema.type not in schemas.SCHEMA_TYPES:
         raise refusals.unknown_type(schema.type)
     if not schema.text.strip():
         raise refusals.invalid_schema("it is empty")
@@ -104,9 +91,11 @@ def prepared(schema: Schema, *, ordered: bool = True) -> Schema:
         if reference.name in names:
             raise refusals.invalid_schema(f"two references have the name {reference.name[:80]!r}")
         names.add(reference.name)
-    used = tuple(Reference(r.name, check_subject(r.subject), check_number(r.version)) for r in schema.references)
+    used = tuple(
+        schemas.Reference(r.name, check_subject(r.subject), check_number(r.version)) for r in schema.references
+    )
     try:
-        held = compact(replace(schema, references=used), ordered=ordered)
+        held = schemas.compact(replace(schema, references=used), ordered=ordered)
     except (ValueError, RecursionError) as cause:
         raise refusals.invalid_schema(_said(cause)) from cause
     if len(held.text.encode()) > MAX_TEXT:
@@ -114,7 +103,7 @@ def prepared(schema: Schema, *, ordered: bool = True) -> Schema:
     return held
 
 
-def register(state: RegistryState, wanted: RegistrationRequest, checks: Checks, now_ms: int) -> Plan:
+def register(state: RegistryState, wanted: RegistrationRequest, checks: schemas.Checks, now_ms: int) -> Plan:
     """Plan to register a schema as a version of a subject.
 
     Args:
@@ -143,7 +132,7 @@ def register(state: RegistryState, wanted: RegistrationRequest, checks: Checks, 
     return _rows(state, replace(wanted, schema=schema), now_ms)
 
 
-def take_over(state: RegistryState, wanted: RegistrationRequest, checks: Checks, now_ms: int) -> Plan:
+def take_over(state: RegistryState, wanted: RegistrationRequest, checks: schemas.Checks, now_ms: int) -> Plan:
     """Plan to register a schema with its id and version from another registry.
 
     Args:
@@ -164,7 +153,9 @@ def take_over(state: RegistryState, wanted: RegistrationRequest, checks: Checks,
     return _rows(state, wanted, now_ms)
 
 
-def find_registered(state: RegistryState, subject: str, schema: Schema, *, deleted: bool = False) -> Registered | None:
+def find_registered(
+    state: RegistryState, subject: str, schema: schemas.Schema, *, deleted: bool = False
+) -> schemas.Registered | None:
     """Return the newest version of a subject that has a schema.
 
     Args:
@@ -175,7 +166,7 @@ def find_registered(state: RegistryState, subject: str, schema: Schema, *, delet
     """
     of_subject = state.subject(subject)
     versions = (of_subject.kept if deleted else of_subject.live)[::-1]
-    known = state.schemas.get(state.ids.get(fingerprint(schema), 0))
+    known = state.schemas.get(state.ids.get(schemas.fingerprint(schema), 0))
     for version in versions:
         if known is not None and (subject, version) in known.uses:
             return state.registered(subject, version, deleted=deleted)
@@ -186,15 +177,17 @@ def find_registered(state: RegistryState, subject: str, schema: Schema, *, delet
     return None
 
 
-def _kept_otherwise(held: Schema, schema: Schema) -> bool:
+def _kept_otherwise(held: schemas.Schema, schema: schemas.Schema) -> bool:
     """Return whether another registry or an older release kept the same Avro schema in another form."""
     try:
-        return compact(held) == schema
+        return schemas.compact(held) == schema
     except (ValueError, RecursionError):
         return False
 
 
-def look_up(state: RegistryState, wanted: RegistrationRequest, checks: Checks, *, deleted: bool = False) -> Registered:
+def look_up(
+    state: RegistryState, wanted: RegistrationRequest, checks: schemas.Checks, *, deleted: bool = False
+) -> schemas.Registered:
     """Return the version of a subject that has a schema.
 
     Raises:
@@ -223,20 +216,20 @@ def check_mode(state: RegistryState, subject: str, *, importing: bool = False) -
         SchemaRegistryError: 42205.
     """
     mode = state.mode(subject)
-    if mode in READ_ONLY_MODES:
+    if mode in schemas.READ_ONLY_MODES:
         raise refusals.not_permitted(f"Subject {subject} is in read-only mode")
-    if importing and mode != IMPORT:
+    if importing and mode != schemas.IMPORT:
         raise refusals.not_permitted(f"Subject {subject} is not in import mode")
-    if not importing and mode != READWRITE:
+    if not importing and mode != schemas.READWRITE:
         raise refusals.not_permitted(f"Subject {subject} is not in read-write mode")
 
 
 def incompatibilities(
     state: RegistryState,
     subject: str,
-    schema: Schema,
-    checks: Checks,
-    against: Sequence[Registered] | None = None,
+    schema: schemas.Schema,
+    checks: schemas.Checks,
+    against: Sequence[schemas.Registered] | None = None,
 ) -> list[str]:
     """Return the incompatibilities of a schema under the subject's level; empty if it may be the next version.
 
@@ -247,7 +240,7 @@ def incompatibilities(
         checks: checks of its type.
         against: versions to compare with; by default the versions that the level requires.
     """
-    demands = LEVELS[state.level(subject)]
+    demands = schemas.LEVELS[state.level(subject)]
     if not (demands.backward or demands.forward):
         return []
     if against is None:
@@ -270,7 +263,9 @@ def incompatibilities(
     return found_out
 
 
-def examined(state: RegistryState, wanted: RegistrationRequest, checks: Checks, version: int | str | None) -> list[str]:
+def examined(
+    state: RegistryState, wanted: RegistrationRequest, checks: schemas.Checks, version: int | str | None
+) -> list[str]:
     """Return the incompatibilities of a schema as the next version of a subject; see `incompatibilities`.
 
     Args:
@@ -297,7 +292,7 @@ def examined(state: RegistryState, wanted: RegistrationRequest, checks: Checks, 
     return incompatibilities(state, wanted.subject, schema, checks, [old])
 
 
-def _normalized(state: RegistryState, wanted: RegistrationRequest, checks: Checks) -> Schema:
+def _normalized(state: RegistryState, wanted: RegistrationRequest, checks: schemas.Checks) -> schemas.Schema:
     if not wanted.normalize and not state.normalizes(wanted.subject):
         return wanted.schema
     try:
@@ -306,7 +301,7 @@ def _normalized(state: RegistryState, wanted: RegistrationRequest, checks: Check
         raise refusals.invalid_schema(_said(cause)) from cause
 
 
-def _check_schema(state: RegistryState, schema: Schema, checks: Checks) -> None:
+def _check_schema(state: RegistryState, schema: schemas.Schema, checks: schemas.Checks) -> None:
     _check_references(state, schema)
     try:
         checks.check(schema, state.referenced)
@@ -314,7 +309,7 @@ def _check_schema(state: RegistryState, schema: Schema, checks: Checks) -> None:
         raise refusals.invalid_schema(_said(cause)) from cause
 
 
-def _check_references(state: RegistryState, schema: Schema) -> None:
+def _check_references(state: RegistryState, schema: schemas.Schema) -> None:
     for reference in schema.references:
         if state.registered(reference.subject, reference.version, deleted=True) is None:
             raise refusals.invalid_schema(
@@ -322,7 +317,7 @@ def _check_references(state: RegistryState, schema: Schema) -> None:
             )
 
 
-def _check_type(state: RegistryState, subject: str, schema: Schema) -> None:
+def _check_type(state: RegistryState, subject: str, schema: schemas.Schema) -> None:
     kept = state.subject(subject).kept
     last = state.registered(subject, kept[-1], deleted=True) if kept else None
     if last is not None and last.schema.type != schema.type:
@@ -330,7 +325,7 @@ def _check_type(state: RegistryState, subject: str, schema: Schema) -> None:
 
 
 def _rows(state: RegistryState, wanted: RegistrationRequest, now_ms: int) -> Plan:
-    subject, schema, mark = wanted.subject, wanted.schema, fingerprint(wanted.schema)
+    subject, schema, mark = wanted.subject, wanted.schema, schemas.fingerprint(wanted.schema)
     known = state.subject(subject)
     owned, seq = state.ids.get(mark), state.seq + 1
     # Row numbers are never reused, even if a damaged table has lost its last ids.
@@ -348,10 +343,10 @@ def _rows(state: RegistryState, wanted: RegistrationRequest, now_ms: int) -> Pla
     if wanted.id is None and version != known.last + 1:
         raise refusals.invalid_schema(f"version {version} is not the next version, which is {known.last + 1}")
     standing = SOFT if wanted.deleted else LIVE
-    result = Registered(subject, version, schema_id, schema, deleted=wanted.deleted)
+    result = schemas.Registered(subject, version, schema_id, schema, deleted=wanted.deleted)
     if before is not None and before.standing == standing:
         return [], result
-    guid = (wanted.guid or guid_of(mark)) if owned is None else state.schemas[schema_id].named.guid
+    guid = (wanted.guid or schemas.guid_of(mark)) if owned is None else state.schemas[schema_id].named.guid
     if state.guids.get(guid, schema_id) != schema_id:
         raise refusals.not_permitted(f"GUID {guid} belongs to another schema")
     value = schema_value(Named(schema_id, mark, guid, schema), standing, state.last_id)

@@ -13,22 +13,8 @@ from typing import Final, TypeVar
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.names import TABLE
 from kafkalike.model.row_value import damaged
-from kafkalike.model.schemas import refusals
+from kafkalike.model.schemas import refusals, schema_rows
 from kafkalike.model.schemas.schema import BACKWARD, READONLY_OVERRIDE, READWRITE, Reference, Registered, Schema
-from kafkalike.model.schemas.schema_rows import (
-    EVERYWHERE,
-    GONE,
-    LIVE,
-    SCHEMA,
-    SOFT,
-    Config,
-    Configured,
-    ModeSet,
-    Named,
-    SchemaRow,
-    Stands,
-    parse_row,
-)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -38,7 +24,7 @@ V = TypeVar("V")
 class SchemaEntry:
     """A schema that has or had an id."""
 
-    named: Named
+    named: schema_rows.Named
     """Without the schema's text if all versions with it are permanently deleted."""
     uses: FrozenMap[tuple[str, int], str] = field(default_factory=FrozenMap)
     """State of each subject and version with the schema, without permanently deleted ones."""
@@ -93,11 +79,11 @@ class RegistryState:
     referrers: FrozenMap[tuple[str, int], FrozenMap[int, bool]] = field(default_factory=FrozenMap)
     """By subject and version, the ids of schemas that refer to it and have a version that is not permanently deleted;
     as keys."""
-    configs: FrozenMap[str, Config] = field(default_factory=FrozenMap)
+    configs: FrozenMap[str, schema_rows.Config] = field(default_factory=FrozenMap)
     """Settings by subject; the settings of all subjects have the empty name."""
     modes: FrozenMap[str, str] = field(default_factory=FrozenMap)
 
-    def applied(self, rows: Iterable[SchemaRow]) -> RegistryState:
+    def applied(self, rows: Iterable[schema_rows.SchemaRow]) -> RegistryState:
         """Return the state after applying more rows; rows that are already applied are ignored.
 
         Raises:
@@ -125,11 +111,11 @@ class RegistryState:
             deleted: include a soft-deleted version.
         """
         known = self.subject(subject).versions.get(version)
-        if known is None or known.standing == GONE or (known.standing == SOFT and not deleted):
+        if known is None or known.standing == schema_rows.GONE or (known.standing == schema_rows.SOFT and not deleted):
             return None
         schema = self.schemas[known.id].named.schema
         assert schema is not None
-        return Registered(subject, version, known.id, schema, deleted=known.standing == SOFT)
+        return Registered(subject, version, known.id, schema, deleted=known.standing == schema_rows.SOFT)
 
     def latest(self, subject: str, *, deleted: bool = False) -> Registered | None:
         """Return the newest version of a subject; see `registered`."""
@@ -169,8 +155,8 @@ class RegistryState:
         """Return whether schemas of a subject are normalized by default."""
         return bool(self._setting(subject, lambda config: config.normalize))
 
-    def _setting(self, subject: str, of: Callable[[Config], V | None]) -> V | None:
-        for name in (subject, EVERYWHERE):
+    def _setting(self, subject: str, of: Callable[[schema_rows.Config], V | None]) -> V | None:
+        for name in (subject, schema_rows.EVERYWHERE):
             config = self.configs.get(name)
             found = None if config is None else of(config)
             if found is not None:
@@ -179,7 +165,7 @@ class RegistryState:
 
     def mode(self, subject: str) -> str:
         """Return the mode in effect."""
-        everywhere = self.modes.get(EVERYWHERE, READWRITE)
+        everywhere = self.modes.get(schema_rows.EVERYWHERE, READWRITE)
         return everywhere if everywhere == READONLY_OVERRIDE else self.modes.get(subject, everywhere)
 
 
@@ -232,18 +218,18 @@ class _Draft:
         self._configs = Draft(state.configs)
         self._modes = Draft(state.modes)
 
-    def apply(self, row: SchemaRow) -> None:
-        said = parse_row(row)
+    def apply(self, row: schema_rows.SchemaRow) -> None:
+        said = schema_rows.parse_row(row)
         match said:
-            case Stands():
+            case schema_rows.Stands():
                 self._stand(row, said)
-            case Configured(subject, config):
+            case schema_rows.Configured(subject, config):
                 _set(self._configs, subject, config)
-            case ModeSet(subject, mode):  # pragma: no branch - the only other case
+            case schema_rows.ModeSet(subject, mode):  # pragma: no branch - the only other case
                 _set(self._modes, subject, mode)
         self.seq = row.seq
 
-    def _stand(self, row: SchemaRow, stands: Stands) -> None:
+    def _stand(self, row: schema_rows.SchemaRow, stands: schema_rows.Stands) -> None:
         known = self._known(row, stands)
         schema_id = known.named.id
         self._last_id = max(self._last_id, schema_id, stands.last_id)
@@ -255,16 +241,16 @@ class _Draft:
         versions.put(stands.version, SubjectVersion(schema_id, stands.standing))
         made = Subject(
             versions.frozen(),
-            _with(subject.live, stands.version, present=stands.standing == LIVE),
-            _with(subject.soft, stands.version, present=stands.standing == SOFT),
+            _with(subject.live, stands.version, present=stands.standing == schema_rows.LIVE),
+            _with(subject.soft, stands.version, present=stands.standing == schema_rows.SOFT),
             max(subject.last, stands.version),
         )
         self._subjects.put(stands.subject, made)
         uses = Draft(known.uses)
-        _set(uses, (stands.subject, stands.version), None if stands.standing == GONE else stands.standing)
+        _set(uses, (stands.subject, stands.version), None if stands.standing == schema_rows.GONE else stands.standing)
         self._use(known, uses.frozen())
 
-    def _known(self, row: SchemaRow, stands: Stands) -> SchemaEntry:
+    def _known(self, row: schema_rows.SchemaRow, stands: schema_rows.Stands) -> SchemaEntry:
         """Return the schema of a version, under its permanent id."""
         named = stands.named
         known, owner = self._schemas.get(named.id), self._ids.get(named.mark)
@@ -323,7 +309,7 @@ def _with(numbers: tuple[int, ...], number: int, *, present: bool) -> tuple[int,
     return tuple(sorted((*numbers, number)))
 
 
-def kept_schema_rows(rows: Sequence[SchemaRow]) -> list[SchemaRow]:
+def kept_schema_rows(rows: Sequence[schema_rows.SchemaRow]) -> list[schema_rows.SchemaRow]:
     """Return the last row of each version, level and mode, and the last row of the table.
 
     The row of a permanently deleted version stays too, so that its number and id are not assigned again.
@@ -337,8 +323,12 @@ def kept_schema_rows(rows: Sequence[SchemaRow]) -> list[SchemaRow]:
     # Unreadable rows must not be dropped.
     RegistryState().applied(rows)
     last = {_key(row): row.seq for row in rows}
-    return [row for row in rows if last[_key(row)] == row.seq and (row.kind == SCHEMA or row.value or row is rows[-1])]
+    return [
+        row
+        for row in rows
+        if last[_key(row)] == row.seq and (row.kind == schema_rows.SCHEMA or row.value or row is rows[-1])
+    ]
 
 
-def _key(row: SchemaRow) -> Hashable:
+def _key(row: schema_rows.SchemaRow) -> Hashable:
     return row.kind, row.subject, row.version

@@ -12,17 +12,8 @@ from typing import Any, Final
 from kafkalike.model.names import TABLE
 from kafkalike.model.row_value import UNREADABLE as UNREADABLE_VALUE
 from kafkalike.model.row_value import as_text, as_whole, damaged, flag, row_value, text
+from kafkalike.model.schemas import schema as schemas
 from kafkalike.model.schemas.refusals import MAX_ID
-from kafkalike.model.schemas.schema import (
-    LEVELS,
-    MODES,
-    SCHEMA_TYPES,
-    Reference,
-    Schema,
-    fingerprint,
-    guid_of,
-    json_text,
-)
 
 SCHEMA: Final = "schema"
 CONFIG: Final = "config"
@@ -67,7 +58,7 @@ class Named:
     mark: bytes
     """The schema's `fingerprint`."""
     guid: str
-    schema: Schema | None
+    schema: schemas.Schema | None
     """None if all versions with it are permanently deleted."""
 
 
@@ -129,22 +120,22 @@ def schema_value(named: Named, standing: str, last_id: int = 0) -> str:
         held = {"type": schema.type, "schema": schema.text}
         if schema.references:
             held["references"] = [[r.name, r.subject, r.version] for r in schema.references]
-    if named.guid != guid_of(named.mark):
+    if named.guid != schemas.guid_of(named.mark):
         held["guid"] = named.guid
     if last_id > named.id:
         held["last_id"] = last_id
-    return json_text(held if standing == LIVE else {**held, "is": standing})
+    return schemas.json_text(held if standing == LIVE else {**held, "is": standing})
 
 
 def config_value(config: Config) -> str:
     """Return the value of a `config` row; a row without a value deletes the settings."""
     held: dict[str, Any] = {} if config.level is None else {"compatibility": config.level}
-    return json_text(held if config.normalize is None else {**held, "normalize": config.normalize})
+    return schemas.json_text(held if config.normalize is None else {**held, "normalize": config.normalize})
 
 
 def mode_value(mode: str) -> str:
     """Return the value of a `mode` row; a row without a value deletes the mode."""
-    return json_text({"mode": mode})
+    return schemas.json_text({"mode": mode})
 
 
 def parse_row(row: SchemaRow) -> Said:
@@ -160,7 +151,7 @@ def parse_row(row: SchemaRow) -> Said:
             return _stands(row, value)
         if row.kind == CONFIG:
             return Configured(row.subject, _config(value) if row.value else None)
-        return ModeSet(row.subject, _one_of(text(value, "mode"), MODES) if row.value else None)
+        return ModeSet(row.subject, _one_of(text(value, "mode"), schemas.MODES) if row.value else None)
     except UNREADABLE_VALUE as cause:
         raise damaged(TABLE, row, cause) from cause
 
@@ -173,16 +164,16 @@ def _stands(row: SchemaRow, value: dict[str, Any]) -> Stands:
         if len(mark) != 32:  # noqa: PLR2004 - bytes of a SHA-256
             raise ValueError(f"a fingerprint of {len(mark)} bytes")
     else:
-        schema = Schema(
-            _one_of(text(value, "type"), SCHEMA_TYPES),  # type: ignore[arg-type]
+        schema = schemas.Schema(
+            _one_of(text(value, "type"), schemas.SCHEMA_TYPES),  # type: ignore[arg-type]
             text(value, "schema"),
             tuple(
-                Reference(as_text(name, "name"), as_text(subject, "subject"), _number(version, "version"))
+                schemas.Reference(as_text(name, "name"), as_text(subject, "subject"), _number(version, "version"))
                 for name, subject, version in value.get("references", ())
             ),
         )
-        mark = fingerprint(schema)
-    guid = text(value, "guid") if "guid" in value else guid_of(mark)
+        mark = schemas.fingerprint(schema)
+    guid = text(value, "guid") if "guid" in value else schemas.guid_of(mark)
     named = Named(_number(row.schema_id, "schema_id"), mark, guid, schema)
     if not row.subject:
         raise ValueError("no subject")
@@ -191,7 +182,7 @@ def _stands(row: SchemaRow, value: dict[str, Any]) -> Stands:
 
 
 def _config(value: dict[str, Any]) -> Config:
-    level = _one_of(text(value, "compatibility"), LEVELS) if "compatibility" in value else None
+    level = _one_of(text(value, "compatibility"), schemas.LEVELS) if "compatibility" in value else None
     return Config(level, flag(value, "normalize") if "normalize" in value else None)
 
 

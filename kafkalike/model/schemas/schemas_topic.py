@@ -12,15 +12,8 @@ from typing import Any, Final
 
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.row_value import as_text, as_whole
-from kafkalike.model.schemas import refusals
+from kafkalike.model.schemas import refusals, registration_rules
 from kafkalike.model.schemas import subject_changes as settings
-from kafkalike.model.schemas.registration_rules import (
-    RegistrationRequest,
-    check_number,
-    check_subject,
-    prepared,
-    take_over,
-)
 from kafkalike.model.schemas.registry_state import RegistryState
 from kafkalike.model.schemas.schema import (
     READ_ONLY_MODES,
@@ -42,7 +35,7 @@ _UNREADABLE: Final = (AttributeError, LookupError, RecursionError, TypeError, Va
 class Contents:
     """The state that the records of a `_schemas` topic describe."""
 
-    schemas: dict[tuple[str, int], RegistrationRequest] = field(default_factory=dict)
+    schemas: dict[tuple[str, int], registration_rules.RegistrationRequest] = field(default_factory=dict)
     """By subject and version."""
     configs: dict[str, Config] = field(default_factory=dict)
     modes: dict[str, str] = field(default_factory=dict)
@@ -77,9 +70,9 @@ def _take(contents: Contents, key: Mapping[str, Any], value: Mapping[str, Any] |
     if kind == "NOOP":
         return
     named = key.get("subject")
-    subject = EVERYWHERE if named is None and kind in {"CONFIG", "MODE"} else check_subject(named)
+    subject = EVERYWHERE if named is None and kind in {"CONFIG", "MODE"} else registration_rules.check_subject(named)
     if kind == "SCHEMA":
-        where = (subject, check_number(key["version"]))
+        where = (subject, registration_rules.check_number(key["version"]))
         contents.schemas.pop(where, None)
         if value is not None:
             contents.schemas[where] = _wanted(*where, value)
@@ -109,7 +102,7 @@ def _delete(contents: Contents, subject: str, up_to: int, *, softly: bool) -> No
     contents.modes.pop(subject, None)
 
 
-def _wanted(subject: str, version: int, value: Mapping[str, Any]) -> RegistrationRequest:
+def _wanted(subject: str, version: int, value: Mapping[str, Any]) -> registration_rules.RegistrationRequest:
     kind = value.get("schemaType") or "AVRO"
     if kind not in SCHEMA_TYPES:
         raise refusals.unknown_type(kind)
@@ -117,15 +110,17 @@ def _wanted(subject: str, version: int, value: Mapping[str, Any]) -> Registratio
         if value.get(name):
             raise refusals.invalid_schema(f"{name} is not supported here")
     references = tuple(
-        Reference(as_text(r["name"], "name"), as_text(r["subject"], "subject"), check_number(r["version"]))
+        Reference(
+            as_text(r["name"], "name"), as_text(r["subject"], "subject"), registration_rules.check_number(r["version"])
+        )
         for r in value.get("references") or ()
     )
     guid = value.get("guid")
-    return RegistrationRequest(
+    return registration_rules.RegistrationRequest(
         subject=subject,
         version=version,
         id=as_whole(value["id"], "id", at_least=1),
-        schema=prepared(Schema(kind, as_text(value["schema"], "schema"), references), ordered=False),
+        schema=registration_rules.prepared(Schema(kind, as_text(value["schema"], "schema"), references), ordered=False),
         deleted=bool(value.get("deleted")),
         guid=None if guid is None else as_text(guid, "guid"),
     )
@@ -234,7 +229,7 @@ def import_all(
         contents.schemas.values(), key=lambda wanted: (wanted.id or 0, wanted.subject, wanted.version or 0)
     )
     for wanted in _in_order(waiting):
-        made, _ = take_over(state, wanted, checks, now_ms)
+        made, _ = registration_rules.take_over(state, wanted, checks, now_ms)
         if made and state.mode(wanted.subject) in READ_ONLY_MODES:
             raise refusals.not_permitted(f"Subject {wanted.subject} is in read-only mode")
         rows += made
@@ -250,11 +245,13 @@ def import_all(
     return rows, Imported(versions=versions, known=known, settings=len(rows) - versions)
 
 
-def _in_order(waiting: Sequence[RegistrationRequest]) -> list[RegistrationRequest]:
+def _in_order(
+    waiting: Sequence[registration_rules.RegistrationRequest],
+) -> list[registration_rules.RegistrationRequest]:
     """Return the requests in the order of their references."""
     there = {(w.subject, w.version) for w in waiting}
     done: set[tuple[str, int | None]] = set()
-    order: list[RegistrationRequest] = []
+    order: list[registration_rules.RegistrationRequest] = []
     while waiting:
         later = []
         for wanted in waiting:

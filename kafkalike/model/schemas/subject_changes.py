@@ -8,29 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kafkalike.model.schemas import refusals
+from kafkalike.model.schemas import refusals, schema_rows
 from kafkalike.model.schemas.registration_rules import check_number
 from kafkalike.model.schemas.registry_state import RegistryState
 from kafkalike.model.schemas.schema import FORWARD, IMPORT, LEVELS, MODES, READ_ONLY_MODES
-from kafkalike.model.schemas.schema_rows import (
-    CONFIG,
-    EVERYWHERE,
-    GONE,
-    LIVE,
-    MODE,
-    SCHEMA,
-    SOFT,
-    Config,
-    SchemaRow,
-    config_value,
-    mode_value,
-    schema_value,
-)
 
 
 def delete_subject(
     state: RegistryState, subject: str, now_ms: int, *, permanent: bool
-) -> tuple[Sequence[SchemaRow], list[int]]:
+) -> tuple[Sequence[schema_rows.SchemaRow], list[int]]:
     """Plan to delete all versions of a subject, and by a soft deletion also its level and mode.
 
     Args:
@@ -61,7 +47,7 @@ def delete_subject(
 
 def delete_version(
     state: RegistryState, subject: str, version: int | str, now_ms: int, *, permanent: bool
-) -> tuple[Sequence[SchemaRow], int]:
+) -> tuple[Sequence[schema_rows.SchemaRow], int]:
     """Plan to delete one version; the soft deletion of the last one also deletes the subject's level and mode.
 
     Args:
@@ -109,7 +95,7 @@ def referrers(state: RegistryState, subject: str, version: int, *, deleted: bool
         deleted: include schemas with only soft-deleted versions.
     """
     ids = state.referrers.get((subject, version))
-    return sorted(i for i in ids or () if deleted or LIVE in state.schemas[i].uses.values())
+    return sorted(i for i in ids or () if deleted or schema_rows.LIVE in state.schemas[i].uses.values())
 
 
 def _check_unused(state: RegistryState, subject: str, version: int, *, permanent: bool) -> None:
@@ -120,36 +106,38 @@ def _check_unused(state: RegistryState, subject: str, version: int, *, permanent
 
 def _rows(
     state: RegistryState, subject: str, versions: Sequence[int], now_ms: int, *, permanent: bool
-) -> list[SchemaRow]:
+) -> list[schema_rows.SchemaRow]:
     """Return the rows that delete versions, and the subject's level and mode if no live version remains."""
-    rows = _standing_rows(state, subject, versions, GONE if permanent else SOFT, now_ms)
+    rows = _standing_rows(state, subject, versions, schema_rows.GONE if permanent else schema_rows.SOFT, now_ms)
     if not permanent and set(state.subject(subject).live) <= set(versions):
-        for kind, settings in ((CONFIG, state.configs), (MODE, state.modes)):
+        for kind, settings in ((schema_rows.CONFIG, state.configs), (schema_rows.MODE, state.modes)):
             if subject in settings:
-                rows.append(SchemaRow(seq=state.seq + 1 + len(rows), kind=kind, subject=subject, time_ms=now_ms))
+                rows.append(
+                    schema_rows.SchemaRow(seq=state.seq + 1 + len(rows), kind=kind, subject=subject, time_ms=now_ms)
+                )
     return rows
 
 
 def _standing_rows(
     state: RegistryState, subject: str, versions: Iterable[int], standing: str, now_ms: int
-) -> list[SchemaRow]:
+) -> list[schema_rows.SchemaRow]:
     known = state.subject(subject)
     named = [(version, state.schemas[known.versions[version].id].named) for version in versions]
     return [
-        SchemaRow(
+        schema_rows.SchemaRow(
             seq=state.seq + nth,
-            kind=SCHEMA,
+            kind=schema_rows.SCHEMA,
             subject=subject,
             version=version,
             schema_id=schema.id,
-            value=schema_value(schema, standing, state.last_id),
+            value=schema_rows.schema_value(schema, standing, state.last_id),
             time_ms=now_ms,
         )
         for nth, (version, schema) in enumerate(named, start=1)
     ]
 
 
-NOTHING_SET = Config()
+NOTHING_SET = schema_rows.Config()
 
 NOT_KEPT = (
     "alias", "compatibilityGroup", "defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet",
@@ -184,7 +172,9 @@ def check_mode_name(given: object) -> str:
     return name
 
 
-def set_config(state: RegistryState, subject: str, config: Config, now_ms: int) -> tuple[Sequence[SchemaRow], Config]:
+def set_config(
+    state: RegistryState, subject: str, config: schema_rows.Config, now_ms: int
+) -> tuple[Sequence[schema_rows.SchemaRow], schema_rows.Config]:
     """Plan to change the settings of a subject.
 
     Args:
@@ -200,17 +190,19 @@ def set_config(state: RegistryState, subject: str, config: Config, now_ms: int) 
         SchemaRegistryError: the settings change, and the mode does not allow it; 42205.
     """
     before = state.configs.get(subject, NOTHING_SET)
-    after = Config(
+    after = schema_rows.Config(
         before.level if config.level is None else config.level,
         before.normalize if config.normalize is None else config.normalize,
     )
     if after == before:
         return [], after
     _check_writable(state, subject)
-    return [_row(state, CONFIG, subject, config_value(after), now_ms)], after
+    return [_row(state, schema_rows.CONFIG, subject, schema_rows.config_value(after), now_ms)], after
 
 
-def delete_config(state: RegistryState, subject: str, now_ms: int) -> tuple[Sequence[SchemaRow], Config]:
+def delete_config(
+    state: RegistryState, subject: str, now_ms: int
+) -> tuple[Sequence[schema_rows.SchemaRow], schema_rows.Config]:
     """Plan to delete the settings of a subject. Return the row and the deleted settings.
 
     Raises:
@@ -219,15 +211,15 @@ def delete_config(state: RegistryState, subject: str, now_ms: int) -> tuple[Sequ
     _check_writable(state, subject)
     before = state.configs.get(subject)
     if before is None:
-        if subject != EVERYWHERE:
+        if subject != schema_rows.EVERYWHERE:
             raise refusals.no_level(subject)
         return [], NOTHING_SET
-    return [_row(state, CONFIG, subject, "", now_ms)], before
+    return [_row(state, schema_rows.CONFIG, subject, "", now_ms)], before
 
 
 def set_mode(
     state: RegistryState, subject: str, mode: str, now_ms: int, *, force: bool
-) -> tuple[Sequence[SchemaRow], str]:
+) -> tuple[Sequence[schema_rows.SchemaRow], str]:
     """Plan to set a mode; see `set_config`.
 
     Args:
@@ -245,10 +237,10 @@ def set_mode(
         raise refusals.not_permitted(f"Cannot import since found existing {where}; force=true allows it")
     if state.modes.get(subject) == mode:
         return [], mode
-    return [_row(state, MODE, subject, mode_value(mode), now_ms)], mode
+    return [_row(state, schema_rows.MODE, subject, schema_rows.mode_value(mode), now_ms)], mode
 
 
-def delete_mode(state: RegistryState, subject: str, now_ms: int) -> tuple[Sequence[SchemaRow], str]:
+def delete_mode(state: RegistryState, subject: str, now_ms: int) -> tuple[Sequence[schema_rows.SchemaRow], str]:
     """Plan to delete a mode. Return the row and the deleted mode.
 
     Raises:
@@ -256,10 +248,10 @@ def delete_mode(state: RegistryState, subject: str, now_ms: int) -> tuple[Sequen
     """
     before = state.modes.get(subject)
     if before is None:
-        if subject != EVERYWHERE:
+        if subject != schema_rows.EVERYWHERE:
             raise refusals.no_mode(subject)
         return [], state.mode(subject)
-    return [_row(state, MODE, subject, "", now_ms)], before
+    return [_row(state, schema_rows.MODE, subject, "", now_ms)], before
 
 
 def _has_schemas(state: RegistryState, subject: str) -> bool:
@@ -274,5 +266,5 @@ def _check_writable(state: RegistryState, subject: str) -> None:
         raise refusals.not_permitted(f"{what} is in read-only mode")
 
 
-def _row(state: RegistryState, kind: str, subject: str, value: str, now_ms: int) -> SchemaRow:
-    return SchemaRow(seq=state.seq + 1, kind=kind, subject=subject, value=value, time_ms=now_ms)
+def _row(state: RegistryState, kind: str, subject: str, value: str, now_ms: int) -> schema_rows.SchemaRow:
+    return schema_rows.SchemaRow(seq=state.seq + 1, kind=kind, subject=subject, value=value, time_ms=now_ms)

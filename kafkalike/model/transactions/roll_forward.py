@@ -13,15 +13,9 @@ from typing import Any
 from kafkalike.errors import KafkaError, LogCorruptError, UnknownTopicOrPartitionError
 from kafkalike.model.effects import Effect
 from kafkalike.model.record_batch import Appended
+from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.model.transactions.group_claims import Groups
 from kafkalike.model.transactions.transaction_views import PendingDecision, TopicCut, due_in
-from kafkalike.model.transactions.transactional_id import (
-    CommittedTransaction,
-    Entries,
-    StagedFolder,
-    TopicLife,
-    TransactionPart,
-)
 
 
 def pending(groups: Groups, topic_id: str, applied: int, upto: int) -> Sequence[PendingDecision]:
@@ -39,7 +33,7 @@ def pending(groups: Groups, topic_id: str, applied: int, upto: int) -> Sequence[
     return due_in(groups.unsettled, topic_id).between(applied, upto)
 
 
-def check_not_behind(groups: Groups, topic: TopicLife, applied: int) -> None:
+def check_not_behind(groups: Groups, topic: txn.TopicLife, applied: int) -> None:
     """Reject transactions if a topic has a decision that the groups' table cannot have numbered.
 
     Raises:
@@ -52,14 +46,14 @@ def check_not_behind(groups: Groups, topic: TopicLife, applied: int) -> None:
         )
 
 
-def looking(topic: TopicLife) -> Generator[TransactionEffect, Any, int | None]:
+def looking(topic: txn.TopicLife) -> Generator[TransactionEffect, Any, int | None]:
     """Return the number of the last decision of a topic; None if the topic is deleted."""
     last: int | None = yield from LookAtTopic(topic)
     return last
 
 
 def rolling(
-    topic: TopicLife, known: Groups, upto: int, wanted: int = 0
+    topic: txn.TopicLife, known: Groups, upto: int, wanted: int = 0
 ) -> Generator[TransactionEffect, Any, Appended | None]:
     """Bring decisions into a topic in their order.
 
@@ -92,11 +86,13 @@ def rolling(
     return place
 
 
-def _missing(known: Groups, topic: TopicLife, applied: int | None, upto: int) -> Sequence[PendingDecision]:
+def _missing(known: Groups, topic: txn.TopicLife, applied: int | None, upto: int) -> Sequence[PendingDecision]:
     return () if applied is None else pending(known, topic.topic_id, applied, upto)
 
 
-def settling(known: Groups, committed: CommittedTransaction) -> Generator[TransactionEffect, Any, dict[str, Appended]]:
+def settling(
+    known: Groups, committed: txn.CommittedTransaction
+) -> Generator[TransactionEffect, Any, dict[str, Appended]]:
     """Bring a decision into all of its topics.
 
     Returns:
@@ -113,7 +109,7 @@ def settling(known: Groups, committed: CommittedTransaction) -> Generator[Transa
 
 
 def _settling(
-    known: Groups, committed: CommittedTransaction, part: TransactionPart
+    known: Groups, committed: txn.CommittedTransaction, part: txn.TransactionPart
 ) -> Generator[TransactionEffect, Any, Appended | None]:
     place = yield from rolling(part.topic, known, committed.seq, committed.seq)
     if place is None:
@@ -124,14 +120,16 @@ def _settling(
     return place
 
 
-def finishing(known: Groups, committed: CommittedTransaction) -> Generator[TransactionEffect, Any, dict[str, Appended]]:
+def finishing(
+    known: Groups, committed: txn.CommittedTransaction
+) -> Generator[TransactionEffect, Any, dict[str, Appended]]:
     """Bring a decision into all of its topics, then remove its files. Return its place by topic."""
     places = yield from settling(known, committed)
     yield from Remove(*committed.attempt)
     return places
 
 
-def helping(late: Mapping[TopicLife, int], known: Groups) -> Generator[TransactionEffect, Any, list[KafkaError]]:
+def helping(late: Mapping[txn.TopicLife, int], known: Groups) -> Generator[TransactionEffect, Any, list[KafkaError]]:
     """Bring decisions into some topics.
 
     Args:
@@ -145,7 +143,7 @@ def helping(late: Mapping[TopicLife, int], known: Groups) -> Generator[Transacti
     return [result for result in results if isinstance(result, KafkaError)]
 
 
-def cutting(topics: Sequence[TopicLife]) -> Generator[TransactionEffect, Any, tuple[Groups, list[TopicCut]]]:
+def cutting(topics: Sequence[txn.TopicLife]) -> Generator[TransactionEffect, Any, tuple[Groups, list[TopicCut]]]:
     """Find consistent versions of several topics. Return the groups' table and the topics, in order.
 
     All decisions of that table are first brought into the topics. A topic may already have later decisions; then the
@@ -165,7 +163,7 @@ def cutting(topics: Sequence[TopicLife]) -> Generator[TransactionEffect, Any, tu
     return known, found
 
 
-def _cutting(topic: TopicLife, known: Groups) -> Generator[TransactionEffect, Any, TopicCut | None]:
+def _cutting(topic: txn.TopicLife, known: Groups) -> Generator[TransactionEffect, Any, TopicCut | None]:
     yield from rolling(topic, known, known.seq)
     cut = yield from CutAt(topic, known.seq)
     return cut
@@ -181,7 +179,7 @@ class LookAtTopics(Effect[Mapping[str, str]]):
     """Read the cluster's topics. The answer is their ids by name."""
 
 
-Plan = Callable[[Groups, int], "Entries | None"]
+Plan = Callable[[Groups, int], "txn.Entries | None"]
 """Returns rows for the groups' table at a time (ms), or None if there is nothing to write. It may be called several
 times."""
 
@@ -202,7 +200,7 @@ class Write(Effect[Groups]):
 class LookAtTopic(Effect[int | None]):
     """Read a topic's table. The answer is the number of its last decision, or None if the topic is deleted."""
 
-    topic: TopicLife
+    topic: txn.TopicLife
     fresh: bool = True
     """False if an earlier result is good enough, which may be a lower number."""
 
@@ -214,23 +212,23 @@ class Apply(Effect[Appended | None]):
     The answer is None if the topic is deleted. The table's version names its decision, so none is appended twice.
     """
 
-    committed: CommittedTransaction
-    part: TransactionPart
+    committed: txn.CommittedTransaction
+    part: txn.TransactionPart
 
 
 @dataclass(frozen=True, slots=True)
 class Find(Effect[Appended | None]):
     """Find the records of a decision that a topic has. The answer is `Appended`."""
 
-    committed: CommittedTransaction
-    part: TransactionPart
+    committed: txn.CommittedTransaction
+    part: txn.TransactionPart
 
 
 @dataclass(frozen=True, slots=True)
 class CutAt(Effect[TopicCut | None]):
     """Find the newest version of a topic without decisions after `seq`. The answer is `TopicCut`, or None."""
 
-    topic: TopicLife
+    topic: txn.TopicLife
     seq: int
 
 
@@ -254,7 +252,7 @@ class Remove(Effect[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class ListFolders(Effect[Sequence[StagedFolder]]):
+class ListFolders(Effect[Sequence[txn.StagedFolder]]):
     """List the transactions with staged files. The answer is a list of `StagedFolder`."""
 
 

@@ -9,40 +9,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kafkalike.errors import (
-    ConcurrentTransactionsError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    ProducerFencedError,
-    TransactionalIdNotFoundError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike import errors
+from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.model.transactions.group_claims import GroupOffsets, Groups, offset_commit
-from kafkalike.model.transactions.transactional_id import (
-    CommittedTransaction,
-    Entries,
-    TopicLife,
-    TransactionalIdState,
-    TransactionAttempt,
-    TransactionPart,
-    Why,
-    WriteName,
-)
 
 MAX_EPOCH: Final = 32_766
 """The highest assigned epoch; the next one is the first of a new producer id, as in Kafka."""
 
-TAKES_OVER: Final = frozenset({Why.TIMEOUT, Why.ADMIN})
+TAKES_OVER: Final = frozenset({txn.Why.TIMEOUT, txn.Why.ADMIN})
 """Reasons for a new epoch after which the id still belongs to its producer, which may start over."""
 
 
-class UnsettledError(ConcurrentTransactionsError):
+class UnsettledError(errors.ConcurrentTransactionsError):
     """The caller has not yet brought the id's last decision into all topics; its row must stay until then."""
 
 
 def plan_init(
     groups: Groups, transactional_id: str, *, settled: int, timeout_ms: int, client_id: str, now_ms: int
-) -> Entries:
+) -> txn.Entries:
     """Plan a new epoch, which aborts an open transaction. See `Transactions.begin_session`.
 
     Args:
@@ -58,10 +42,10 @@ def plan_init(
     """
     known = groups.transactions.get(transactional_id)
     _check_settled(transactional_id, known, settled)
-    made = TransactionalIdState(
+    made = txn.TransactionalIdState(
         producer_id=groups.seq + 1,
         epoch=0,
-        why=Why.INIT,
+        why=txn.Why.INIT,
         timeout_ms=timeout_ms,
         client_id=client_id,
         changed_ms=now_ms,
@@ -69,7 +53,7 @@ def plan_init(
     )
     if known is not None and known.epoch < MAX_EPOCH:
         made = replace(made, producer_id=known.producer_id, epoch=known.epoch + 1)
-    return Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
+    return txn.Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,25 +61,27 @@ class CommitRequest:
     """A transaction to commit."""
 
     transactional_id: str
-    attempt: TransactionAttempt
-    parts: tuple[TransactionPart, ...] = ()
+    attempt: txn.TransactionAttempt
+    parts: tuple[txn.TransactionPart, ...] = ()
     offsets: GroupOffsets
     settled: int
     """Number of the id's previous decision, which is in all topics; 0 for none."""
     in_doubt: bool = False
     """True if an earlier try may have committed it."""
-    name: WriteName | None = None
+    name: txn.WriteName | None = None
     """Name that the application gives it."""
 
 
-def committed_as(groups: Groups, transactional_id: str, attempt: TransactionAttempt) -> CommittedTransaction | None:
+def committed_as(
+    groups: Groups, transactional_id: str, attempt: txn.TransactionAttempt
+) -> txn.CommittedTransaction | None:
     """Return the decision of an attempt if the table still has it, so that repeated calls find it."""
     known = groups.transactions.get(transactional_id)
     committed = None if known is None else known.committed
     return committed if committed is not None and committed.attempt == attempt else None
 
 
-def plan_commit(groups: Groups, wanted: CommitRequest, topics: Mapping[str, str], now_ms: int) -> Entries | None:
+def plan_commit(groups: Groups, wanted: CommitRequest, topics: Mapping[str, str], now_ms: int) -> txn.Entries | None:
     """Plan a decision with its offsets; None if it was made before. See `TransactionSession.commit`.
 
     Args:
@@ -111,13 +97,13 @@ def plan_commit(groups: Groups, wanted: CommitRequest, topics: Mapping[str, str]
     if done is not None:
         # A topic may have been left out of it since; see `plan_drop`.
         if any(part not in wanted.parts for part in done.parts):
-            raise ProducerFencedError(
+            raise errors.ProducerFencedError(
                 f"{identity!r}: a copy of this producer, made by a fork, has committed another transaction"
             )
         return None
     known = _current(groups, identity, wanted.attempt, in_doubt=wanted.in_doubt)
     if wanted.attempt.number <= known.number:
-        raise InvalidTxnStateError(f"transaction {wanted.attempt.number} of {identity!r} was aborted")
+        raise errors.InvalidTxnStateError(f"transaction {wanted.attempt.number} of {identity!r} was aborted")
     _check_settled(identity, known, wanted.settled)
     for part in wanted.parts:
         _check_there(topics, part.topic)
@@ -126,20 +112,20 @@ def plan_commit(groups: Groups, wanted: CommitRequest, topics: Mapping[str, str]
         for claim, positions in wanted.offsets.items()
         for tp, at in positions.items()
     )
-    decided = CommittedTransaction(
+    decided = txn.CommittedTransaction(
         attempt=wanted.attempt,
         seq=groups.seq + 1,
         parts=wanted.parts,
         groups=tuple(sorted({claim.group_id for claim in wanted.offsets})),
         name=wanted.name,
     )
-    made = replace(known, number=wanted.attempt.number, why=Why.COMMIT, changed_ms=now_ms, committed=decided)
-    return Entries(transactional_id=identity, standing=made, offsets=offsets, now_ms=now_ms)
+    made = replace(known, number=wanted.attempt.number, why=txn.Why.COMMIT, changed_ms=now_ms, committed=decided)
+    return txn.Entries(transactional_id=identity, standing=made, offsets=offsets, now_ms=now_ms)
 
 
 def plan_abort(
-    groups: Groups, transactional_id: str, attempt: TransactionAttempt, *, settled: int, in_doubt: bool, now_ms: int
-) -> Entries | None:
+    groups: Groups, transactional_id: str, attempt: txn.TransactionAttempt, *, settled: int, in_doubt: bool, now_ms: int
+) -> txn.Entries | None:
     """Plan the outcome "aborted"; None if the transaction has it. See `TransactionSession.abort`.
 
     Raises:
@@ -147,7 +133,7 @@ def plan_abort(
         ProducerFencedError, InvalidProducerEpochError: its epoch has ended, which aborted it if it was open.
     """
     if committed_as(groups, transactional_id, attempt) is not None:
-        raise InvalidTxnStateError(
+        raise errors.InvalidTxnStateError(
             f"transaction {attempt.number} of {transactional_id!r} is committed, by a call whose answer did not come: "
             "commit it again"
         )
@@ -155,19 +141,19 @@ def plan_abort(
     if attempt.number <= known.number:
         return None
     _check_settled(transactional_id, known, settled)
-    made = replace(known, number=attempt.number, why=Why.ABORT, changed_ms=now_ms, committed=_fact(known))
-    return Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
+    made = replace(known, number=attempt.number, why=txn.Why.ABORT, changed_ms=now_ms, committed=_fact(known))
+    return txn.Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
 
 
 def plan_fence(
     groups: Groups,
     transactional_id: str,
     *,
-    why: Why,
+    why: txn.Why,
     settled: int,
     now_ms: int,
-    only: TransactionAttempt | None = None,
-) -> Entries | None:
+    only: txn.TransactionAttempt | None = None,
+) -> txn.Entries | None:
     """Plan a new epoch without a producer, which aborts an open transaction; None if that has happened.
 
     Args:
@@ -186,17 +172,17 @@ def plan_fence(
     if known is None:
         if only is not None:
             return None
-        raise TransactionalIdNotFoundError(f"transactional id {transactional_id!r} does not exist")
+        raise errors.TransactionalIdNotFoundError(f"transactional id {transactional_id!r} does not exist")
     if only is not None and not is_open(known, only):
         return None
     _check_settled(transactional_id, known, settled)
     made = replace(known, epoch=known.epoch + 1, number=0, why=why, changed_ms=now_ms, committed=_fact(known))
-    return Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
+    return txn.Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
 
 
 def plan_forget(
     groups: Groups, transactional_id: str, *, settled: int, expiration_ms: int, now_ms: int
-) -> Entries | None:
+) -> txn.Entries | None:
     """Plan the row that deletes an unused id; None if it has been used or is deleted.
 
     A returning producer is fenced, because the id gets another producer id, the number of a later row.
@@ -208,10 +194,10 @@ def plan_forget(
     if known is None or not expired(known, expiration_ms, now_ms):
         return None
     _check_settled(transactional_id, known, settled)
-    return Entries(transactional_id=transactional_id, standing=None, now_ms=now_ms)
+    return txn.Entries(transactional_id=transactional_id, standing=None, now_ms=now_ms)
 
 
-def plan_drop(groups: Groups, transactional_id: str, seq: int, topic_id: str, now_ms: int) -> Entries | None:
+def plan_drop(groups: Groups, transactional_id: str, seq: int, topic_id: str, now_ms: int) -> txn.Entries | None:
     """Plan to remove a topic from a decision, because its records are lost; None if that was done before.
 
     Args:
@@ -229,23 +215,23 @@ def plan_drop(groups: Groups, transactional_id: str, seq: int, topic_id: str, no
     if len(parts) == len(unsettled.parts):
         return None
     made = replace(known, changed_ms=now_ms, committed=replace(unsettled, parts=parts))
-    return Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
+    return txn.Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
 
 
-def expired(known: TransactionalIdState, expiration_ms: int, now_ms: int) -> bool:
+def expired(known: txn.TransactionalIdState, expiration_ms: int, now_ms: int) -> bool:
     """Return whether an id has been unused for so long that it may be deleted."""
     return now_ms - known.changed_ms >= expiration_ms
 
 
-def is_open(known: TransactionalIdState, attempt: TransactionAttempt) -> bool:
+def is_open(known: txn.TransactionalIdState, attempt: txn.TransactionAttempt) -> bool:
     """Return whether a transaction may still be committed."""
     current = (known.producer_id, known.epoch) == (attempt.producer_id, attempt.epoch)
     return current and attempt.number > known.number
 
 
 def _current(
-    groups: Groups, transactional_id: str, attempt: TransactionAttempt, *, in_doubt: bool
-) -> TransactionalIdState:
+    groups: Groups, transactional_id: str, attempt: txn.TransactionAttempt, *, in_doubt: bool
+) -> txn.TransactionalIdState:
     """Return the state of an id if an attempt has its current epoch."""
     known = groups.transactions.get(transactional_id)
     if known is not None and (known.producer_id, known.epoch) == (attempt.producer_id, attempt.epoch):
@@ -260,30 +246,34 @@ def _current(
         else "; nothing was committed"
     )
     if known is None or known.producer_id != attempt.producer_id:
-        raise ProducerFencedError(f"{transactional_id!r} has expired, or has another producer{outcome}")
+        raise errors.ProducerFencedError(f"{transactional_id!r} has expired, or has another producer{outcome}")
     if known.epoch == attempt.epoch + 1 and known.why in TAKES_OVER:
-        by = "it was open for longer than its timeout" if known.why is Why.TIMEOUT else "an administrator asked for it"
-        raise InvalidProducerEpochError(f"the transaction of {transactional_id!r} was aborted: {by}{outcome}")
-    raise ProducerFencedError(
+        by = (
+            "it was open for longer than its timeout"
+            if known.why is txn.Why.TIMEOUT
+            else "an administrator asked for it"
+        )
+        raise errors.InvalidProducerEpochError(f"the transaction of {transactional_id!r} was aborted: {by}{outcome}")
+    raise errors.ProducerFencedError(
         f"{transactional_id!r} is in epoch {known.epoch}, this producer is of epoch {attempt.epoch}: another one has "
         f"called init_transactions{outcome}"
     )
 
 
-def _check_settled(transactional_id: str, known: TransactionalIdState | None, settled: int) -> None:
+def _check_settled(transactional_id: str, known: txn.TransactionalIdState | None, settled: int) -> None:
     unsettled = None if known is None else known.unsettled
     if unsettled is not None and unsettled.seq != settled:
         raise UnsettledError(f"{transactional_id!r}: its transaction before this one is not in all topics yet")
 
 
-def _fact(known: TransactionalIdState) -> CommittedTransaction | None:
+def _fact(known: txn.TransactionalIdState) -> txn.CommittedTransaction | None:
     """Return the part of the last decision that later rows keep."""
     committed = known.committed
     return None if committed is None else replace(committed, parts=(), groups=())
 
 
-def _check_there(topics: Mapping[str, str], topic: TopicLife) -> None:
+def _check_there(topics: Mapping[str, str], topic: txn.TopicLife) -> None:
     if topics.get(topic.name) != topic.topic_id:
-        raise UnknownTopicOrPartitionError(
+        raise errors.UnknownTopicOrPartitionError(
             f"topic {topic.name!r} was deleted during the transaction; nothing was committed"
         )

@@ -16,55 +16,20 @@ from typing import Any
 
 from kafkalike.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
 from kafkalike.model.record_batch import Appended
+from kafkalike.model.transactions import roll_forward, rules
+from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.model.transactions.group_claims import Groups
-from kafkalike.model.transactions.roll_forward import (
-    Beside,
-    ListFolders,
-    LookAtGroups,
-    LookAtTopic,
-    LookAtTopics,
-    Plan,
-    Remove,
-    TransactionEffect,
-    TransactionProtocol,
-    Write,
-    check_not_behind,
-    finishing,
-    rolling,
-)
-from kafkalike.model.transactions.rules import (
-    CommitRequest,
-    UnsettledError,
-    committed_as,
-    expired,
-    is_open,
-    plan_abort,
-    plan_commit,
-    plan_drop,
-    plan_fence,
-    plan_forget,
-    plan_init,
-)
 from kafkalike.model.transactions.transaction_views import LostPart
-from kafkalike.model.transactions.transactional_id import (
-    CommittedTransaction,
-    Entries,
-    StagedFolder,
-    TopicLife,
-    TransactionalIdState,
-    TransactionAttempt,
-    Why,
-)
 
 
 def beginning(
     transactional_id: str, *, timeout_ms: int, client_id: str
-) -> Generator[TransactionEffect, Any, TransactionalIdState]:
+) -> Generator[roll_forward.TransactionEffect, Any, txn.TransactionalIdState]:
     """Run `init_transactions`. Return the state of the id with its new epoch."""
 
-    def plan(settled: int) -> Plan:
-        def rows(groups: Groups, now_ms: int) -> Entries:
-            return plan_init(
+    def plan(settled: int) -> roll_forward.Plan:
+        def rows(groups: Groups, now_ms: int) -> txn.Entries:
+            return rules.plan_init(
                 groups, transactional_id, settled=settled, timeout_ms=timeout_ms, client_id=client_id, now_ms=now_ms
             )
 
@@ -73,38 +38,40 @@ def beginning(
     before, made = yield from _taking_over(transactional_id, plan, "begin")
     assert made is not None
     if before is not None:
-        yield from Remove(before.producer_id, before.epoch)
+        yield from roll_forward.Remove(before.producer_id, before.epoch)
     return made
 
 
 def committing(
-    wanted: CommitRequest,
-) -> Generator[TransactionEffect, Any, tuple[CommittedTransaction, dict[str, Appended]]]:
+    wanted: rules.CommitRequest,
+) -> Generator[roll_forward.TransactionEffect, Any, tuple[txn.CommittedTransaction, dict[str, Appended]]]:
     """Run `commit_transaction`. Return the decision, and its place by topic.
 
     Raises: see `TransactionSession.commit`.
     """
     known, committed = yield from deciding(wanted)
-    places = yield from finishing(known, committed)
+    places = yield from roll_forward.finishing(known, committed)
     return committed, places
 
 
-def deciding(wanted: CommitRequest) -> Generator[TransactionEffect, Any, tuple[Groups, CommittedTransaction]]:
+def deciding(
+    wanted: rules.CommitRequest,
+) -> Generator[roll_forward.TransactionEffect, Any, tuple[Groups, txn.CommittedTransaction]]:
     """Write the decision, unless it is there. Return the groups' table after it, and the decision with its parts."""
     topics: Mapping[str, str] = {}
     if wanted.parts or any(wanted.offsets.values()):
-        topics = yield from LookAtTopics()
-    applied: dict[TopicLife, int | None] = {}
+        topics = yield from roll_forward.LookAtTopics()
+    applied: dict[txn.TopicLife, int | None] = {}
     for part in wanted.parts:
-        applied[part.topic] = yield from LookAtTopic(part.topic, fresh=False)
-    decided: list[CommittedTransaction] = []
+        applied[part.topic] = yield from roll_forward.LookAtTopic(part.topic, fresh=False)
+    decided: list[txn.CommittedTransaction] = []
 
-    def plan(groups: Groups, now_ms: int) -> Entries | None:
+    def plan(groups: Groups, now_ms: int) -> txn.Entries | None:
         for topic, number in applied.items():
-            check_not_behind(groups, topic, number or 0)
-        made = plan_commit(groups, wanted, topics, now_ms)
+            roll_forward.check_not_behind(groups, topic, number or 0)
+        made = rules.plan_commit(groups, wanted, topics, now_ms)
         if made is None:
-            found = committed_as(groups, wanted.transactional_id, wanted.attempt)
+            found = rules.committed_as(groups, wanted.transactional_id, wanted.attempt)
         else:
             assert made.standing is not None
             found = made.standing.committed
@@ -112,89 +79,93 @@ def deciding(wanted: CommitRequest) -> Generator[TransactionEffect, Any, tuple[G
         decided[:] = [found]
         return made
 
-    groups = yield from Write(plan, "commit")
+    groups = yield from roll_forward.Write(plan, "commit")
     return groups, replace(decided[0], parts=wanted.parts)
 
 
 def aborting(
-    transactional_id: str, attempt: TransactionAttempt, *, settled: int, in_doubt: bool
-) -> Generator[TransactionEffect, Any, None]:
+    transactional_id: str, attempt: txn.TransactionAttempt, *, settled: int, in_doubt: bool
+) -> Generator[roll_forward.TransactionEffect, Any, None]:
     """Run `abort_transaction`.
 
     Raises: see `TransactionSession.abort`.
     """
     try:
-        yield from Write(
-            lambda groups, now_ms: plan_abort(
+        yield from roll_forward.Write(
+            lambda groups, now_ms: rules.plan_abort(
                 groups, transactional_id, attempt, settled=settled, in_doubt=in_doubt, now_ms=now_ms
             ),
             "abort",
         )
     except (ProducerFencedError, InvalidProducerEpochError):
         # The transaction has ended. If it was committed, all topics have it, because the epoch rose after that.
-        yield from Remove(*attempt)
+        yield from roll_forward.Remove(*attempt)
         raise
-    yield from Remove(*attempt)
+    yield from roll_forward.Remove(*attempt)
 
 
 def fencing(
-    transactional_id: str, why: Why, only: TransactionAttempt | None = None
-) -> Generator[TransactionEffect, Any, TransactionalIdState | None]:
+    transactional_id: str, why: txn.Why, only: txn.TransactionAttempt | None = None
+) -> Generator[roll_forward.TransactionEffect, Any, txn.TransactionalIdState | None]:
     """Fence a producer, and abort its open transaction; see `plan_fence`. Return the new state of the id.
 
     With `only`, return None if that transaction was not open any more.
     """
 
-    def plan(settled: int) -> Plan:
-        def rows(groups: Groups, now_ms: int) -> Entries | None:
-            return plan_fence(groups, transactional_id, why=why, settled=settled, now_ms=now_ms, only=only)
+    def plan(settled: int) -> roll_forward.Plan:
+        def rows(groups: Groups, now_ms: int) -> txn.Entries | None:
+            return rules.plan_fence(groups, transactional_id, why=why, settled=settled, now_ms=now_ms, only=only)
 
         return rows
 
     before, made = yield from _taking_over(transactional_id, plan, "fence")
     if made is not None and before is not None:
-        yield from Remove(before.producer_id, before.epoch)
+        yield from roll_forward.Remove(before.producer_id, before.epoch)
     return made
 
 
 def _taking_over(
-    transactional_id: str, plan: Callable[[int], Plan], step: str
-) -> Generator[TransactionEffect, Any, tuple[TransactionalIdState | None, TransactionalIdState | None]]:
+    transactional_id: str, plan: Callable[[int], roll_forward.Plan], step: str
+) -> Generator[
+    roll_forward.TransactionEffect, Any, tuple[txn.TransactionalIdState | None, txn.TransactionalIdState | None]
+]:
     """Settle the id's decision and write its next row; repeat if it has decided more meanwhile.
 
     Returns:
         The states before and after; None if nothing was written.
     """
     while True:
-        known = yield from LookAtGroups()
+        known = yield from roll_forward.LookAtGroups()
         settled = yield from _settled(known, transactional_id)
-        seen: list[tuple[TransactionalIdState | None, Entries | None]] = []
+        seen: list[tuple[txn.TransactionalIdState | None, txn.Entries | None]] = []
         rows = plan(settled)
 
-        def noted(groups: Groups, now_ms: int, rows: Plan = rows, seen: list[Any] = seen) -> Entries | None:
+        def noted(
+            groups: Groups, now_ms: int, rows: roll_forward.Plan = rows, seen: list[Any] = seen
+        ) -> txn.Entries | None:
             made = rows(groups, now_ms)
             seen[:] = [(groups.transactions.get(transactional_id), made)]
             return made
 
         try:
-            yield from Write(noted, step)
-        except UnsettledError:
+            yield from roll_forward.Write(noted, step)
+        except rules.UnsettledError:
             continue
         ((before, made),) = seen
         return before, None if made is None else made.standing
 
 
-def _settled(known: Groups, transactional_id: str) -> Generator[TransactionEffect, Any, int]:
+def _settled(known: Groups, transactional_id: str) -> Generator[roll_forward.TransactionEffect, Any, int]:
     """Bring an id's decision into all topics and return its number; 0 if there is nothing to bring."""
     standing = known.transactions.get(transactional_id)
     unsettled = None if standing is None else standing.unsettled
     if unsettled is None:
         return 0
-    yield from finishing(known, unsettled)
+    yield from roll_forward.finishing(known, unsettled)
     return unsettled.seq
 
 
-def forgetting(transactional_id: str, settled: int) -> Generator[TransactionEffect, Any, None]:
+def forgetting(transactional_id: str, settled: int) -> Generator[roll_forward.TransactionEffect, Any, None]:
     """Delete an id that its owner does not use again, unless another process has used it meanwhile.
 
     Args:
@@ -202,16 +173,16 @@ def forgetting(transactional_id: str, settled: int) -> Generator[TransactionEffe
         settled: number of its last decision, which is in all topics; 0 for none.
     """
 
-    def rows(groups: Groups, now_ms: int) -> Entries | None:
-        return plan_forget(groups, transactional_id, settled=settled, expiration_ms=0, now_ms=now_ms)
+    def rows(groups: Groups, now_ms: int) -> txn.Entries | None:
+        return rules.plan_forget(groups, transactional_id, settled=settled, expiration_ms=0, now_ms=now_ms)
 
     try:
-        yield from Write(rows, "forget")
-    except UnsettledError:
+        yield from roll_forward.Write(rows, "forget")
+    except rules.UnsettledError:
         return
 
 
-def maintaining(expiration_ms: int, now_ms: int) -> Generator[TransactionEffect, Any, list[KafkaError]]:
+def maintaining(expiration_ms: int, now_ms: int) -> Generator[roll_forward.TransactionEffect, Any, list[KafkaError]]:
     """Run maintenance: settle decisions, abort expired transactions, delete unused ids, remove files.
 
     Args:
@@ -222,30 +193,30 @@ def maintaining(expiration_ms: int, now_ms: int) -> Generator[TransactionEffect,
         The errors of failed steps.
     """
     # List the files first, so that none of them belongs to a transaction that begins after the read of the table.
-    folders: Sequence[StagedFolder] = yield from ListFolders()
-    known: Groups = yield from LookAtGroups()
+    folders: Sequence[txn.StagedFolder] = yield from roll_forward.ListFolders()
+    known: Groups = yield from roll_forward.LookAtGroups()
     problems: list[KafkaError] = []
     settled = yield from _settling_all(known, problems)
     names = {standing.producer_id: name for name, standing in known.transactions.items()}
-    protocols: list[TransactionProtocol] = []
+    protocols: list[roll_forward.TransactionProtocol] = []
     for folder in folders:
         name = names.get(folder.attempt.producer_id)
         standing = None if name is None else known.transactions[name]
-        if name is not None and standing is not None and is_open(standing, folder.attempt):
+        if name is not None and standing is not None and rules.is_open(standing, folder.attempt):
             if folder.age_ms > standing.timeout_ms:
-                protocols.append(fencing(name, Why.TIMEOUT, folder.attempt))
+                protocols.append(fencing(name, txn.Why.TIMEOUT, folder.attempt))
         elif standing is None or is_over(standing, folder.attempt, settled):
-            yield from Remove(*folder.attempt)
+            yield from roll_forward.Remove(*folder.attempt)
     opened = {folder.attempt.producer_id for folder in folders}
     for name, standing in known.transactions.items():
         # An id with files is in use, or its transaction is aborted first.
-        if expired(standing, expiration_ms, now_ms) and standing.producer_id not in opened:
+        if rules.expired(standing, expiration_ms, now_ms) and standing.producer_id not in opened:
             protocols.append(_forgetting(name, standing, settled, expiration_ms))
-    results = yield from Beside(protocols)
+    results = yield from roll_forward.Beside(protocols)
     return [*problems, *(result for result in results if isinstance(result, KafkaError))]
 
 
-def is_over(standing: TransactionalIdState, attempt: TransactionAttempt, settled: Mapping[int, bool]) -> bool:
+def is_over(standing: txn.TransactionalIdState, attempt: txn.TransactionAttempt, settled: Mapping[int, bool]) -> bool:
     """Return whether the files of a transaction can be removed.
 
     Args:
@@ -260,12 +231,14 @@ def is_over(standing: TransactionalIdState, attempt: TransactionAttempt, settled
     return (attempt.producer_id, attempt.epoch) <= (standing.producer_id, standing.epoch)
 
 
-def _settling_all(known: Groups, problems: list[KafkaError]) -> Generator[TransactionEffect, Any, dict[int, bool]]:
+def _settling_all(
+    known: Groups, problems: list[KafkaError]
+) -> Generator[roll_forward.TransactionEffect, Any, dict[int, bool]]:
     """Bring all decisions into their topics. Return by number whether each is settled."""
     decisions = [d for standing in known.transactions.values() if (d := standing.unsettled) is not None]
     topics = sorted({part.topic for decision in decisions for part in decision.parts})
-    results = yield from Beside([rolling(topic, known, known.seq) for topic in topics])
-    failed: set[TopicLife] = set()
+    results = yield from roll_forward.Beside([roll_forward.rolling(topic, known, known.seq) for topic in topics])
+    failed: set[txn.TopicLife] = set()
     for topic, result in zip(topics, results, strict=True):
         if isinstance(result, KafkaError):
             failed.add(topic)
@@ -274,32 +247,32 @@ def _settling_all(known: Groups, problems: list[KafkaError]) -> Generator[Transa
 
 
 def _forgetting(
-    name: str, standing: TransactionalIdState, settled: Mapping[int, bool], expiration_ms: int
-) -> Generator[TransactionEffect, Any, None]:
+    name: str, standing: txn.TransactionalIdState, settled: Mapping[int, bool], expiration_ms: int
+) -> Generator[roll_forward.TransactionEffect, Any, None]:
     unsettled = standing.unsettled
     if unsettled is not None and not settled[unsettled.seq]:
         return
     number = 0 if unsettled is None else unsettled.seq
     try:
-        yield from Write(
-            lambda groups, now_ms: plan_forget(
+        yield from roll_forward.Write(
+            lambda groups, now_ms: rules.plan_forget(
                 groups, name, settled=number, expiration_ms=expiration_ms, now_ms=now_ms
             ),
             "forget",
         )
-    except UnsettledError:
+    except rules.UnsettledError:
         # The id has just been used.
         return
 
 
-def leaving_out(lost: LostPart) -> Generator[TransactionEffect, Any, bool]:
+def leaving_out(lost: LostPart) -> Generator[roll_forward.TransactionEffect, Any, bool]:
     """Remove a topic from a decision whose records for it are lost. Return whether it was still part of it."""
     done: list[bool] = []
 
-    def plan(groups: Groups, now_ms: int) -> Entries | None:
-        made = plan_drop(groups, lost.transactional_id, lost.seq, lost.topic_id, now_ms)
+    def plan(groups: Groups, now_ms: int) -> txn.Entries | None:
+        made = rules.plan_drop(groups, lost.transactional_id, lost.seq, lost.topic_id, now_ms)
         done[:] = [made is not None]
         return made
 
-    yield from Write(plan, "leave_out")
+    yield from roll_forward.Write(plan, "leave_out")
     return done[0]

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 import pyarrow as pa
 
 from kafkalike import errors
-from kafkalike.delta.layout import (
-    CLUSTER_METADATA,
-    CONSUMER_OFFSETS,
-    CONTROL_TABLES,
-    DAMAGED,
-    DELETED,
-    LEASES,
-    LOCKS,
-    STAGING,
-)
+from kafkalike.delta import layout
 from kafkalike.delta.layout import TRANSACTIONS as STAGED_TRANSACTIONS
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions
@@ -39,7 +30,7 @@ if TYPE_CHECKING:
     from kafkalike.model.cluster_state import ClusterState
 
 
-AT_ONE: Final = frozenset({STAGING, DELETED, DAMAGED, LEASES, LOCKS})
+AT_ONE: Final = frozenset({layout.STAGING, layout.DELETED, layout.DAMAGED, layout.LEASES, layout.LOCKS})
 """Folders that differ between roots, because their content is temporary or belongs to one root."""
 
 SURE_MS: Final = 1000
@@ -336,13 +327,13 @@ class ClusterStorage(Storage):
     def at(self, folder: str) -> Storage:
         """Return the storage of a folder."""
         first, _, rest = folder.partition("/")
-        if first == CLUSTER_METADATA:
+        if first == layout.CLUSTER_METADATA:
             return self.metadata_root.at(folder)
         if first in AT_ONE:
             return self.first().at(folder)
         if first == STAGED_TRANSACTIONS:
             return replicated_files(
-                self.replicas(CONSUMER_OFFSETS),
+                self.replicas(layout.CONSUMER_OFFSETS),
                 lambda replica: self.root_of(replica.broker).at(folder),
                 lambda replica: self.root_of(replica.broker).is_there(),
                 self._clock,
@@ -354,7 +345,7 @@ class ClusterStorage(Storage):
     def _table(self, location: str) -> Storage:
         table = ChainStorage(self.replicas(location), self, self._is_near, striped=self._striped)
         state = self._known()
-        mirror = None if location in CONTROL_TABLES else mirror_at(state, location)
+        mirror = None if location in layout.CONTROL_TABLES else mirror_at(state, location)
         placed = state.replicas.get(location)
         if mirror is None or placed is None:
             return table

@@ -23,15 +23,8 @@ from kafkalike.model.clock import Deadline
 from kafkalike.model.cluster_state import MetadataRow
 from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.offset_commit import OffsetsDue, SyncedTopic, offsets_due
-from kafkalike.replication.mirrors import roll_forward
+from kafkalike.replication.mirrors import roll_forward, source_reader
 from kafkalike.replication.mirrors.data_file_copy import DataFiles
-from kafkalike.replication.mirrors.source_reader import (
-    CutTooOldError,
-    MirrorCreator,
-    SourceReader,
-    UnfinishedError,
-    new_run,
-)
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -80,7 +73,7 @@ class MirrorSync:
         self._target = target
         self._topics = topics
         self._groups = groups
-        self._making = MirrorCreator(source, target)
+        self._making = source_reader.MirrorCreator(source, target)
         self._data: dict[str, DataFiles] = {}
         self._cleaned: dict[str, int] = {}
 
@@ -114,9 +107,9 @@ class MirrorSync:
                 try:
                     yield from self._pass(passed)
                     break
-                except CutTooOldError as cause:
+                except source_reader.CutTooOldError as cause:
                     lost: dict[str, errors.KafkaError] = {}
-                    if isinstance(cause, UnfinishedError):
+                    if isinstance(cause, source_reader.UnfinishedError):
                         roll_forward.find_lost(self._target, lost)
                         note(passed, lost)
                     if not left and not lost:
@@ -171,7 +164,7 @@ class MirrorSync:
             source_groups = self._source.groups.state_at(cut.groups_version)
         # After the cut, so that everything its versions have removed lies below these log starts.
         theirs = self._source.topics()
-        run, now = new_run(), self._target.clock.now_ms()
+        run, now = source_reader.new_run(), self._target.clock.now_ms()
         parts: list[roll_forward.TopicPart] = []
         for number, (name, info) in enumerate(mirrors.items()):
             if name not in cut.topics:
@@ -223,7 +216,9 @@ class MirrorSync:
             return False
         return True
 
-    def _reading(self, info: TopicInfo, theirs: TopicInfo, *, run: str, number: int, now_ms: int) -> SourceReader:
+    def _reading(
+        self, info: TopicInfo, theirs: TopicInfo, *, run: str, number: int, now_ms: int
+    ) -> source_reader.SourceReader:
         if theirs.table_id != info.table_id:
             raise errors.TopicDeletedError(info.name, info.table_id, theirs.table_id)
         source, target = self._source.files_of(theirs), self._target.mirror_files(info)
@@ -232,7 +227,7 @@ class MirrorSync:
             data = self._data[info.topic_id] = DataFiles(source, target, self._target.mirror_root)
         data.copied = 0
         effective = self._target.server.effective(theirs.configs)
-        return SourceReader(
+        return source_reader.SourceReader(
             info=info,
             source=source,
             target=target,

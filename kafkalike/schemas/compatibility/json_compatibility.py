@@ -12,14 +12,7 @@ from typing import Any, Final
 
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.schema import Resolve, Schema
-from kafkalike.schemas.compatibility.json_rules import (
-    KEYWORDS,
-    array_problems,
-    object_problems,
-    type_problems,
-    types_of,
-    value_problems,
-)
+from kafkalike.schemas.compatibility import json_rules
 from kafkalike.schemas.json_documents import DocumentReferences, JsonSchema
 from kafkalike.schemas.limits import MAX_COMPARISONS, no_deeper_than_the_stack
 
@@ -81,15 +74,15 @@ class Comparison:
         return self._of_plain(reader, writer, path)
 
     def _of_plain(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> list[str]:
-        found = type_problems(reader, writer, path)
+        found = json_rules.type_problems(reader, writer, path)
         if found:
             return found
-        found = value_problems(reader, writer, path)
-        kinds = types_of(writer)
+        found = json_rules.value_problems(reader, writer, path)
+        kinds = json_rules.types_of(writer)
         if "object" in kinds:
-            found += object_problems(self.problems, reader, writer, path)
+            found += json_rules.object_problems(self.problems, reader, writer, path)
         if "array" in kinds:
-            found += array_problems(self.problems, reader, writer, path)
+            found += json_rules.array_problems(self.problems, reader, writer, path)
         return found + self._of_conditions(reader, writer, path)
 
     def _of_conditions(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> list[str]:
@@ -193,7 +186,7 @@ def _joined(outer: Mapping[str, Any], inner: JsonSchema) -> Mapping[str, Any]:
 
 def _says(schema: Mapping[str, Any]) -> bool:
     """Return True if a schema restricts values."""
-    return any(keyword in KEYWORDS or keyword in _COMBINED for keyword in schema)
+    return any(keyword in json_rules.KEYWORDS or keyword in _COMBINED for keyword in schema)
 
 
 def _without(schema: Mapping[str, Any], keyword: str) -> dict[str, Any]:

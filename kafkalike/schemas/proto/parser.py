@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    Edition,
-    EnumDescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-    MethodDescriptorProto,
-    ServiceDescriptorProto,
-)
+from google.protobuf import descriptor_pb2
 
 from kafkalike.schemas.proto.tokens import Tokens, read_field_options, read_option, read_options
 
 SCALARS: Final[dict[str, Any]] = {
     name.removeprefix("TYPE_").lower(): number
-    for name, number in FieldDescriptorProto.Type.items()
+    for name, number in descriptor_pb2.FieldDescriptorProto.Type.items()
     if name not in {"TYPE_GROUP", "TYPE_MESSAGE", "TYPE_ENUM"}
 }
 TYPE_NAMES: Final[dict[int, str]] = {
-    number: name.removeprefix("TYPE_").lower() for name, number in FieldDescriptorProto.Type.items()
+    number: name.removeprefix("TYPE_").lower() for name, number in descriptor_pb2.FieldDescriptorProto.Type.items()
 }
 """Names of the types of fields by number, including `group`, `message` and `enum`."""
 LABELS: Final[dict[str, Any]] = {
-    name.removeprefix("LABEL_").lower(): number for name, number in FieldDescriptorProto.Label.items()
+    name.removeprefix("LABEL_").lower(): number for name, number in descriptor_pb2.FieldDescriptorProto.Label.items()
 }
 MAX_NUMBER: Final = (1 << 29) - 1
 """Largest number of a field."""
@@ -34,7 +26,7 @@ _MAX_ENUM: Final = (1 << 31) - 1
 _KEYS: Final = frozenset(SCALARS) - {"float", "double", "bytes"}
 
 
-def parse_proto(text: str, name: str = "") -> FileDescriptorProto:
+def parse_proto(text: str, name: str = "") -> descriptor_pb2.FileDescriptorProto:
     """Parse a `.proto` file.
 
     Args:
@@ -48,15 +40,15 @@ def parse_proto(text: str, name: str = "") -> FileDescriptorProto:
     Raises:
         InvalidSchemaError: the text is not a `.proto` file; the message names the line.
     """
-    return _Parser(Tokens(text), FileDescriptorProto(name=name)).file()
+    return _Parser(Tokens(text), descriptor_pb2.FileDescriptorProto(name=name)).file()
 
 
 class _Parser:
-    def __init__(self, tokens: Tokens, file: FileDescriptorProto) -> None:
+    def __init__(self, tokens: Tokens, file: descriptor_pb2.FileDescriptorProto) -> None:
         self._tokens = tokens
         self._file = file
 
-    def file(self) -> FileDescriptorProto:
+    def file(self) -> descriptor_pb2.FileDescriptorProto:
         tokens, file = self._tokens, self._file
         self._syntax()
         while not tokens.ended:
@@ -104,10 +96,10 @@ class _Parser:
         elif tokens.accept("edition"):
             tokens.expect("=")
             edition = f"EDITION_{tokens.text()}"
-            if edition not in Edition.keys():  # noqa: SIM118 - Google's wrapper has no `in`
+            if edition not in descriptor_pb2.Edition.keys():  # noqa: SIM118 - Google's wrapper has no `in`
                 tokens.refuse(f"the {edition} is unknown")
             file.syntax = "editions"
-            file.edition = Edition.Value(edition)
+            file.edition = descriptor_pb2.Edition.Value(edition)
             tokens.expect(";")
 
     def _import(self) -> None:
@@ -120,14 +112,14 @@ class _Parser:
         file.dependency.append(tokens.text())
         tokens.expect(";")
 
-    def _message(self, message: DescriptorProto) -> None:
+    def _message(self, message: descriptor_pb2.DescriptorProto) -> None:
         tokens = self._tokens
         tokens.expect("{")
         while not tokens.accept("}"):
             self._part_of_message(message)
         self._name_optional_fields(message)
 
-    def _part_of_message(self, message: DescriptorProto) -> None:
+    def _part_of_message(self, message: descriptor_pb2.DescriptorProto) -> None:
         tokens = self._tokens
         if tokens.follows("oneof") and not tokens.follows("oneof", "."):
             self._oneof(message)
@@ -140,7 +132,7 @@ class _Parser:
         elif not self._definition(message, message.nested_type, message.extension):
             self._field(message.field.add(), message.nested_type)
 
-    def _oneof(self, message: DescriptorProto) -> None:
+    def _oneof(self, message: descriptor_pb2.DescriptorProto) -> None:
         tokens = self._tokens
         tokens.expect("oneof")
         index = len(message.oneof_decl)
@@ -153,10 +145,10 @@ class _Parser:
             elif not tokens.accept(";"):
                 field = message.field.add(oneof_index=index)
                 self._field(field, message.nested_type)
-                if field.label != FieldDescriptorProto.LABEL_OPTIONAL or field.proto3_optional:
+                if field.label != descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL or field.proto3_optional:
                     tokens.refuse("a field of a oneof has no label")
 
-    def _field(self, field: FieldDescriptorProto, messages: Any) -> None:  # noqa: ANN401 - a list of messages
+    def _field(self, field: descriptor_pb2.FieldDescriptorProto, messages: Any) -> None:  # noqa: ANN401 - a list of messages
         tokens, file = self._tokens, self._file
         label = next((label for label in LABELS if tokens.accept(label)), None)
         if label is None and not file.syntax and not field.HasField("oneof_index"):
@@ -175,22 +167,26 @@ class _Parser:
         read_field_options(tokens, field)
         tokens.expect(";")
 
-    def _group(self, field: FieldDescriptorProto, messages: Any) -> None:  # noqa: ANN401
+    def _group(self, field: descriptor_pb2.FieldDescriptorProto, messages: Any) -> None:  # noqa: ANN401
         tokens = self._tokens
         message = messages.add(name=tokens.next("word"))
-        field.name, field.type_name, field.type = message.name.lower(), message.name, FieldDescriptorProto.TYPE_GROUP
+        field.name, field.type_name, field.type = (
+            message.name.lower(),
+            message.name,
+            descriptor_pb2.FieldDescriptorProto.TYPE_GROUP,
+        )
         self._number(field)
         read_field_options(tokens, field)
         self._message(message)
 
-    def _number(self, field: FieldDescriptorProto) -> None:
+    def _number(self, field: descriptor_pb2.FieldDescriptorProto) -> None:
         self._tokens.expect("=")
         number = self._tokens.integer()
         if not 0 < number <= MAX_NUMBER:
             self._tokens.refuse(f"the number of {field.name!r} is not between 1 and {MAX_NUMBER}")
         field.number = number
 
-    def _map(self, message: DescriptorProto) -> None:
+    def _map(self, message: descriptor_pb2.DescriptorProto) -> None:
         tokens = self._tokens
         tokens.expect("map", "<")
         key = tokens.next("word")
@@ -199,12 +195,15 @@ class _Parser:
         tokens.expect(",")
         value = tokens.name()
         tokens.expect(">")
-        field = message.field.add(name=tokens.next("word"), label=FieldDescriptorProto.LABEL_REPEATED)
+        field = message.field.add(name=tokens.next("word"), label=descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED)
         entry = message.nested_type.add(name=_entry_name(field.name))
         entry.options.map_entry = True
         for number, (part, kind) in enumerate((("key", key), ("value", value)), start=1):
-            _set_type(entry.field.add(name=part, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL), kind)
-        field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, entry.name
+            _set_type(
+                entry.field.add(name=part, number=number, label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL),
+                kind,
+            )
+        field.type, field.type_name = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE, entry.name
         self._number(field)
         read_field_options(tokens, field)
         tokens.expect(";")
@@ -232,7 +231,7 @@ class _Parser:
             tokens.refuse("the range has no numbers")
         return start, end
 
-    def _extensions(self, message: DescriptorProto) -> None:
+    def _extensions(self, message: descriptor_pb2.DescriptorProto) -> None:
         tokens = self._tokens
         first = len(message.extension_range)
         while True:
@@ -253,7 +252,7 @@ class _Parser:
             if not tokens.accept(";"):
                 self._field(extensions.add(extendee=extended), messages)
 
-    def _enum(self, enum: EnumDescriptorProto) -> None:
+    def _enum(self, enum: descriptor_pb2.EnumDescriptorProto) -> None:
         tokens = self._tokens
         tokens.expect("{")
         while not tokens.accept("}"):
@@ -276,7 +275,7 @@ class _Parser:
                 read_options(tokens, value)
                 tokens.expect(";")
 
-    def _service(self, service: ServiceDescriptorProto) -> None:
+    def _service(self, service: descriptor_pb2.ServiceDescriptorProto) -> None:
         tokens = self._tokens
         service.name = tokens.next("word")
         tokens.expect("{")
@@ -288,7 +287,7 @@ class _Parser:
                 tokens.expect("rpc")
                 self._method(service.method.add(name=tokens.next("word")))
 
-    def _method(self, method: MethodDescriptorProto) -> None:
+    def _method(self, method: descriptor_pb2.MethodDescriptorProto) -> None:
         tokens = self._tokens
         tokens.expect("(")
         method.client_streaming = tokens.accept("stream")
@@ -307,7 +306,7 @@ class _Parser:
             tokens.expect(";")
 
     @staticmethod
-    def _name_optional_fields(message: DescriptorProto) -> None:
+    def _name_optional_fields(message: descriptor_pb2.DescriptorProto) -> None:
         """Add the oneof that protoc generates for each `optional` field of proto3, after the explicit ones."""
         names = {known.name for known in message.field} | {known.name for known in message.oneof_decl}
         for field in message.field:
@@ -320,7 +319,7 @@ class _Parser:
                 message.oneof_decl.add(name=name)
 
 
-def _set_type(field: FieldDescriptorProto, name: str) -> None:
+def _set_type(field: descriptor_pb2.FieldDescriptorProto, name: str) -> None:
     """Set a scalar type, or the name of a message or an enum."""
     scalar = SCALARS.get(name)
     if scalar is None:

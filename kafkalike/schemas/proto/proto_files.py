@@ -10,15 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
+from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import Descriptor, FileDescriptor
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    EnumDescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-    MethodDescriptorProto,
-    UninterpretedOption,
-)
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
@@ -50,7 +43,7 @@ def is_builtin(name: str) -> bool:
     return name.startswith(_WITHOUT_REFERENCES)
 
 
-def load_proto(text: str, name: str = MAIN) -> FileDescriptorProto:
+def load_proto(text: str, name: str = MAIN) -> descriptor_pb2.FileDescriptorProto:
     """Return the descriptor of a schema.
 
     Args:
@@ -65,7 +58,7 @@ def load_proto(text: str, name: str = MAIN) -> FileDescriptorProto:
     if not _is_base64(text):
         return parse_proto(text, name)
     try:
-        file = FileDescriptorProto.FromString(base64.b64decode(text, validate=False))
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=False))
     except (binascii.Error, DecodeError) as cause:
         raise InvalidSchemaError(f"the schema is neither a .proto file nor a Base64 descriptor: {cause}") from cause
     file.name = name
@@ -92,9 +85,9 @@ def build_file(schema: Schema, referenced: Mapping[str, Schema]) -> FileDescript
         raise InvalidSchemaError("the Protobuf schema cannot be built") from cause
 
 
-def resolved(file: FileDescriptor) -> FileDescriptorProto:
+def resolved(file: FileDescriptor) -> descriptor_pb2.FileDescriptorProto:
     """Return the descriptor of a file in a pool, with full names and kinds of types."""
-    made = FileDescriptorProto()
+    made = descriptor_pb2.FileDescriptorProto()
     file.CopyToProto(made)
     return made
 
@@ -148,7 +141,7 @@ class _Files:
         self._referenced = referenced
         self._added: dict[str, bool] = {}
 
-    def add(self, file: FileDescriptorProto) -> None:
+    def add(self, file: descriptor_pb2.FileDescriptorProto) -> None:
         """Add a file to the pool, after its imports."""
         self._added[file.name] = False
         for name in file.dependency:
@@ -164,7 +157,7 @@ class _Files:
             raise InvalidSchemaError(f"the Protobuf schema{what} cannot be built: {cause}") from cause
         self._added[file.name] = True
 
-    def _imported(self, name: str) -> FileDescriptorProto:
+    def _imported(self, name: str) -> descriptor_pb2.FileDescriptorProto:
         used = self._referenced.get(name)
         if used is not None:
             if used.type != "PROTOBUF":
@@ -178,7 +171,7 @@ class _Files:
                 module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
             except ImportError as cause:
                 raise InvalidSchemaError(f"the import {name!r} is not installed and has no reference") from cause
-            return FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+            return descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
         raise InvalidSchemaError(f"the import {name!r} has no reference")
 
 
@@ -192,16 +185,16 @@ TIMES: Final = frozenset({"google.protobuf.Timestamp", "google.protobuf.Duration
 _SCALAR_NAMES: Final = {number: name for name, number in SCALARS.items()}
 _LABEL_NAMES: Final = {number: name for name, number in LABELS.items()}
 _MAX_ENUM: Final = (1 << 31) - 1
-_TEXT: Final = (FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BYTES)
+_TEXT: Final = (descriptor_pb2.FieldDescriptorProto.TYPE_STRING, descriptor_pb2.FieldDescriptorProto.TYPE_BYTES)
 
 
-def print_proto(file: FileDescriptorProto) -> str:
+def print_proto(file: descriptor_pb2.FileDescriptorProto) -> str:
     """Return the text of a file. Parsing it returns the same descriptor, except for compiled custom options."""
     return "\n".join(_Printer(file).lines()) + "\n"
 
 
 class _Printer:
-    def __init__(self, file: FileDescriptorProto) -> None:
+    def __init__(self, file: descriptor_pb2.FileDescriptorProto) -> None:
         self._file = file
 
     def lines(self) -> Iterator[str]:
@@ -228,15 +221,17 @@ class _Printer:
 
     def _types(
         self,
-        messages: Iterable[DescriptorProto],
-        enums: Iterable[EnumDescriptorProto],
-        extensions: Iterable[FieldDescriptorProto],
+        messages: Iterable[descriptor_pb2.DescriptorProto],
+        enums: Iterable[descriptor_pb2.EnumDescriptorProto],
+        extensions: Iterable[descriptor_pb2.FieldDescriptorProto],
         hidden: set[str],
     ) -> Iterator[str]:
         """Yield the types of a file or a message, except those declared by a field."""
         everything = {message.name: message for message in messages}
         groups = hidden | {
-            _last(field.type_name) for field in extensions if field.type == FieldDescriptorProto.TYPE_GROUP
+            _last(field.type_name)
+            for field in extensions
+            if field.type == descriptor_pb2.FieldDescriptorProto.TYPE_GROUP
         }
         for message in everything.values():
             if message.name not in groups and not message.options.map_entry:
@@ -252,7 +247,7 @@ class _Printer:
             yield from _indented(self._field(field, everything))
             yield "}"
 
-    def _message(self, message: DescriptorProto) -> Iterator[str]:
+    def _message(self, message: descriptor_pb2.DescriptorProto) -> Iterator[str]:
         yield from _statements(message)
         nested = {inner.name: inner for inner in message.nested_type}
         waiting = list(message.nested_type)
@@ -267,11 +262,18 @@ class _Printer:
         yield from _reserved(message, MAX_NUMBER, 1)
         for numbers in message.extension_range:
             yield f"extensions {_range(numbers.start, numbers.end - 1, MAX_NUMBER)}{_brackets(_options(numbers))};"
-        groups = {_last(field.type_name) for field in message.field if field.type == FieldDescriptorProto.TYPE_GROUP}
+        groups = {
+            _last(field.type_name)
+            for field in message.field
+            if field.type == descriptor_pb2.FieldDescriptorProto.TYPE_GROUP
+        }
         yield from self._types(waiting, message.enum_type, message.extension, groups)
 
     def _before(
-        self, field: FieldDescriptorProto, message: DescriptorProto, waiting: list[DescriptorProto]
+        self,
+        field: descriptor_pb2.FieldDescriptorProto,
+        message: descriptor_pb2.DescriptorProto,
+        waiting: list[descriptor_pb2.DescriptorProto],
     ) -> Iterator[str]:
         """Yield the messages declared before the message of a field, so that all messages keep their indexes."""
         maps = {inner.name for inner in waiting if inner.options.map_entry}
@@ -281,7 +283,7 @@ class _Printer:
             _last(other.type_name)
             for other in beside
             if (oneof is None or other.oneof_index == oneof)
-            and (other.type == FieldDescriptorProto.TYPE_GROUP or _last(other.type_name) in maps)
+            and (other.type == descriptor_pb2.FieldDescriptorProto.TYPE_GROUP or _last(other.type_name) in maps)
         }
         places = [place for place, inner in enumerate(waiting) if inner.name in made]
         if places:
@@ -289,7 +291,9 @@ class _Printer:
             del waiting[: places[-1] + 1]
             yield from self._types(ahead, (), (), set())
 
-    def _oneof(self, message: DescriptorProto, index: int, nested: dict[str, DescriptorProto]) -> Iterator[str]:
+    def _oneof(
+        self, message: descriptor_pb2.DescriptorProto, index: int, nested: dict[str, descriptor_pb2.DescriptorProto]
+    ) -> Iterator[str]:
         oneof = message.oneof_decl[index]
         yield f"oneof {oneof.name} {{"
         yield from _indented(_statements(oneof))
@@ -298,7 +302,9 @@ class _Printer:
                 yield from _indented(self._field(field, nested))
         yield "}"
 
-    def _field(self, field: FieldDescriptorProto, nested: dict[str, DescriptorProto]) -> Iterator[str]:
+    def _field(
+        self, field: descriptor_pb2.FieldDescriptorProto, nested: dict[str, descriptor_pb2.DescriptorProto]
+    ) -> Iterator[str]:
         options = list(_field_options(field))
         made = nested.get(_last(field.type_name)) if field.type_name else None
         if made is not None and made.options.map_entry:
@@ -306,14 +312,14 @@ class _Printer:
             yield f"map<{key}, {value}> {field.name} = {field.number}{_brackets(options)};"
             return
         label = f"{self._label(field)} ".lstrip()
-        if field.type == FieldDescriptorProto.TYPE_GROUP and made is not None:
+        if field.type == descriptor_pb2.FieldDescriptorProto.TYPE_GROUP and made is not None:
             yield f"{label}group {made.name} = {field.number}{_brackets(options)} {{"
             yield from _indented(self._message(made))
             yield "}"
             return
         yield f"{label}{_type(field)} {field.name} = {field.number}{_brackets(options)};"
 
-    def _label(self, field: FieldDescriptorProto) -> str:
+    def _label(self, field: descriptor_pb2.FieldDescriptorProto) -> str:
         label = _LABEL_NAMES[field.label]
         if label != "optional" or field.proto3_optional:
             return label
@@ -321,7 +327,7 @@ class _Printer:
         return "" if in_oneof or self._file.syntax else label
 
 
-def _method(method: MethodDescriptorProto) -> Iterator[str]:
+def _method(method: descriptor_pb2.MethodDescriptorProto) -> Iterator[str]:
     asked = f"{'stream ' if method.client_streaming else ''}{method.input_type}"
     given = f"{'stream ' if method.server_streaming else ''}{method.output_type}"
     options = list(_statements(method))
@@ -331,14 +337,16 @@ def _method(method: MethodDescriptorProto) -> Iterator[str]:
         yield "}"
 
 
-def _enum(enum: EnumDescriptorProto) -> Iterator[str]:
+def _enum(enum: descriptor_pb2.EnumDescriptorProto) -> Iterator[str]:
     yield from _statements(enum)
     for value in enum.value:
         yield f"{value.name} = {value.number}{_brackets(_options(value))};"
     yield from _reserved(enum, _MAX_ENUM, 0)
 
 
-def _reserved(owner: DescriptorProto | EnumDescriptorProto, largest: int, above: int) -> Iterator[str]:
+def _reserved(
+    owner: descriptor_pb2.DescriptorProto | descriptor_pb2.EnumDescriptorProto, largest: int, above: int
+) -> Iterator[str]:
     for numbers in owner.reserved_range:
         yield f"reserved {_range(numbers.start, numbers.end - above, largest)};"
     if owner.reserved_name:
@@ -349,14 +357,14 @@ def _range(start: int, end: int, largest: int) -> str:
     return str(start) if start == end else f"{start} to {'max' if end == largest else end}"
 
 
-def _type(field: FieldDescriptorProto) -> str:
+def _type(field: descriptor_pb2.FieldDescriptorProto) -> str:
     return field.type_name or _SCALAR_NAMES[field.type]
 
 
-def _field_options(field: FieldDescriptorProto) -> Iterator[str]:
+def _field_options(field: descriptor_pb2.FieldDescriptorProto) -> Iterator[str]:
     if field.HasField("default_value"):
         text = field.default_value
-        if field.type == FieldDescriptorProto.TYPE_BYTES:
+        if field.type == descriptor_pb2.FieldDescriptorProto.TYPE_BYTES:
             yield f'default = "{text.replace(chr(34), chr(92) + chr(34))}"'
         else:
             yield f"default = {_quoted(text) if field.type in _TEXT else text}"
@@ -393,7 +401,7 @@ def _value(descriptor: Any, value: Any) -> str:  # noqa: ANN401 - a field of Goo
     return _quoted(value) if isinstance(value, str) else str(value)
 
 
-def _kept(option: UninterpretedOption) -> str:
+def _kept(option: descriptor_pb2.UninterpretedOption) -> str:
     name = ".".join(f"({part.name_part})" if part.is_extension else part.name_part for part in option.name)
     if option.HasField("aggregate_value"):
         return f"{name} = {{ {option.aggregate_value} }}"

@@ -8,14 +8,7 @@ from typing import Any, Final, TypeVar
 
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.errors.optional_imports import require_module
-from kafkalike.model.schemas import refusals
-from kafkalike.model.schemas.registration_rules import (
-    DEFAULT_CONTEXT,
-    RegistrationRequest,
-    check_number,
-    check_subject,
-    prepared,
-)
+from kafkalike.model.schemas import refusals, registration_rules
 from kafkalike.model.schemas.schema import SCHEMA_TYPES, Reference, Resolve, Schema
 from kafkalike.model.schemas.schema_rows import EVERYWHERE
 
@@ -38,7 +31,7 @@ class Request:
     def subject(self) -> str:
         """The subject in the path; empty without one."""
         given = self.names.get("subject")
-        return EVERYWHERE if given is None else check_subject(given)
+        return EVERYWHERE if given is None else registration_rules.check_subject(given)
 
     @property
     def version(self) -> int | str:
@@ -52,7 +45,7 @@ class Request:
             return "latest"
         if not given.isascii() or not given.isdigit() or len(given) > 10:  # noqa: PLR2004 - digits of 2^31
             raise refusals.invalid_version(given)
-        return check_number(int(given))
+        return registration_rules.check_number(int(given))
 
     @property
     def id(self) -> int:
@@ -89,7 +82,7 @@ class Request:
     def prefix(self) -> str:
         """Prefix of the requested subjects, without the default context."""
         given = self.query.get("subjectPrefix", "")
-        return given.removeprefix(":*:").removeprefix(DEFAULT_CONTEXT)
+        return given.removeprefix(":*:").removeprefix(registration_rules.DEFAULT_CONTEXT)
 
     def object(self) -> Mapping[str, Any]:
         """Return the body as a JSON object.
@@ -101,16 +94,16 @@ class Request:
             raise SchemaRegistryError(422, 422, "the body must be a JSON object")
         return self.body
 
-    def wanted(self) -> RegistrationRequest:
+    def wanted(self) -> registration_rules.RegistrationRequest:
         """Return the schema in the body, for the subject in the path.
 
         Raises:
             SchemaRegistryError: the body is invalid; usually with `error_code` 42201.
         """
         body = self.object()
-        return RegistrationRequest(
+        return registration_rules.RegistrationRequest(
             subject=self.subject,
-            schema=prepared(readable(prepared(schema_in(body)))),
+            schema=registration_rules.prepared(readable(registration_rules.prepared(schema_in(body)))),
             normalize=self.flag("normalize"),
             id=number_in(body, "id"),
             version=number_in(body, "version"),
@@ -144,7 +137,7 @@ def _reference(given: object) -> Reference:
     name, subject, version = (known.get(key) for key in ("name", "subject", "version"))
     if not isinstance(name, str) or not isinstance(subject, str):
         raise refusals.invalid_schema(f"a reference needs a name, a subject and a version, not {str(given)[:80]}")
-    return Reference(name, subject, check_number(version))
+    return Reference(name, subject, registration_rules.check_number(version))
 
 
 def number_in(body: Mapping[str, Any], name: str) -> int | None:

@@ -6,14 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-    InputPartition,
-)
+from pyspark.sql import datasource
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -39,10 +32,10 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "kafkalike"
 
-Source = TypeVar("Source", bound=DataSource)
+Source = TypeVar("Source", bound=datasource.DataSource)
 
 
-class KafkalikeSource(DataSource):
+class KafkalikeSource(datasource.DataSource):
     """Topics with the columns of Spark's Kafka source and sink. The options are described in `docs/spark.md`."""
 
     storage: ClassVar[SentOptions | None] = None
@@ -68,11 +61,11 @@ class KafkalikeSource(DataSource):
         return schema_of(columns)
 
     @hide_frames
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> datasource.DataSourceReader:
         """Create the reader of a batch query."""
         return BatchReader(self._checked(schema))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Create the reader of a streaming query."""
         from kafkalike.spark.format.stream_reader import HandingReader
 
@@ -82,14 +75,14 @@ class KafkalikeSource(DataSource):
             return RefusedReader(error)
 
     @hide_frames
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+    def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """Create the writer of a batch query."""
         from kafkalike.spark.format.sink import BatchWriter, parse_batch
 
         return BatchWriter(self._near(parse_batch(self.options, self.storage)), schema, overwrite=overwrite)
 
     @hide_frames
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> datasource.DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802
         """Create the writer of a streaming query.
 
         Args:
@@ -144,7 +137,7 @@ def with_storage(source: type[Source], storage_options: StorageOptionsLike | Non
     return type(f"{source.__name__}WithStorage", (source,), {"storage": options.for_tasks()})
 
 
-class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RefusedReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Raises an error of a query's options at Spark's first call.
 
     Spark 4.2 hides an error that a source raises while it creates the reader: it then stops the missing reader, and
@@ -177,16 +170,16 @@ class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raise the error of the options."""
         self._raise()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:  # noqa: ARG002
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[datasource.InputPartition]:  # noqa: ARG002
         """Raise the error of the options."""
         self._raise()
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002
+    def read(self, partition: datasource.InputPartition) -> Iterator[Any]:  # noqa: ARG002
         """Raise the error of the options."""
         self._raise()
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(datasource.DataSourceReader):
     """Plans and reads one batch query.
 
     It does not take conditions from Spark (`pushFilters`), because Spark 4.2 keeps the remaining conditions and applies
@@ -205,7 +198,7 @@ class BatchReader(DataSourceReader):
         self._prompt = PromptAnswer()
 
     @hide_frames
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> list[datasource.InputPartition]:
         """Plan the tasks: the offsets as of this call, each end exclusive.
 
         Raises:
@@ -219,7 +212,7 @@ class BatchReader(DataSourceReader):
         return parts(topics, self._options, batch_runs(topics, self._options), scale=BATCH_TASKS)
 
     @hide_frames_of_rows
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[Any]:
         """Read one input partition as Arrow batches, in offset order."""
         return read_part(partition)
 

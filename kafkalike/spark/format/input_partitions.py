@@ -13,17 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from kafkalike.errors import CorruptRecordError, DataLossError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.data_file import ReadOptions
@@ -41,14 +32,14 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
 
 
-TYPES: Final[Mapping[str, DataType]] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
+TYPES: Final[Mapping[str, spark_types.DataType]] = {
+    "key": spark_types.BinaryType(),
+    "value": spark_types.BinaryType(),
+    "topic": spark_types.StringType(),
+    "partition": spark_types.IntegerType(),
+    "offset": spark_types.LongType(),
+    "timestamp": spark_types.TimestampType(),
+    "timestampType": spark_types.IntegerType(),
     "headers": HEADERS,
 }
 """Columns of Spark's Kafka source, in its order. Not as text, because a session's settings may make TIMESTAMP a type
@@ -60,9 +51,9 @@ def columns_of(options: SourceOptions) -> tuple[str, ...]:
     return tuple(name for name in FIELDS if name != "headers" or options.include_headers)
 
 
-def schema_of(columns: Iterable[str]) -> StructType:
+def schema_of(columns: Iterable[str]) -> spark_types.StructType:
     """Return the schema of some columns."""
-    return StructType([StructField(name, TYPES[name]) for name in columns])
+    return spark_types.StructType([spark_types.StructField(name, TYPES[name]) for name in columns])
 
 
 class OffsetPartition(InputPartition):

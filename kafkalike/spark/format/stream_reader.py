@@ -32,30 +32,10 @@ from kafkalike.errors import CheckpointMismatchError, DataLossError, KafkaError
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.segments import MARK
+from kafkalike.spark.format import positions, query
 from kafkalike.spark.format.batch_plan import OffsetRun
 from kafkalike.spark.format.input_partitions import OffsetPartition, parts, read_part
 from kafkalike.spark.format.option_values import MAX_LONG
-from kafkalike.spark.format.positions import (
-    LATEST,
-    AtTime,
-    AtTimes,
-    Everywhere,
-    offsets_json,
-    offsets_of,
-    resolve,
-    resolved_from_latest,
-)
-from kafkalike.spark.format.query import (
-    BatchLimits,
-    PartitionEnds,
-    RecordLoss,
-    StreamState,
-    TopicsLook,
-    begin,
-    next_end,
-    out_of_reach,
-    ranges,
-)
 from kafkalike.spark.format.source_options import SourceOptions, check_stream
 from kafkalike.spark.format.source_topics import SourceTopics, commit_progress, report_loss, where_it_stands
 from kafkalike.spark.jvm.python_worker import PromptAnswer
@@ -88,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: SourceTopics | None = None
         self._shown: tuple[Json, dict[str, str]] | None = None
         """Offsets and topic ids of the last commit for the group, or of the last failed attempt."""
-        self._query = StreamState()
+        self._query = query.StreamState()
         """State between two calls. A successful call replaces it, a failed one leaves it unchanged."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -116,21 +96,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         look = self._look()
         found = frozenset(look.partitions)
         topics.require(found)
-        starting = options.starting or Everywhere(LATEST)
+        starting = options.starting or positions.Everywhere(positions.LATEST)
         settled = where_it_stands(
             starting,
             found,
             topics.cluster,
             topics.topic_ids(),
             group_id=options.group_id,
-            otherwise=LATEST,
+            otherwise=positions.LATEST,
             clock=self._clock,
         )
-        offsets = resolve(settled, found, topics.log, ending=False, or_latest=options.or_latest)
-        after, losses = begin(self._query, look, offsets, resolved_from_latest(starting, offsets, topics.log))
+        offsets = positions.resolve(settled, found, topics.log, ending=False, or_latest=options.or_latest)
+        after, losses = query.begin(
+            self._query, look, offsets, positions.resolved_from_latest(starting, offsets, topics.log)
+        )
         self._report(losses)
         self._query = after
-        return offsets_json(after.initial or {})
+        return positions.offsets_json(after.initial or {})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Tell Spark whether there are limits; `latestOffset` applies them, as Spark cannot express two at once."""
@@ -161,27 +143,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 target of Trigger.AvailableNow has become unreachable.
         """
         look = self._ends()
-        if offsets_of(start) != self._query.initial:
+        if positions.offsets_of(start) != self._query.initial:
             # Spark asks for the next end when the previous batch is done, but calls `commit` only if there is a next
             # batch.
             self.show_progress(start, ids)
-        unreachable = out_of_reach(self._query, look)
+        unreachable = query.out_of_reach(self._query, look)
         if unreachable is not None:
             raise DataLossError(unreachable)
         options = self._options
-        limits = BatchLimits(
+        limits = query.BatchLimits(
             most=options.max_offsets_per_trigger,
             least=options.min_offsets_per_trigger,
             delay_ms=options.max_trigger_delay_ms,
         )
         everything = isinstance(limit, ReadAllAvailable)
-        after, ends, losses = next_end(
-            self._query.began_in(ids), look, offsets_of(start), None if everything else limits, self._clock.monotonic()
+        after, ends, losses = query.next_end(
+            self._query.began_in(ids),
+            look,
+            positions.offsets_of(start),
+            None if everything else limits,
+            self._clock.monotonic(),
         )
         self._report(losses)
         self._query = after
         faults.point("source.ended")
-        return (start, dict(ids)) if ends is None else (offsets_json(ends), self.ids_of(offsets_json(ends)))
+        return (
+            (start, dict(ids))
+            if ends is None
+            else (positions.offsets_json(ends), self.ids_of(positions.offsets_json(ends)))
+        )
 
     def ids_of(self, offsets: Json) -> dict[str, str]:
         """Return the topic ids of offsets from the last call."""
@@ -189,22 +179,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802 - Spark's name
         """Return the log ends of the last refresh, for the query's progress."""
-        return offsets_json(self._query.latest) if self._query.latest else None
+        return positions.offsets_json(self._query.latest) if self._query.latest else None
 
-    def _look(self) -> TopicsLook:
+    def _look(self) -> query.TopicsLook:
         """Refresh the topics, and return their state."""
         topics = self._topics
-        return TopicsLook(
+        return query.TopicsLook(
             {tp: _live(topics.log(tp.topic), tp.partition) for tp in topics.look()}, topics.ids(), topics.unread
         )
 
-    def _ends(self) -> TopicsLook:
+    def _ends(self) -> query.TopicsLook:
         """Refresh the topics, and remember their log ends for the query's progress."""
         look = self._look()
         self._query = replace(self._query.saw(look), latest=look.ends)
         return look
 
-    def _report(self, losses: Iterable[RecordLoss]) -> None:
+    def _report(self, losses: Iterable[query.RecordLoss]) -> None:
         for loss in losses:
             report_loss(loss.kind, loss.message, fail=self._options.fail_on_data_loss, hint=loss.hint)
 
@@ -227,12 +217,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # now.
             self._query = replace(self._query, movable=frozenset())
             return []
-        by_time = isinstance(self._options.starting, AtTime | AtTimes)
-        after, found, losses = ranges(
+        by_time = isinstance(self._options.starting, positions.AtTime | positions.AtTimes)
+        after, found, losses = query.ranges(
             self._query.began_in(end_ids),
             self._look(),
-            offsets_of(start),
-            offsets_of(end),
+            positions.offsets_of(start),
+            positions.offsets_of(end),
             by_time=by_time,
             begun_ids=start_ids,
         )
@@ -258,7 +248,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._shown = end, dict(ids)
         # Spark calls after it has planned the next batch, which may have found a recreated topic. Offsets of the
         # earlier topic must not be committed for the new one.
-        offsets = {tp: at for tp, at in offsets_of(end).items() if self._query.began_again.get(tp) != at}
+        offsets = {tp: at for tp, at in positions.offsets_of(end).items() if self._query.began_again.get(tp) != at}
         topic_ids = self._topics.topic_ids()
         now = {topic: topic_ids[topic] for topic, known in self._topics.ids().items() if ids.get(topic, known) == known}
         faults.point("source.before_progress")
@@ -273,9 +263,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing, because the end of the process frees everything."""
 
 
-def _live(log: TopicLog, partition: int) -> PartitionEnds:
+def _live(log: TopicLog, partition: int) -> query.PartitionEnds:
     why = partial(log.info.why_gone, partition)
-    return PartitionEnds(start=log.log_start(partition), stop=log.log_end(partition), why_gone=why)
+    return query.PartitionEnds(start=log.log_start(partition), stop=log.log_end(partition), why_gone=why)
 
 
 VERSION: Final = 2

@@ -23,15 +23,7 @@ from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
 from kafkalike.schemas.arrow.derived_schema import derive_schema
 from kafkalike.schemas.factory import PreloadedSchemas, RegistryLocation
 from kafkalike.spark.call_options import RecordSchemas, SchemaChoice
-from kafkalike.spark.typed.decode import (
-    FORMATS,
-    NO_SUBJECT,
-    Part,
-    open_with_registry,
-    over_arrays,
-    schema_of,
-    subject_of,
-)
+from kafkalike.spark.typed import decode
 
 _RAISED: Final = re.compile(
     rf"^(?:{re.escape(SerializationError.__module__)}\.)?SerializationError: (.*)$", re.MULTILINE
@@ -98,7 +90,7 @@ def named_errors() -> Iterator[None]:
 
 def encode_column(values: Column, writing: Writing) -> Column:
     """Build a BINARY column."""
-    return over_arrays(Encode(writing), BinaryType(), "to_topic")(values)
+    return decode.over_arrays(Encode(writing), BinaryType(), "to_topic")(values)
 
 
 def to_topic(
@@ -106,7 +98,7 @@ def to_topic(
     topic: str | None = None,
     bootstrap_servers: Address | None = None,
     *,
-    part: Part = "value",
+    part: decode.Part = "value",
     subject: str | None = None,
     schema: SchemaChoice = LATEST,
     register: bool = True,
@@ -138,9 +130,9 @@ def to_topic(
     """
     if (topic is None) == (subject is None):
         raise IllegalArgumentError("name either topic or subject, to find the schemas")
-    _, where = open_with_registry(bootstrap_servers, storage_options, registry)
-    where_to = subject or subject_of(topic or "", part)
-    wanted = None if schema == LATEST else schema_of(schema)
+    _, where = decode.open_with_registry(bootstrap_servers, storage_options, registry)
+    where_to = subject or decode.subject_of(topic or "", part)
+    wanted = None if schema == LATEST else decode.schema_of(schema)
     writing = _settled(where, where_to, wanted, register=register, message=message)
     return encode_column(F.col(column) if isinstance(column, str) else column, writing)
 
@@ -178,12 +170,16 @@ def record_columns(frame: DataFrame, topic: str | None, where: RegistryLocation,
     return made
 
 
-def _part(frame: DataFrame, topic: str, part: Part, where: RegistryLocation, schemas: RecordSchemas) -> DataFrame:
+def _part(
+    frame: DataFrame, topic: str, part: decode.Part, where: RegistryLocation, schemas: RecordSchemas
+) -> DataFrame:
     writing = writing_of(arrow_type(frame.schema[part].dataType), topic, part, where, schemas)
     return frame.withColumn(part, encode_column(F.col(part), writing))
 
 
-def writing_of(kind: pa.DataType, topic: str, part: Part, where: RegistryLocation, schemas: RecordSchemas) -> Writing:
+def writing_of(
+    kind: pa.DataType, topic: str, part: decode.Part, where: RegistryLocation, schemas: RecordSchemas
+) -> Writing:
     """Resolve the schema for the values or keys of a DataFrame, and register it if necessary.
 
     Args:
@@ -196,15 +192,15 @@ def writing_of(kind: pa.DataType, topic: str, part: Part, where: RegistryLocatio
     Raises: see `record_columns`.
     """
     said = schemas.value if part == "value" else schemas.key
-    subject = subject_of(topic, part)
+    subject = decode.subject_of(topic, part)
     if said == LATEST:
         wanted = None
     elif isinstance(said, str):
-        if said not in FORMATS:
-            raise IllegalArgumentError(f"a schema is latest, {', '.join(FORMATS)} or a Schema, not {said!r}")
-        wanted = _of_columns(kind, f"{topic}_{part}", FORMATS[said], where, subject, register=schemas.register)
+        if said not in decode.FORMATS:
+            raise IllegalArgumentError(f"a schema is latest, {', '.join(decode.FORMATS)} or a Schema, not {said!r}")
+        wanted = _of_columns(kind, f"{topic}_{part}", decode.FORMATS[said], where, subject, register=schemas.register)
     else:
-        wanted = schema_of(said)
+        wanted = decode.schema_of(said)
     message = schemas.message if part == "value" else None
     return _settled(where, subject, wanted, register=schemas.register, message=message, kind=kind)
 
@@ -244,7 +240,7 @@ def _settled(
     if schema is None:
         latest = source.latest(subject)
         if latest is None:
-            raise SchemaRegistryError(404, NO_SUBJECT, f"Subject '{subject}' not found.")
+            raise SchemaRegistryError(404, decode.NO_SUBJECT, f"Subject '{subject}' not found.")
         schema, number = latest.schema, latest.id
     else:
         number = 0

@@ -21,16 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.errors import (
-    CheckpointMismatchError,
-    IllegalArgumentError,
-    IllegalStateError,
-    InvalidProducerEpochError,
-    InvalidTxnStateError,
-    KafkaError,
-    ProducerFencedError,
-    UnknownOutcomeError,
-)
+from kafkalike import errors
 from kafkalike.log.runs.run_manifest import LAYOUT, LargeRun, RunManifest, StagedRun, dump_manifest, move_runs
 from kafkalike.log.runs.run_payload import DecidedRuns, Writing
 from kafkalike.log.transactions.transaction_files import FilesToStage
@@ -56,7 +47,7 @@ it: the limit of producers protects a broker's readers, which stop at the first 
 
 _ABORT_MS: Final = 10_000
 
-FATAL: Final = (ProducerFencedError, InvalidProducerEpochError)
+FATAL: Final = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
 """Another process has the transactional id, or an administrator has aborted the transaction: it has ended."""
 
 
@@ -168,10 +159,10 @@ class Together:
         while True:
             try:
                 done = ask(deadline)
-            except UnknownOutcomeError:
+            except errors.UnknownOutcomeError:
                 if deadline.expired():
                     raise
-            except KafkaError as cause:
+            except errors.KafkaError as cause:
                 if session.decided(number):
                     cause.add_note(
                         f"the transaction of {self.transactional_id!r} is committed: its records reach all of its "
@@ -189,7 +180,7 @@ class Together:
         """Forget the transactional id, which will not be used again; if this fails, maintenance does it later."""
         try:
             self._open.forget(Deadline(self._cluster.clock, _ABORT_MS))
-        except KafkaError as cause:
+        except errors.KafkaError as cause:
             _log.debug("%s was not forgotten: %s", self.transactional_id, cause)
 
     def abort(self) -> None:
@@ -202,11 +193,11 @@ class Together:
         """Abort, and return False if the transaction turned out to be committed. A usable session is kept."""
         try:
             session.abort(self._number, Deadline(self._cluster.clock, _ABORT_MS))
-        except InvalidTxnStateError:
+        except errors.InvalidTxnStateError:
             return False
         except FATAL:
             pass  # it stays fenced
-        except KafkaError as cause:
+        except errors.KafkaError as cause:
             _log.warning("the transaction of %s was not aborted: %s", self.transactional_id, cause)
             return True
         self._session = session
@@ -215,7 +206,7 @@ class Together:
     @property
     def _open(self) -> TransactionSession:
         if self._session is None:
-            raise IllegalStateError("no transaction was begun")
+            raise errors.IllegalStateError("no transaction was begun")
         return self._session
 
 
@@ -284,7 +275,7 @@ class StreamVersion:
             IllegalArgumentError: the batch's number does not fit.
         """
         if not 0 <= batch_id <= MAX_BATCH:
-            raise IllegalArgumentError(f"batch {batch_id} is not in [0, {MAX_BATCH}]; begin a new checkpoint")
+            raise errors.IllegalArgumentError(f"batch {batch_id} is not in [0, {MAX_BATCH}]; begin a new checkpoint")
         return cls(batch_id=batch_id, query=_short(query_id.encode()), offsets=_short(fingerprint))
 
     @classmethod
@@ -334,7 +325,7 @@ def next_txn(topic: str, app: str, known: int | None, version: StreamVersion) ->
     """
     problem = mismatch(None if known is None else StreamVersion.decode(known), version)
     if problem is not None:
-        raise CheckpointMismatchError(
+        raise errors.CheckpointMismatchError(
             f"{topic}: nothing was written for {app!r}, batch {version.batch_id}: {problem}. Go on with the "
             "checkpoint that wrote last, or give the stream a new txn_id, which writes from its start again"
         )

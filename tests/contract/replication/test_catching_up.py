@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.model.replication import isr_changes
-from kafkalike.model.replication import replica_protocol as protocol
+from kafkalike.model.replication import replica_effects
 from kafkalike.replication.tables import published_log
 from kafkalike.storage.local import LocalStorage
 from tests.tools.clusters import on_three_disks
@@ -35,7 +34,7 @@ def test_a_log_is_opened_with_a_list_for_many_versions(
     tmp_path: Path, lists: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Above the newest checkpoint there may be thousands."""
-    for module in (protocol, isr_changes, published_log):
+    for module in (replica_effects, published_log):
         monkeypatch.setattr(module, "AHEAD", 20)
     cluster = on_three_disks(tmp_path)
     cluster.create_topic("t", 1, {})

@@ -120,7 +120,7 @@ def an_aborted_number_is_decided(patch: pytest.MonkeyPatch) -> None:
             groups = _Seen(groups, standings)
         return real(groups, wanted, topics, now_ms)
 
-    patch.setattr(protocol, "plan_commit", plan)
+    patch.setattr(rules, "plan_commit", plan)
 
 
 class _Seen:
@@ -211,7 +211,7 @@ def maintenance_looks_at_the_files_last(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def any_open_transaction_counts_as_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(upkeep, "is_open", lambda *_: False)
+    patch.setattr(rules, "is_open", lambda *_: False)
 
 
 @mutant
@@ -248,7 +248,7 @@ def a_forgotten_id_gets_its_producer_id_again(patch: pytest.MonkeyPatch) -> None
             made = replace(made, standing=replace(standing, producer_id=1 + len(name)))
         return made
 
-    patch.setattr(protocol, "plan_init", plan)
+    patch.setattr(rules, "plan_init", plan)
 
 
 @mutant
@@ -279,7 +279,7 @@ def a_committed_transaction_is_aborted(patch: pytest.MonkeyPatch) -> None:
             groups = _Seen(groups, {**groups.transactions, name: changed})
         return real(groups, name, attempt, **rest)
 
-    patch.setattr(protocol, "plan_abort", plan)
+    patch.setattr(rules, "plan_abort", plan)
 
 
 @mutant
@@ -335,7 +335,7 @@ def what_a_full_disk_keeps_out_is_aborted(patch: pytest.MonkeyPatch) -> None:
             yield effects.Remove(*committed.attempt)
             raise
 
-    patch.setattr(protocol, "finishing", finishing)
+    patch.setattr(roll_forward, "finishing", finishing)
 
 
 @mutant
