@@ -74,7 +74,7 @@ MUTANTS = [
         "if referrers(state, subject, version):",
     ),
     (subject_deletion, "if permanent and not found.deleted:", "if permanent and found.deleted:"),
-    (registry_state, "row.kind == SCHEMA or row.value", "row.value and 'fingerprint' not in row.value"),
+    (registry_state, "row.kind == schema_rows.SCHEMA or row.value", "row.value and 'fingerprint' not in row.value"),
     (
         registry_state,
         "last[_key(row)] == row.seq and",
