@@ -17,6 +17,7 @@ from kafkalike.delta.actions import Add, TableCommit, is_closed, log_name, parse
 from kafkalike.delta.damage import Damage, DamagedFileError
 from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.model.producer_sequences import BATCHES_KEY, ProducerSequences
 from kafkalike.model.row_value import UNREADABLE
 from kafkalike.model.segments import Segment, SegmentIndex
 from kafkalike.model.waiting_appends import PARTS_KEY, Placed, TakenAppends, from_note
@@ -123,14 +124,17 @@ class TableState:
 
     taken: TakenAppends = field(init=False)
     """Appends of others that the commits since the load took."""
+    producers: ProducerSequences = field(init=False)
+    """Sequences of idempotent producers in the commits since the load, or in all; see `producer_append.recalled`."""
     deaf: bool = False
     """True if the latest version is an append whose writer did not look for waiting appends."""
     appended: str | None = None
     """Id of the latest append since the load."""
 
     def __post_init__(self) -> None:
-        """Start without knowledge of the appends that commits up to this version took."""
+        """Start without knowledge of the appends and sequences in commits up to this version."""
         self.taken = TakenAppends(self.version)
+        self.producers = ProducerSequences(self.version)
 
     @property
     def removal_refusal(self) -> str | None:
@@ -195,6 +199,8 @@ class TableState:
         self.deaf = placed is None and commit.is_append
         if placed:
             self.taken = self.taken.after(placed)
+        if BATCHES_KEY in commit.note:
+            self.producers.note(commit.note, commit.timestamp_ms)
         if commit.is_append:
             self.appended = commit.append_id
             self.ends_recorded = self.ends_recorded or (bool(commit.txns) and records_ends(commit))

@@ -31,6 +31,7 @@ from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.log.topic.record_rules import SchemasOf, check_batch
 from kafkalike.model import faults
 from kafkalike.model.config.topic_config import CODECS
+from kafkalike.model.producer_sequences import SequencedBatch
 from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 from kafkalike.model.row_value import INT32, INT64, UNREADABLE, checked_int, checked_list, checked_text
 from kafkalike.model.segments import Segment
@@ -255,8 +256,23 @@ Loose = tuple[RecordBatch, str, TxnId | None]
 """Records, the producer's codec, and the write's name."""
 
 
-def pack(batch: RecordBatch, codec: str, txn: TxnId | None) -> bytes:
-    """Return the content of an append's staged file."""
+StagedSequences = Sequence[tuple[int, int, SequencedBatch | None]]
+"""The batches of producers in a staged append, in order: partition, number of records, and sequence."""
+
+BATCHES_KEY: Final = "batches"
+"""Key of `StagedSequences` in the head of a staged file, in place of `partitions`: earlier releases, which would not
+record the sequences, cannot read such a file."""
+
+
+def pack(batch: RecordBatch, codec: str, txn: TxnId | None, sequences: StagedSequences = ()) -> bytes:
+    """Return the content of an append's staged file.
+
+    Args:
+        batch: the records.
+        codec: the producer's.
+        txn: the write's name.
+        sequences: all batches that the records are from; none for an append without sequences.
+    """
     pieces: list[bytes] = []
 
     def length(value: bytes | None) -> int | None:
@@ -271,10 +287,14 @@ def pack(batch: RecordBatch, codec: str, txn: TxnId | None) -> bytes:
         "values": [length(value) for value in batch.values],
         "headers": [None if h is None else [[name, length(value)] for name, value in h] for h in batch.headers],
     }
+    named: dict[str, Any] = {"partitions": batch.partitions}
+    if sequences:
+        producers = [() if s is None else (s.producer_id, s.epoch, s.first) for _, _, s in sequences]
+        named = {BATCHES_KEY: [[p, count, *more] for (p, count, _), more in zip(sequences, producers, strict=True)]}
     head = {
         "codec": codec,
         "txn": None if txn is None else [txn.app_id, txn.version, txn.after],
-        "partitions": batch.partitions,
+        **named,
         "timestamps": batch.timestamps,
         **columns,
     }
@@ -287,6 +307,11 @@ def unpack(content: bytes) -> Loose:
     Raises:
         CorruptRecordError: the content is not a staged file, is damaged, or is of a newer release.
     """
+    return unpack_sequences(content)[0]
+
+
+def unpack_sequences(content: bytes) -> tuple[Loose, StagedSequences]:
+    """Return the append in a staged file, and the batches of producers in it, if it has sequences; see `unpack`."""
     try:
         return _unpacked(content)
     except UNREADABLE as cause:
@@ -306,13 +331,16 @@ def partitions_in(head: bytes) -> Counter[int] | None:
     return None if found is None else Counter(map(int, found[1].split(b",")))
 
 
-def _unpacked(content: bytes) -> Loose:
+def _unpacked(content: bytes) -> tuple[Loose, StagedSequences]:
     line, _, body = opened(content).partition(b"\n")
     head = json.loads(line)
     taker = _Taker(body)
+    timestamps = checked_list(head["timestamps"])
+    sequences = [_staged(checked_list(found), len(timestamps)) for found in checked_list(head.get(BATCHES_KEY, []))]
+    named = [p for p, count, _ in sequences for _ in range(count)] if sequences else checked_list(head["partitions"])
     batch = RecordBatch(
-        partitions=[checked_int(p, INT32) for p in checked_list(head["partitions"])],
-        timestamps=[checked_int(t, INT64) for t in checked_list(head["timestamps"])],
+        partitions=[checked_int(p, INT32) for p in named],
+        timestamps=[checked_int(t, INT64) for t in timestamps],
         keys=[taker.taken(size) for size in checked_list(head["keys"])],
         values=[taker.taken(size) for size in checked_list(head["values"])],
         headers=[_headers(h, taker) for h in checked_list(head["headers"])],
@@ -323,7 +351,18 @@ def _unpacked(content: bytes) -> Loose:
     codec = checked_text(head["codec"])
     if codec not in CODECS:
         raise ValueError(f"codec {codec!r}")
-    return batch, codec, _txn(head["txn"])
+    return (batch, codec, _txn(head["txn"])), sequences
+
+
+def _staged(found: list[Any], rows: int) -> tuple[int, int, SequencedBatch | None]:
+    partition, count, *sequence = found
+    checked = checked_int(partition, INT32), checked_int(count, range(1, rows + 1))
+    if not sequence:
+        return *checked, None
+    producer_id, epoch, first = sequence
+    return *checked, SequencedBatch(
+        checked_int(producer_id, INT64), checked_int(epoch, INT32), checked[0], checked_int(first, INT32), checked[1]
+    )
 
 
 def _headers(found: Any, taker: _Taker) -> Headers | None:  # noqa: ANN401 - any JSON

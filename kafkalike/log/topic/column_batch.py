@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from kafkalike.delta.actions import Add
 from kafkalike.errors import IllegalArgumentError, InvalidTimestampError
 from kafkalike.log.topic.arrow_layouts import check_size, plain_bytes, plain_headers, plain_numbers
-from kafkalike.log.topic.batch_payload import refused, segment_name, unwritten, written
+from kafkalike.log.topic.batch_payload import BatchPayload, Payload, refused, segment_name, unwritten, written
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE
 from kafkalike.log.topic.column_rules import Slices, header_sizes, turns
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_ERRORS, RECORD_OVERHEAD, SchemasOf, check_batch
@@ -370,3 +370,16 @@ def _beside(files: Storage, calls: Sequence[Callable[[], Add]], size: int) -> li
                 return call
 
         return [result() for result in [start(call) for call in calls]]
+
+
+def payload_of(batch: ColumnBatch, schemas: SchemasOf, most_loose: int) -> Payload:
+    """Return a batch as a payload.
+
+    Args:
+        batch: the records.
+        schemas: the cluster's schema registry.
+        most_loose: most bytes of a batch whose records become Python objects, because it may wait in a staged file.
+    """
+    if batch.size <= most_loose:
+        return BatchPayload(batch.records(), schemas)
+    return ColumnPayload(batch, schemas)

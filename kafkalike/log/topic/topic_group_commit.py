@@ -17,11 +17,27 @@ from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change, Landed, Plan, Still, Unchanged
 from kafkalike.delta.table_state import TableState, end_app
 from kafkalike.errors import KafkaError
-from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note, pack, unpack
+from kafkalike.log.topic.batch_payload import (
+    BatchPayload,
+    Payload,
+    StagedSequences,
+    append_note,
+    pack,
+    unpack_sequences,
+)
+from kafkalike.log.topic.producer_append import (
+    SequencedPayload,
+    SettledError,
+    placed_sequences,
+    recalled,
+    record_sequences,
+    sequences_of,
+)
 from kafkalike.log.topic.record_rules import SchemasOf, check_after, codec_for
 from kafkalike.log.topic.topic_commits import names_of
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
+from kafkalike.model.producer_sequences import ProducerSequences, judge_all
 from kafkalike.model.record_batch import Appended, RecordBatch, TxnId
 from kafkalike.model.waiting_appends import OWN, PARTS_KEY, Placed, WaitingAppend, numbered, to_note
 
@@ -45,6 +61,8 @@ class Append:
     codec: str
     """The producer's codec."""
     txn: TxnId | None
+    sequences: StagedSequences = ()
+    """The batches of producers that the records are from; none if they have no sequences."""
 
 
 class GroupedTopic(Protocol):
@@ -67,6 +85,8 @@ class GroupedTopic(Protocol):
     def change_for_append(self, plan: Plan[Any], deadline: Deadline) -> Landed | Unchanged[Any]: ...  # noqa: D102
 
     def refresh_table(self) -> None: ...  # noqa: D102
+
+    def producer_sequences(self, now_ms: int) -> ProducerSequences: ...  # noqa: D102
 
     def look_for_append(self) -> None: ...  # noqa: D102
 
@@ -95,8 +115,13 @@ class TopicAppends:
         """Look at the table, and raise an error if the topic rejects an append."""
         log = self._log
         log.look_for_append()
-        own.payload.check(log.info, log.config, log.clock.now_ms())
+        now = log.clock.now_ms()
+        own.payload.check(log.info, log.config, now)
         codec_for(log.config, own.codec)
+        if isinstance(own.payload, SequencedPayload):
+            own.payload.judge(log.producer_sequences(now), now, final=True)
+            if not own.payload.counts():
+                raise SettledError
 
     def turn(self, deadline: Deadline) -> AbstractContextManager[None]:
         """Hold the table's write queue."""
@@ -104,6 +129,8 @@ class TopicAppends:
 
     def storable(self, own: Append) -> bool:
         """True if the append may wait in a staged file."""
+        if isinstance(own.payload, SequencedPayload):
+            return own.payload.size <= MOST_STORED
         if not isinstance(own.payload, BatchPayload):
             return False
         batch = own.payload.batch
@@ -111,6 +138,9 @@ class TopicAppends:
 
     def packed(self, own: Append) -> bytes:
         """Return the append's staged file."""
+        if isinstance(own.payload, SequencedPayload):
+            staged = own.payload.staged
+            return pack(own.payload.records(staged), own.codec, own.txn, sequences_of(staged))
         assert isinstance(own.payload, BatchPayload)
         return pack(own.payload.batch, own.codec, own.txn)
 
@@ -129,6 +159,14 @@ class TopicAppends:
             return Placed(sequence, done.version, done.ranges, done.append_time_ms, duplicate=True)
         info, now = log.info, log.clock.now_ms()
         own.payload.check(info, log.config, now)
+        if isinstance(own.payload, SequencedPayload):
+            payload = own.payload
+            payload.judge(recalled(state, log.files, now), now)
+            if not payload.counts() and payload.refused and part is not None:
+                # The file must be withdrawn: other writers may find later that its batches are in order.
+                raise SettledError
+            if payload.counts():
+                own = Append(payload.payload(MOST_STORED), own.codec, own.txn, sequences_of(payload.written))
         if not own.payload.counts() and own.txn is None:
             return Placed(sequence, state.version, {}, now)
         taken, unfit = self._acceptable(state, own, others or (), now)
@@ -159,6 +197,9 @@ class TopicAppends:
             note=note,
             requires=[AtVersion(state.version), Still(lambda: log.info is info, "the topic")],
         )
+        placed = [one for (_, a), run in zip(appends, runs, strict=True) for one in placed_sequences(a.sequences, run)]
+        if placed:
+            change = record_sequences(change, state, placed)
         mine = next(run for (found, _), run in zip(appends, runs, strict=True) if found is (part or OWN))
         return GroupedChange(change, mine, len(taken), unfit)
 
@@ -172,10 +213,11 @@ class TopicAppends:
         log = self._log
         found, unfit = list[tuple[WaitingAppend, Append]](), list[WaitingAppend]()
         names = set() if own.txn is None else {own.txn.app_id}
+        producers = {sequence.key for _, _, sequence in own.sequences if sequence is not None}
         for part, content in others:
             try:
-                batch, codec, txn = unpack(content)
-                append = Append(BatchPayload(batch, log.schemas), codec, txn)
+                (batch, codec, txn), sequences = unpack_sequences(content)
+                append = Append(BatchPayload(batch, log.schemas), codec, txn, sequences)
                 append.payload.check(log.info, log.config, now)
                 codec_for(log.config, codec)
                 if txn is not None:
@@ -187,6 +229,16 @@ class TopicAppends:
                     if txn.app_id in names:
                         continue
                     names.add(txn.app_id)
+                if sequences:
+                    wanted = [sequence for _, _, sequence in sequences]
+                    keys = {sequence.key for sequence in wanted if sequence is not None}
+                    verdicts = judge_all(recalled(state, log.files, now).entries, wanted, now)
+                    if not all(verdict.writes for verdict in verdicts):
+                        unfit.append(part)
+                        continue
+                    if keys & producers:
+                        continue
+                    producers |= keys
             except Exception as cause:  # noqa: BLE001 - another writer's bad file must not stop the own append
                 _log.debug("%s: append %s is left out: %r", log.info.name, part.name, cause)
                 # A rejected append is not read again, because its writer tries it in its own turn.

@@ -14,6 +14,7 @@ from kafkalike.delta.log_cleaner import LogCleaner
 from kafkalike.delta.table import Questions
 from kafkalike.delta.table_state import CLOSE, FENCE, OPEN, REPLICAS, TableState, end_app
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
+from kafkalike.log.topic.producer_append import SequencedPayload, recalled
 from kafkalike.log.topic.record_rules import codec_for
 from kafkalike.log.topic.tailed_topic import TailedTopic, TopicContext
 from kafkalike.log.topic.topic_commits import append_refusal, find_commit, find_write, names_of
@@ -21,6 +22,7 @@ from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.metrics import Histogram
+from kafkalike.model.producer_sequences import ProducerSequences
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
 from kafkalike.model.segments import plan_offsets
 from kafkalike.model.topic import TopicInfo
@@ -103,12 +105,9 @@ class TopicLog(TailedTopic):
     def _payload(self, batch: RecordBatch | ColumnBatch) -> Payload:
         if isinstance(batch, RecordBatch):
             return BatchPayload(batch, self.schemas)
-        if self._combined is not None and batch.size <= self._combined.most_stored:
-            # A small batch may wait in a staged file for the group commit.
-            return BatchPayload(batch.records(), self.schemas)
-        from kafkalike.log.topic.column_batch import ColumnPayload
+        from kafkalike.log.topic.column_batch import payload_of
 
-        return ColumnPayload(batch, self.schemas)
+        return payload_of(batch, self.schemas, -1 if self._combined is None else self._combined.most_stored)
 
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none."""
@@ -160,6 +159,8 @@ class TopicLog(TailedTopic):
         if config.min_isr > 1:
             self._check_in_sync(config)
         payload.check(info, config, now)
+        if isinstance(payload, SequencedPayload):
+            payload.judge(recalled(state, self.files, now), now)
         counts = payload.counts()
         if not counts and txn is None:
             return table_change.Unchanged(Appended(version=state.version, ranges={}, append_time_ms=now))
@@ -187,14 +188,9 @@ class TopicLog(TailedTopic):
         now_counts = config.log_append_time
         adds = payload.write(self.files, runs, codec=codec_for(config, codec), now_ms=now, now_counts=now_counts)
         faults.point("append.before_commit")
-        return table_change.Change(
-            operation=APPEND,
-            time_ms=now,
-            adds=adds,
-            txns=txns,
-            note=append_note(now, txn, state.txns),
-            requires=requires,
-        )
+        note = append_note(now, txn, state.txns)
+        change = table_change.Change(operation=APPEND, time_ms=now, adds=adds, txns=txns, note=note, requires=requires)
+        return payload.record(change, state, runs) if isinstance(payload, SequencedPayload) else change
 
     def _check_in_sync(self, config: TopicConfig) -> None:
         """Refuse an append before anything is written if too few replicas are in sync.
@@ -243,6 +239,11 @@ class TopicLog(TailedTopic):
     def _questions(self) -> list[Callable[[], object]]:
         """Return the storage requests of `ready_to_append`, to be made in parallel."""
         return [*self._home.metadata.questions()[:1], *self._table.questions()]
+
+    def producer_sequences(self, now_ms: int) -> ProducerSequences:
+        """Return what idempotent producers have written, as of the last look; see `recalled`."""
+        with self._table.mutex:
+            return recalled(self._table.state, self.files, now_ms)
 
     def look_for_append(self) -> None:
         """Look at everything an append must have seen, as `change_for_append` does; errors as in `ready_to_append`."""
@@ -425,8 +426,7 @@ class TopicLog(TailedTopic):
 
 
 def _few(there: int, wanted: int) -> str:
-    replicas = "replica is" if there == 1 else "replicas are"
-    return f"{there} {replicas} in sync, and min.insync.replicas={wanted}"
+    return f"{there} {'replica is' if there == 1 else 'replicas are'} in sync, and min.insync.replicas={wanted}"
 
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
