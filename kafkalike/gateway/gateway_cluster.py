@@ -67,6 +67,8 @@ class GatewayCluster:
         self.cluster = cluster
         self.gateways = gateways
         self.clock = clock
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The event loop while the gateway serves clients."""
         self._names: Mapping[uuid.UUID | None, str] = {}
         """Topics by id, as of the last look that found an unknown one."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalike-gateway")

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry
 
 from kafkalike.errors import KafkaConfigurationError
+from kafkalike.gateway.classic_members import ClassicMembers
 from kafkalike.gateway.client_connection import BUDGET_BYTES, ByteBudget, ClientConnection
 from kafkalike.gateway.cluster_metadata import ClusterMetadata
+from kafkalike.gateway.consumer_members import ConsumerMembers
 from kafkalike.gateway.gateway_cluster import GatewayCluster, Handler
 from kafkalike.gateway.gateway_metrics import GatewayMetrics
 from kafkalike.gateway.group_requests import GroupRequests
+from kafkalike.gateway.group_sessions import GroupSessions
 from kafkalike.gateway.live_gateways import GatewayNode, LiveGateways
 from kafkalike.gateway.offset_requests import OffsetRequests
 from kafkalike.gateway.record_appender import RecordAppender
@@ -84,15 +87,18 @@ class GatewayServer:
         gateways = LiveGateways(GatewayNode(0, *self.advertised))
         self._home = GatewayCluster(cluster, gateways, clock)
         tails = TopicTails(self._home, "none" if is_loopback(host) else "lz4")
+        sessions = GroupSessions(self._home)
+        self._metrics.members.set_function(lambda: sessions.count)
         self._handlers: Mapping[int, Handler] = {
             **ClusterMetadata(self._home).handlers,
             **TopicRequests(self._home).handlers,
             **RecordAppender(self._home, tails.poke).handlers,
             **RecordFetcher(self._home, tails).handlers,
             **OffsetRequests(self._home, tails).handlers,
-            **GroupRequests(self._home).handlers,
+            **GroupRequests(self._home, sessions.has_epochs).handlers,
+            **ClassicMembers(sessions).handlers,
+            **ConsumerMembers(sessions).handlers,
         }
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafkalike-gateway", daemon=True)
@@ -115,7 +121,7 @@ class GatewayServer:
 
     def stop(self) -> None:
         """Accept no more connections, finish open requests, and stop. Idempotent."""
-        loop, stopping = self._loop, self._stopping
+        loop, stopping = self._home.loop, self._stopping
         if loop is not None and stopping is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(stopping.set)
@@ -131,7 +137,7 @@ class GatewayServer:
             self._ready.set()
 
     async def _serve(self) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._home.loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         budget = ByteBudget(BUDGET_BYTES)
         open_connections: dict[asyncio.Task[None], str] = {}
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import (
     GroupIdNotFoundError,
+    IllegalGenerationError,
     KafkaError,
+    StaleMemberEpochError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -20,6 +22,7 @@ from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
 from kafkalike.model.groups.consumer_protocol import assignment_bytes, subscription_bytes
+from kafkalike.model.groups.wire_member import WIRE_HOST
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
@@ -40,10 +43,12 @@ class GroupRequests:
 
     Args:
         home: the cluster.
+        has_epochs: returns whether a member of a group uses KIP-848.
     """
 
-    def __init__(self, home: GatewayCluster) -> None:
+    def __init__(self, home: GatewayCluster, has_epochs: Callable[[str, str], bool]) -> None:
         self._home = home
+        self._has_epochs = has_epochs
         self._offsets = GroupOffsets.of(home.cluster, home.clock)
 
     @property
@@ -86,6 +91,10 @@ class GroupRequests:
             self._offsets.commit(membership, offsets, {tp.topic: topics[tp.topic].topic_id for tp in offsets})
         except (KafkaError, OSError) as error:
             outcome = Outcome.of(error)
+            if outcome.code == IllegalGenerationError.errno and self._has_epochs(
+                membership.group_id, membership.member_id
+            ):
+                outcome = Outcome(StaleMemberEpochError.errno, outcome.message)
         return {"topics": [_named(item, name, _codes(item, name, topics, outcome)) for item, name in named]}
 
     def _committed(self, call: Call) -> Answer:
@@ -172,7 +181,7 @@ class GroupRequests:
             members = [
                 {
                     **_common(member),
-                    "client_host": f"/{member['client_host']}",
+                    "client_host": _host(member),
                     "member_metadata": subscription_bytes(member["member_metadata"]["topics"]),
                     "member_assignment": assignment_bytes(_partitions(member["member_assignment"])),
                 }
@@ -202,7 +211,7 @@ class GroupRequests:
                     **_common(member),
                     "instance_id": member["group_instance_id"],
                     "member_epoch": epoch,
-                    "client_host": f"/{member['client_host']}",
+                    "client_host": _host(member),
                     "subscribed_topic_names": member["member_metadata"]["topics"],
                     "assignment": {"topic_partitions": _with_ids(member["member_assignment"], topics)},
                     "target_assignment": {"topic_partitions": _with_ids(member["target_assignment"], topics)},
@@ -259,6 +268,10 @@ def _position(partition: int, name: str | None, found: Mapping[TopicPartition, O
         "metadata": "" if at is None else at.metadata,
         "error_code": code,
     }
+
+
+def _host(member: Mapping[str, Any]) -> str:
+    return "/" + str(member["client_host"]).removeprefix(WIRE_HOST)
 
 
 def _common(member: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,6 +45,7 @@ class GroupMember:
         settings: the member's settings.
         clock: time.
         new_id: makes the end of a member id.
+        member_id: the whole id, if the client has chosen it; empty to make one when it joins.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class GroupMember:
         *,
         clock: Clock,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        member_id: str = "",
     ) -> None:
         self.settings = settings
         self.membership: membership.Membership | None = None
@@ -64,7 +66,7 @@ class GroupMember:
         self._leases = leases
         self._clock = clock
         self._new_id = new_id
-        self._id = ""
+        self._id = member_id
         # Not a bound method, which would keep the member alive after its consumer was garbage-collected.
         self._known = partial(_known, topics, settings, clock)
         self._expiry = membership.SessionExpiry(store, leases, self._known, settings, clock)
@@ -78,16 +80,17 @@ class GroupMember:
         self._beating = threading.Lock()
 
     @classmethod
-    def of(cls, cluster: Cluster, settings: membership.MemberSettings, clock: Clock) -> GroupMember:
+    def of(
+        cls, cluster: Cluster, settings: membership.MemberSettings, clock: Clock, *, member_id: str = ""
+    ) -> GroupMember:
         """Return a member of a cluster's group that has not joined yet."""
 
         def topics() -> membership.KnownTopics:
             state = cluster.metadata.refresh()
             return membership.KnownTopics(state.topics, state.seq)
 
-        return cls(
-            membership.GroupStore(cluster.groups, settings.group_id), cluster.leases, topics, settings, clock=clock
-        )
+        store = membership.GroupStore(cluster.groups, settings.group_id)
+        return cls(store, cluster.leases, topics, settings, clock=clock, member_id=member_id)
 
     # --- the owner's thread ------------------------------------------------------------------
 
@@ -140,6 +143,16 @@ class GroupMember:
         roster = self._adopt(joined)
         _log.info("group %s: %s joined in generation %s", settings.group_id, self._id, roster.generation)
         return roster
+
+    def resume(self, roster: Roster) -> None:
+        """Take over a member that another process has joined for the same client.
+
+        The next `look` sends a heartbeat, and makes sure that it precedes any removal of the member.
+
+        Args:
+            roster: the newest roster, which has the member.
+        """
+        self._adopt(roster)
 
     def try_join(self, subscription: tuple[str, ...]) -> Roster | None:
         """Join, or find out whether the members that prevent it are alive.

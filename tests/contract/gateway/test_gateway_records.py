@@ -79,7 +79,7 @@ def test_records_of_librdkafka_are_read_natively(served: Served, topic: Create, 
 def test_nulls_headers_and_times_pass_in_both_directions(served: Served, topic: Create) -> None:
     cluster, address = served
     name = topic(1)
-    headers = [("trace", b"1"), ("trace", b"2"), ("größe", b"")]
+    headers: list[tuple[str, bytes | None]] = [("trace", b"1"), ("trace", b"2"), ("größe", b"")]
     with KafkaProducer(bootstrap_servers=cluster) as native:
         native.send(name, key=b"k", value=None, headers=headers, timestamp_ms=1_700_000_000_001)
     foreign = ForeignProducer(bootstrap_servers=address)

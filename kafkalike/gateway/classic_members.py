@@ -1,0 +1,239 @@
+"""Classic members: clients that join groups by JoinGroup and SyncGroup, and stay by Heartbeat.
+
+There is no coordinator and no leader among clients. JoinGroup answers that "kafkalike" leads, so every client is a
+follower and takes the assignment that the roster has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kafkalike.errors import (
+    GroupMaxSizeReachedError,
+    InconsistentGroupProtocolError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+from kafkalike.gateway import api_versions as keys
+from kafkalike.gateway.api_versions import Answer
+from kafkalike.gateway.error_codes import NONE, Outcome, attempt
+from kafkalike.gateway.gateway_cluster import Call, Handler, Reply
+from kafkalike.gateway.group_sessions import MAX_SESSIONS, GroupSession, GroupSessions
+from kafkalike.log.group.assignors import BY_NAME
+from kafkalike.model.groups.consumer_protocol import assignment_bytes, parse_subscription
+from kafkalike.model.groups.roster import PROTOCOL_TYPE, Roster
+from kafkalike.model.groups.wire_member import ClientView, may_answer_join, must_rejoin, permitted, released_by_join
+from kafkalike.model.names import check_group_id
+from kafkalike.model.structs import TopicPartition
+
+LEADER: Final = "kafkalike"
+"""Id of the leader in answers to JoinGroup. No client has it, so none computes an assignment."""
+
+JOIN_LOOK_SECONDS: Final = (0.02, 0.2)
+"""Shortest and longest time between two looks for a parked JoinGroup."""
+
+MEMBER_ID_VERSION: Final = 4
+"""Version of JoinGroup from which a client asks for an id first, so that a lost answer leaves no member behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The result of JoinGroup."""
+
+    outcome: Outcome
+    member_id: str
+    roster: Roster | None = None
+
+
+class ClassicMembers:
+    """Answers the requests of the classic group protocol.
+
+    Args:
+        sessions: the clients.
+    """
+
+    def __init__(self, sessions: GroupSessions) -> None:
+        self._sessions = sessions
+        self._promised: dict[tuple[str, str], float] = {}
+        """Member ids that clients were given, and have not joined with; with the time until which they may."""
+        self._lock = threading.Lock()
+
+    @property
+    def handlers(self) -> Mapping[int, Handler]:
+        """The handlers by API key."""
+        home = self._sessions.home
+        return {
+            keys.JOIN_GROUP: self._join,
+            keys.SYNC_GROUP: home.in_thread(self._sync),
+            keys.HEARTBEAT: home.in_thread(self._heartbeat),
+            keys.LEAVE_GROUP: home.in_thread(self._leave),
+        }
+
+    async def _join(self, call: Call) -> Reply | asyncio.Task[Reply]:
+        return asyncio.create_task(self._joined(call))
+
+    async def _joined(self, call: Call) -> Reply:
+        """Join or join again, and wait until the member may be told its generation."""
+        outcome, entered = await self._sessions.home.run(attempt, self._entered, call)
+        if entered is None:
+            return _join_answer(_Joined(outcome, call.body.member_id))
+        if isinstance(entered, str):
+            return _join_answer(_Joined(Outcome(MemberIdRequiredError.errno, None), entered))
+        session, owned = entered
+        loop = asyncio.get_running_loop()
+        end = loop.time() + session.member.settings.max_poll_interval_ms / 1000
+        wait, longest = JOIN_LOOK_SECONDS
+        while True:
+            self._sessions.changed.clear()
+            outcome, roster = await self._sessions.home.run(attempt, self._join_step, session, owned)
+            if outcome.code or roster is not None:
+                member_id = session.member.member_id or call.body.member_id
+                return _join_answer(_Joined(outcome, member_id, roster))
+            if loop.time() >= end:
+                return _join_answer(_Joined(Outcome(RebalanceInProgressError.errno, None), session.member.member_id))
+            try:
+                await asyncio.wait_for(self._sessions.changed.wait(), wait)
+            except TimeoutError:
+                wait = min(2 * wait, longest)
+
+    def _entered(self, call: Call) -> tuple[GroupSession, frozenset[TopicPartition]] | str:
+        """Return the session of a JoinGroup, and the partitions that the client says it holds; or an id to join with.
+
+        Raises:
+            InconsistentGroupProtocolError: the client has none of the assignors.
+            UnknownMemberIdError: it names an id that it was not given.
+        """
+        body = call.body
+        offered = {p.name: p for p in body.protocols if p.name in BY_NAME}
+        if body.protocol_type != PROTOCOL_TYPE or not offered:
+            raise InconsistentGroupProtocolError(
+                f"group {body.group_id!r}: protocol type {body.protocol_type!r} with "
+                f"{', '.join(p.name for p in body.protocols) or 'no assignor'} is not supported; use one of "
+                f"{', '.join(BY_NAME)}"
+            )
+        wanted = parse_subscription(bytes(next(iter(offered.values())).metadata))
+        session_ms = body.session_timeout.total_seconds() * 1000
+        rebalance_ms = call.field("rebalance_timeout", body.session_timeout).total_seconds() * 1000
+        key = body.group_id, body.member_id
+        dynamic = call.field("group_instance_id") is None
+        if not body.member_id and dynamic and call.version >= MEMBER_ID_VERSION:
+            member_id = f"{call.client_id}-{uuid.uuid4()}"
+            self._promise((check_group_id(body.group_id), member_id), session_ms)
+            return member_id
+        with self._lock:
+            promised = self._promised.pop(key, None) is not None
+        if body.member_id and not promised:
+            session = self._sessions.session(*key)
+            if tuple(offered) != tuple(session.member.settings.schemes):
+                # The client was restarted with other assignors: the roster's member gets them when it joins again.
+                changed = self._sessions.new(call, list(offered), session_ms, rebalance_ms, body.member_id)
+                session.member = changed.member
+        else:
+            session = self._sessions.new(call, list(offered), session_ms, rebalance_ms, body.member_id)
+        session.subscription = wanted.topics
+        return session, wanted.owned
+
+    def _promise(self, key: tuple[str, str], session_ms: float) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._promised = {known: until for known, until in self._promised.items() if until > now}
+            if len(self._promised) >= MAX_SESSIONS:
+                raise GroupMaxSizeReachedError(f"this gateway has promised {MAX_SESSIONS} member ids")
+            self._promised[key] = now + session_ms / 1000
+
+    def _join_step(self, session: GroupSession, owned: frozenset[TopicPartition]) -> Roster | None:
+        """Join or look; return the roster once JoinGroup may be answered, None before."""
+        with session.lock:
+            member = session.member
+            session.seen = time.monotonic()
+            if member.membership is None:
+                roster = member.try_join(session.subscription)
+                if roster is None:
+                    return None
+                self._sessions.keep(session)
+                self._sessions.poke()
+                me = roster.members[member.member_id]
+            else:
+                roster, me = self._sessions.look(session, alive=True)
+            while given_up := released_by_join(roster, me, owned):
+                released = member.release(given_up)
+                self._sessions.poke()
+                if released is None:
+                    self._sessions.drop(session)
+                    raise UnknownMemberIdError(f"{me.member_id!r} was removed from the group")
+                roster, me = released, released.members[me.member_id]
+            return roster if may_answer_join(roster, me) else None
+
+    def _sync(self, call: Call) -> Answer:
+        outcome, synced = attempt(self._synced, call)
+        if synced is None:
+            return {"error_code": outcome.code}
+        protocol, assignment = synced
+        return {
+            "error_code": NONE,
+            "protocol_type": PROTOCOL_TYPE,
+            "protocol_name": protocol,
+            "assignment": assignment,
+        }
+
+    def _synced(self, call: Call) -> tuple[str, bytes]:
+        session = self._sessions.session(call.body.group_id, call.body.member_id)
+        with session.lock:
+            roster, me = self._sessions.look(session, alive=True)
+            if not may_answer_join(roster, me):
+                raise RebalanceInProgressError("the group is being rebalanced")
+            session.view = ClientView(given=permitted(roster, me))
+            return roster.protocol, assignment_bytes(permitted(roster, me))
+
+    def _heartbeat(self, call: Call) -> Answer:
+        return {"error_code": attempt(self._beaten, call)[0].code}
+
+    def _beaten(self, call: Call) -> None:
+        session = self._sessions.session(call.body.group_id, call.body.member_id)
+        if not session.lock.acquire(blocking=False):
+            # The client joins over another connection at this moment.
+            return
+        try:
+            known = session.member.membership
+            stale = known is not None and session.view.given is None and known.generation != call.body.generation_id
+            roster, me = self._sessions.look(session, alive=False)
+            if not stale and session.view.given is None:
+                # Adopted, and nothing has changed since the other gateway answered.
+                session.view = ClientView(given=permitted(roster, me))
+            if must_rejoin(roster, me, session.view):
+                raise RebalanceInProgressError("the group is being rebalanced")
+            session.member.polled(self._sessions.home.clock.monotonic())
+        finally:
+            session.lock.release()
+
+    def _leave(self, call: Call) -> Answer:
+        body = call.body
+        leaving = getattr(body, "members", None)
+        if leaving is None:
+            return {"error_code": attempt(self._sessions.leave, body.group_id, body.member_id, None)[0].code}
+        members = []
+        for one in leaving:
+            instance = getattr(one, "group_instance_id", None)
+            outcome, _ = attempt(self._sessions.leave, body.group_id, one.member_id, instance)
+            members.append({"member_id": one.member_id, "group_instance_id": instance, "error_code": outcome.code})
+        return {"error_code": NONE, "members": members}
+
+
+def _join_answer(joined: _Joined) -> Answer:
+    roster = joined.roster
+    return {
+        "error_code": joined.outcome.code,
+        "generation_id": -1 if roster is None else roster.generation,
+        "protocol_type": PROTOCOL_TYPE,
+        "protocol_name": "" if roster is None else roster.protocol,
+        "leader": LEADER if roster is not None else "",
+        "member_id": joined.member_id,
+        "members": (),
+    }

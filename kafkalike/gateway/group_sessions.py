@@ -1,0 +1,210 @@
+"""Group sessions: clients of Kafka's two group protocols as members of the rosters of their groups.
+
+A member that this gateway does not know may have joined through another gateway: it is adopted from the roster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kafkalike.errors import GroupMaxSizeReachedError, InvalidSessionTimeoutError, UnknownMemberIdError
+from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
+from kafkalike.log.group.assignors import BY_NAME, schemes_of
+from kafkalike.log.group.member import GroupMember
+from kafkalike.log.group.membership import MemberSettings
+from kafkalike.model.groups.roster import Member, Roster
+from kafkalike.model.groups.wire_member import WIRE_HOST, ClientView
+from kafkalike.model.names import check_group_id
+
+logger = logging.getLogger(__name__)
+
+MAX_SESSIONS: Final = 10_000
+"""Members of all groups at one gateway."""
+
+MAX_SESSION_MS: Final = 1_800_000.0
+"""Longest session timeout; Kafka's default of `group.max.session.timeout.ms`."""
+
+
+@dataclass(slots=True)
+class GroupSession:
+    """One client at this gateway."""
+
+    member: GroupMember
+    consumer_protocol: bool
+    """True for KIP-848."""
+    subscription: tuple[str, ...] = ()
+    view: ClientView = field(default_factory=ClientView)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """`GroupMember` belongs to one thread at a time."""
+    seen: float = 0.0
+    """Time of the last request, s of the monotonic clock."""
+
+
+class GroupSessions:
+    """The clients of this gateway that are members of groups. Thread-safe.
+
+    Args:
+        home: the cluster.
+    """
+
+    def __init__(self, home: GatewayCluster) -> None:
+        self.home = home
+        self._sessions: dict[tuple[str, str], GroupSession] = {}
+        self._lock = threading.Lock()
+        self.changed = asyncio.Event()
+        """Set after a change of any roster by this gateway; a waiter clears it before it looks."""
+
+    @property
+    def count(self) -> int:
+        """Number of members at this gateway."""
+        return len(self._sessions)
+
+    def has_epochs(self, group_id: str, member_id: str) -> bool:
+        """Return whether a member uses KIP-848, whose errors of commits differ."""
+        session = self._sessions.get((group_id, member_id))
+        return session is not None and session.consumer_protocol
+
+    def session(self, group_id: str, member_id: str) -> GroupSession:
+        """Return a client's session; adopt the member if another gateway has let it join.
+
+        Raises:
+            UnknownMemberIdError: it is not a member.
+        """
+        found = self._sessions.get((group_id, member_id))
+        if found is None:
+            found = self._adopted(group_id, member_id)
+        found.seen = time.monotonic()
+        return found
+
+    def _adopted(self, group_id: str, member_id: str) -> GroupSession:
+        roster = self.home.cluster.groups.refresh().group(group_id).roster
+        known = roster.members.get(member_id) if member_id else None
+        if known is None or not known.client_host.startswith(WIRE_HOST):
+            raise UnknownMemberIdError(f"group {group_id!r}: {member_id!r} is not a member")
+        settings = MemberSettings(
+            group_id=group_id,
+            schemes=schemes_of([name for name in known.protocols if name in BY_NAME]),
+            client_id=known.client_id,
+            group_instance_id=known.group_instance_id,
+            session_timeout_ms=known.session_timeout_ms,
+            heartbeat_interval_ms=known.heartbeat_interval_ms,
+            max_poll_interval_ms=known.rebalance_timeout_ms,
+            host=known.client_host,
+        )
+        member = GroupMember.of(self.home.cluster, settings, self.home.clock, member_id=member_id)
+        member.resume(roster)
+        logger.info("gateway: group %s: %s came from another gateway", group_id, member_id)
+        return self.keep(GroupSession(member, consumer_protocol=False, subscription=known.subscription))
+
+    def keep(self, session: GroupSession) -> GroupSession:
+        """Add a session, unless another request of the client was faster."""
+        now = time.monotonic()
+        with self._lock:
+            gone = [
+                key
+                for key, old in self._sessions.items()
+                if old.seen and now - old.seen > 2 * old.member.settings.session_timeout_ms / 1000
+            ]
+            for key in gone:
+                del self._sessions[key]
+            if len(self._sessions) >= MAX_SESSIONS:
+                raise GroupMaxSizeReachedError(f"this gateway has {MAX_SESSIONS} members of groups")
+            session.seen = now
+            key = session.member.settings.group_id, session.member.member_id
+            return self._sessions.setdefault(key, session)
+
+    def drop(self, session: GroupSession) -> None:
+        """Forget a client that has left or was removed."""
+        with self._lock:
+            for key in [key for key, known in self._sessions.items() if known is session]:
+                del self._sessions[key]
+
+    def new(
+        self, call: Call, names: Sequence[str], session_ms: float, rebalance_ms: float, member_id: str
+    ) -> GroupSession:
+        """Return the session of a client that has not joined yet, and is not kept yet.
+
+        Args:
+            call: its request to join.
+            names: its assignors, the preferred one first.
+            session_ms: its session timeout.
+            rebalance_ms: its rebalance timeout.
+            member_id: its id; empty to make one.
+
+        Raises:
+            InvalidGroupIdError, InvalidSessionTimeoutError: the request is invalid.
+        """
+        if not 0 < session_ms <= MAX_SESSION_MS:
+            raise InvalidSessionTimeoutError(
+                f"a session of {session_ms:.0f} ms: at most {MAX_SESSION_MS:.0f} are allowed"
+            )
+        instance = call.field("group_instance_id", call.field("instance_id"))
+        settings = MemberSettings(
+            group_id=check_group_id(call.body.group_id),
+            schemes=schemes_of(list(names)),
+            client_id=call.client_id,
+            group_instance_id=instance,
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=min(3000.0, session_ms / 3),
+            max_poll_interval_ms=max(rebalance_ms, session_ms),
+            host=f"{WIRE_HOST}{call.host}",
+        )
+        member = GroupMember.of(self.home.cluster, settings, self.home.clock, member_id=member_id)
+        return GroupSession(member, consumer_protocol=False)
+
+    def poke(self) -> None:
+        """Wake parked JoinGroups, because a roster has changed."""
+        loop = self.home.loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self.changed.set)
+
+    def look(self, session: GroupSession, *, alive: bool) -> tuple[Roster, Member]:
+        """Send the member's heartbeat if it is due, and look at the roster.
+
+        Args:
+            session: the client; its lock is held.
+            alive: the client follows the protocol. One that is told to join again and does not is removed after its
+                rebalance timeout.
+
+        Raises:
+            UnknownMemberIdError: it was removed.
+            FencedInstanceIdError: another client has taken its static name.
+        """
+        member = session.member
+        if alive:
+            member.polled(self.home.clock.monotonic())
+        member.beat()
+        member_id = member.member_id
+        roster = member.look()
+        if roster is not None:
+            roster = member.follow(roster, session.subscription)
+        if roster is None:
+            self.drop(session)
+            raise UnknownMemberIdError(f"{member_id!r} was removed from the group")
+        return roster, roster.members[member_id]
+
+    def pause(self, group_id: str, member_id: str) -> None:
+        """Forget a static member, which keeps its place in the group until its session expires."""
+        with self._lock:
+            self._sessions.pop((group_id, member_id), None)
+
+    def leave(self, group_id: str, member_id: str, instance: str | None) -> None:
+        """Let a member leave for good; a static one may be named by its instance id alone.
+
+        Raises:
+            UnknownMemberIdError: it is not a member.
+        """
+        if instance is not None and not member_id:
+            known = self.home.cluster.groups.refresh().group(group_id).roster.instance(instance)
+            member_id = "" if known is None else known.member_id
+        session = self.session(group_id, member_id)
+        with session.lock:
+            session.member.leave()
+            self.drop(session)
+        self.poke()
