@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-from kafkalike.errors import client_errors, cluster_errors, kafka_error, never_raised
+from kafkalike.errors import client_errors, cluster_errors, gateway_errors, kafka_error, never_raised
 from kafkalike.errors.client_errors import *
 from kafkalike.errors.cluster_errors import *
+from kafkalike.errors.gateway_errors import *
 from kafkalike.errors.kafka_error import *
 from kafkalike.errors.never_raised import *
 
@@ -194,7 +195,7 @@ __all__ = [
     "for_code",
 ]
 
-_MODULES: Final = (kafka_error, client_errors, cluster_errors, never_raised)
+_MODULES: Final = (kafka_error, client_errors, cluster_errors, gateway_errors, never_raised)
 
 
 def for_code(error_code: int) -> type[BrokerResponseError]:

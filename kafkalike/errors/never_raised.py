@@ -32,12 +32,6 @@ class NetworkExceptionError(InvalidMetadataError, BrokerResponseError):
     errno = 13
 
 
-class CoordinatorLoadInProgressError(RetriableError, BrokerResponseError):
-    """Kafka's error 14: coordinator load in progress."""
-
-    errno = 14
-
-
 class CoordinatorNotAvailableError(RetriableError, BrokerResponseError):
     """Kafka's error 15: coordinator not available."""
 
@@ -245,18 +239,6 @@ class InvalidFetchRequestError(BrokerResponseError):
     errno = 4
 
 
-class InvalidRequiredAcksError(BrokerResponseError):
-    """Kafka's error 21: invalid required acks."""
-
-    errno = 21
-
-
-class InvalidSessionTimeoutError(BrokerResponseError):
-    """Kafka's error 26: invalid session timeout."""
-
-    errno = 26
-
-
 class InvalidCommitOffsetSizeError(BrokerResponseError):
     """Kafka's error 28: invalid commit offset size."""
 
@@ -281,12 +263,6 @@ class TransactionCoordinatorFencedError(BrokerResponseError):
     errno = 52
 
 
-class FetchSessionIdNotFoundError(RetriableError, BrokerResponseError):
-    """Kafka's error 70: fetch session id not found."""
-
-    errno = 70
-
-
 class InvalidFetchSessionEpochError(RetriableError, BrokerResponseError):
     """Kafka's error 71: invalid fetch session epoch."""
 
@@ -303,18 +279,6 @@ class OffsetNotAvailableError(RetriableError, BrokerResponseError):
     """Kafka's error 78: offset not available."""
 
     errno = 78
-
-
-class MemberIdRequiredError(BrokerResponseError):
-    """Kafka's error 79: member id required."""
-
-    errno = 79
-
-
-class GroupMaxSizeReachedError(BrokerResponseError):
-    """Kafka's error 81: group max size reached."""
-
-    errno = 81
 
 
 class ThrottlingQuotaExceededError(RetriableError, BrokerResponseError):
@@ -341,28 +305,10 @@ class OffsetMovedToTieredStorageError(BrokerResponseError):
     errno = 109
 
 
-class FencedMemberEpochError(BrokerResponseError):
-    """Kafka's error 110: fenced member epoch."""
-
-    errno = 110
-
-
 class UnreleasedInstanceIdError(BrokerResponseError):
     """Kafka's error 111: unreleased instance id."""
 
     errno = 111
-
-
-class UnsupportedAssignorError(BrokerResponseError):
-    """Kafka's error 112: unsupported assignor."""
-
-    errno = 112
-
-
-class StaleMemberEpochError(BrokerResponseError):
-    """Kafka's error 113: stale member epoch."""
-
-    errno = 113
 
 
 class InvalidRecordStateError(BrokerResponseError):

@@ -52,11 +52,11 @@ class _Bytes:
         self._at += struct.calcsize(form)
         return int(value)
 
-    def count(self) -> int:
-        count = self.number(">i")
-        if count > self.left:
+    def length(self) -> int:
+        length = self.number(">i")
+        if length > self.left:
             raise InvalidRequestError("the subscription of a consumer names more items than it has bytes")
-        return max(count, 0)
+        return max(length, 0)
 
     def text(self) -> str:
         size = self.number(">h")
@@ -85,13 +85,13 @@ def parse_subscription(data: bytes) -> Subscription:
         raise InvalidRequestError(f"the subscription of a consumer has {len(data)} bytes; {MAX_BYTES} are allowed")
     given = _Bytes(data)
     version = given.number(">h")
-    topics = tuple(sorted({given.text() for _ in range(given.count())}))
+    topics = tuple(sorted({given.text() for _ in range(given.length())}))
     given.skip(given.number(">i"))
     owned = set()
     if version >= OWNED_VERSION and given.left:
-        for _ in range(given.count()):
+        for _ in range(given.length()):
             topic = given.text()
-            owned |= {TopicPartition(topic, given.number(">i")) for _ in range(given.count())}
+            owned |= {TopicPartition(topic, given.number(">i")) for _ in range(given.length())}
     return Subscription(topics, frozenset(owned))
 
 
