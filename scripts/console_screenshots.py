@@ -110,11 +110,11 @@ def sample(root: str) -> None:
         for group in ("billing", "search-indexer")
     ]
     with KafkaProducer(bootstrap_servers=cluster, clock=clock, linger_ms=0) as producer:
-        for minute in range(0, MINUTES, 3):
+        for minute in range(0, MINUTES, 2):
             clock.late_ms = (MINUTES - minute) * 60_000 - 30_000
             _minute(producer, chance, minute)
             for consumer, until in zip(consumers, (120, MINUTES), strict=True):
-                if minute < until and minute % 9 == 0:
+                if minute < until and minute % 8 == 0:
                     with suppress(KafkaError):
                         consumer.poll(200)
                         consumer.commit()
@@ -220,7 +220,7 @@ def shoot(url: str, folder: Path, widths: list[int], only: str) -> None:
                     page.goto(url + path)
                     # The page's rules forbid Playwright's own waiting for a script.
                     page.wait_for_timeout(400)
-                    while page.locator(".htmx-request").count():
+                    while page.locator(".htmx-request, .notice[role=status]").count():
                         page.wait_for_timeout(50)
                     page.wait_for_timeout(100)
                     page.screenshot(path=str(folder / f"{width}-{theme}-{name}.png"), full_page=True)

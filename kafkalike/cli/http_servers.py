@@ -28,6 +28,8 @@ class _Options:
     token: bool
     read_only: bool
     spark: bool
+    lag_warn_seconds: float
+    lag_bad_seconds: float
     allowed_hosts: tuple[str, ...]
     tls_cert_file: str | None
     tls_key_file: str | None
@@ -42,6 +44,20 @@ class _Options:
 )
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
 @click.option("--spark", is_flag=True, help="Start a Spark session, for the page that runs SELECT statements.")
+@click.option(
+    "--lag-warn-seconds",
+    type=click.FloatRange(0),
+    default=60,
+    show_default=True,
+    help="A group is late when its oldest unread record is this old.",
+)
+@click.option(
+    "--lag-bad-seconds",
+    type=click.FloatRange(0),
+    default=600,
+    show_default=True,
+    help="And very late from this age on.",
+)
 @click.option(
     "--allowed-host",
     "allowed_hosts",
@@ -75,6 +91,7 @@ def ui(environment: Environment, options: _Options) -> None:
             certificate=tls,
             metrics=lambda: generate_latest(registry),
             queries=environment.queries(cluster, "kafkalike-ui") if options.spark else None,
+            lag_seconds=(options.lag_warn_seconds, options.lag_bad_seconds),
             clock=environment.clock,
         )
         try:

@@ -241,7 +241,7 @@ class OverviewSampler:
             damaged={name: str(error) for name, error in lags.damaged.items()},
             groups=groups,
             brokers=brokers,
-            problems=[*self._problems(lags, now_ms), *_of_brokers(brokers), *_of_groups(groups)],
+            problems=[*self._problems(lags, now_ms), *self._of_brokers(brokers), *_of_groups(groups)],
         )
 
     def _topic(self, lags: Lags, name: str, now_ms: int) -> TopicFigures | None:
@@ -325,6 +325,20 @@ class OverviewSampler:
                 since_ms=now_ms - int(found["age_ms"]),
             )
 
+    def _of_brokers(self, brokers: Sequence[BrokerFigures]) -> Iterator[ClusterProblem]:
+        for broker in brokers:
+            if not broker.alive:
+                yield ClusterProblem(what=f"Root {broker.id} does not answer: {broker.uri}", href="/replicas")
+        if len(brokers) == 1:
+            return
+        replication = self._cluster.replication
+        late = [name for name in replication.tables() if replication.replicas(name).under_replicated]
+        if late:
+            few = ", ".join(late[:3]) + (", …" if len(late) > len(late[:3]) else "")
+            yield ClusterProblem(
+                what=f"{len(late)} tables lack a replica in sync: {few}", href="/replicas", level="warn"
+            )
+
 
 def _figures(log: TopicLog, indexes: Mapping[int, PartitionIndex], history: WriteHistory) -> TopicFigures:
     newest = [index.newest_ms for index in indexes.values() if index.newest_ms is not None]
@@ -348,12 +362,6 @@ def _figures(log: TopicLog, indexes: Mapping[int, PartitionIndex], history: Writ
 def _sum(written: Iterable[Written]) -> Written:
     known = list(written)
     return Written(sum(one.records for one in known), sum(one.size_bytes for one in known))
-
-
-def _of_brokers(brokers: Sequence[BrokerFigures]) -> Iterator[ClusterProblem]:
-    for broker in brokers:
-        if not broker.alive:
-            yield ClusterProblem(what=f"Root {broker.id} does not answer: {broker.uri}", href="/replicas")
 
 
 def _of_groups(groups: Mapping[str, GroupFigures]) -> Iterator[ClusterProblem]:

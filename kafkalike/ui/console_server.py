@@ -34,11 +34,12 @@ class ConsoleServer:
         certificate: files of the certificate and its key, for https; the first file may include the key. None: http.
         metrics: returns the response of `/metrics`; None serves no metrics.
         queries: runs SQL statements; None without Spark.
+        lag_seconds: age of the oldest unread record from which on a group is late, and from which on it is very late.
         clock: source of times.
 
     Raises:
-        KafkaConfigurationError: packages are missing; the address or the certificate cannot be used; or a network
-            address would be served without a token.
+        KafkaConfigurationError: packages are missing; the address or the certificate cannot be used; a network
+            address would be served without a token; or a group would be very late before it is late.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class ConsoleServer:
         certificate: tuple[str, str | None] | None = None,
         metrics: Callable[[], bytes] | None = None,
         queries: Queries | None = None,
+        lag_seconds: tuple[float, float] = (60.0, 600.0),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         serving = require_module("kafkalike.schemas.service.http_server", "the console", "ui")
@@ -62,6 +64,11 @@ class ConsoleServer:
         if token == "" and not is_loopback(host):
             raise KafkaConfigurationError(
                 f"refusing to listen on {host} without a token: leave --no-token out, or listen on 127.0.0.1"
+            )
+        warn_seconds, bad_seconds = lag_seconds
+        if not 0 <= warn_seconds <= bad_seconds:
+            raise KafkaConfigurationError(
+                f"lag_seconds must be two ages in ascending order, not {warn_seconds:g} and {bad_seconds:g}"
             )
         self.token = secrets.token_urlsafe(24) if token is None else token
         door = serving.ListeningAddress(host=host, port=port, anyone=bool(self.token), certificate=certificate)
@@ -74,7 +81,8 @@ class ConsoleServer:
             read_only=read_only,
             secure=certificate is not None,
         )
-        self._view = view.ConsoleView(cluster, clock, metrics, queries)
+        thresholds = view.LagThresholds(warn_seconds=warn_seconds, bad_seconds=bad_seconds)
+        self._view = view.ConsoleView(cluster, clock, metrics, queries, thresholds=thresholds)
         gate = app.console(self._view, rules)
         self._stopping: threading.Event = gate.app.state.stopping
         self._server: Any = serving.HttpServer(gate, door, name="kafkalike-ui", grace_seconds=GRACE_SECONDS)

@@ -54,7 +54,7 @@ def overview(request: Request) -> Response:
         level=view.thresholds.level,
         thresholds=view.thresholds,
         late=late,
-        busiest=[one for one in sorted(topics, key=_rank) if one.now.records][:ROWS],
+        busiest=sorted((one for one in topics if one.written_ms is not None), key=_rank)[:ROWS],
         largest=sorted(topics, key=lambda one: (-one.size_bytes, one.name))[:ROWS],
         total=sum(one.size_bytes for one in topics),
         expired=sum(one.expired_bytes for one in topics),
@@ -63,8 +63,8 @@ def overview(request: Request) -> Response:
     )
 
 
-def _rank(one: TopicFigures) -> tuple[float, str]:
-    return -one.records_per_second, one.name
+def _rank(one: TopicFigures) -> tuple[float, int, str]:
+    return -one.records_per_second, -(one.written_ms or 0), one.name
 
 
 def _stale(topics: Sequence[TopicFigures]) -> tuple[int, int] | None:

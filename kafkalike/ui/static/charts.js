@@ -33,7 +33,7 @@
     const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
     const local = window.kafkalike.kept("zone") === "local";
     return {
-      width, height: 208, padding: [10, 8, 0, 0],
+      width, height: 208, padding: [10, 22, 0, 0],
       tzDate: (ts) => local ? new Date(ts * 1000) : uPlot.tzDate(new Date(ts * 1000), "Etc/UTC"),
       cursor: { drag: { x: true, y: false }, points: { size: 6 } },
       scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1] } },
