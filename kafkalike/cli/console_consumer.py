@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kafkalike.cli import options as flags
 from kafkalike.cli.environment import Environment, Interrupt, pass_options
-from kafkalike.cli.options import (
-    bootstrap_option,
-    client_property,
-    command_config_option,
-    key_values,
-    read_properties,
-    refused,
-    settings_of,
-    topic_filter,
-    version_option,
-)
 from kafkalike.cli.output import content_text, json_lines, output_option
 from kafkalike.errors import KafkaError
 from kafkalike.model.config.properties import nearest
@@ -60,8 +50,8 @@ class ConsoleConsumerOptions:
 
 
 @click.command(epilog="Example: kafkalike console-consumer --topic orders --from-beginning --max-messages 10")
-@bootstrap_option()
-@command_config_option("--consumer.config")
+@flags.bootstrap_option()
+@flags.command_config_option("--consumer.config")
 @click.option("--topic", help="Topic to read.")
 @click.option("--include", "--whitelist", "include", metavar="REGEX", help="Topics to read, as a regular expression.")
 @click.option("--group", help="Consumer group; without it, offsets are not committed.")
@@ -93,10 +83,10 @@ class ConsoleConsumerOptions:
 )
 @click.option("--value-deserializer", metavar="CLASS", help="As --key-deserializer.")
 @output_option("record")
-@client_property("consumer")
-@refused("--enable-systest-events", "it belongs to Kafka's own system tests", is_flag=True)
-@refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
-@version_option
+@flags.client_property("consumer")
+@flags.refused("--enable-systest-events", "it belongs to Kafka's own system tests", is_flag=True)
+@flags.refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
+@flags.version_option
 @pass_options(ConsoleConsumerOptions)
 def console_consumer(environment: Environment, options: ConsoleConsumerOptions) -> None:
     """Print records as lines until Ctrl-C or SIGTERM, then commit positions and leave the group."""
@@ -201,8 +191,8 @@ def _formatter(options: ConsoleConsumerOptions) -> Formatter:
     if options.as_json and (options.formatter or options.formatter_config or options.formatter_property):
         raise click.UsageError("--output json prints whole records; leave --formatter and its properties out")
     properties = {
-        **read_properties(options.formatter_config),
-        **key_values(options.formatter_property, "--formatter-property"),
+        **flags.read_properties(options.formatter_config),
+        **flags.key_values(options.formatter_property, "--formatter-property"),
     }
     if options.key_deserializer:
         properties["key.deserializer"] = options.key_deserializer
@@ -213,7 +203,7 @@ def _formatter(options: ConsoleConsumerOptions) -> Formatter:
 
 def consumer_settings(options: ConsoleConsumerOptions) -> dict[str, Any]:
     """Return the consumer's settings: from the file, overridden by `--command-property`, then by flags."""
-    settings = settings_of(options.command_config, options.command_property)
+    settings = flags.settings_of(options.command_config, options.command_property)
     reset = settings.get("auto_offset_reset")
     if options.from_beginning and reset not in {None, "earliest"}:
         raise click.UsageError(
@@ -235,7 +225,7 @@ def consumer_settings(options: ConsoleConsumerOptions) -> dict[str, Any]:
 
 def _begin(consumer: KafkaConsumer, options: ConsoleConsumerOptions) -> None:
     if options.include is not None:
-        topic_filter(options.include)
+        flags.topic_filter(options.include)
         consumer.subscribe(pattern=f"^(?:{options.include.replace(',', '|').replace(' ', '')})$")
         return
     assert options.topic is not None, "checked before: --topic or --include is given"

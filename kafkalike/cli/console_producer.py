@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kafkalike.cli import options as flags
 from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.options import (
-    bootstrap_option,
-    client_property,
-    command_config_option,
-    failures_are_printed,
-    key_values,
-    read_properties,
-    refused,
-    settings_of,
-    version_option,
-    without_effect,
-)
 from kafkalike.errors import KafkaError
 from kafkalike.model.config.properties import nearest
 
@@ -73,8 +62,8 @@ class ConsoleProducerOptions:
     epilog="Example: printf 'k1:v1\\nk2:v2\\n' | kafkalike console-producer --topic orders --property parse.key=true "
     "--property key.separator=:"
 )
-@bootstrap_option("--broker-list")
-@command_config_option("--producer.config")
+@flags.bootstrap_option("--broker-list")
+@flags.command_config_option("--producer.config")
 @click.option("--topic", required=True, help="Topic to send to; created if auto.create.topics.enable allows it.")
 @click.option("--sync", is_flag=True, help="Wait for each record before the next line is read.")
 @click.option(
@@ -105,25 +94,25 @@ class ConsoleProducerOptions:
     help="parse.key, key.separator, parse.headers, headers.delimiter, headers.separator, headers.key.separator, "
     "ignore.error, null.marker; may be repeated.",
 )
-@client_property("producer")
-@without_effect("--socket-buffer-size", NO_NETWORK)
-@without_effect("--max-memory-bytes", "the producer's memory is bounded by max.block.ms and its batches")
-@without_effect("--max-partition-memory-bytes", "use --batch-size")
-@refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
-@version_option
+@flags.client_property("producer")
+@flags.without_effect("--socket-buffer-size", NO_NETWORK)
+@flags.without_effect("--max-memory-bytes", "the producer's memory is bounded by max.block.ms and its batches")
+@flags.without_effect("--max-partition-memory-bytes", "use --batch-size")
+@flags.refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
+@flags.version_option
 @pass_options(ConsoleProducerOptions)
 def console_producer(environment: Environment, options: ConsoleProducerOptions) -> None:
     """Send each line of standard input as a record, until the input ends."""
     if options.line_reader is not None and options.line_reader not in LINE_READERS:
         raise click.UsageError(f"--line-reader {options.line_reader} is not supported: Java classes cannot be loaded")
     properties = {
-        **read_properties(options.reader_config),
-        **key_values(options.reader_property, "--reader-property"),
+        **flags.read_properties(options.reader_config),
+        **flags.key_values(options.reader_property, "--reader-property"),
     }
     reader = LineReader.from_properties(properties)
     from kafkalike.producer.kafka_producer import KafkaProducer
 
-    failures_are_printed()
+    flags.failures_are_printed()
     settings = producer_settings(options)
     producer = KafkaProducer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
     failures = _send(producer, reader, environment, options)
@@ -133,7 +122,7 @@ def console_producer(environment: Environment, options: ConsoleProducerOptions) 
 
 def producer_settings(options: ConsoleProducerOptions) -> dict[str, Any]:
     """Return the producer's settings: from the file, overridden by `--command-property`, then by flags."""
-    settings = settings_of(options.command_config, options.command_property)
+    settings = flags.settings_of(options.command_config, options.command_property)
     settings.setdefault("linger_ms", DEFAULT_LINGER_MS)
     settings.update({name: value for name, value in _flags(options).items() if value is not None})
     if isinstance(settings.get("acks"), str) and settings["acks"].lstrip("-").isdigit():

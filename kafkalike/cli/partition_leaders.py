@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafkalike.cli import options as flags
 from kafkalike.cli.environment import Environment, pass_environment, pass_options
-from kafkalike.cli.options import (
-    bootstrap_option,
-    cluster_options,
-    command_config_option,
-    version_option,
-    without_effect,
-)
 from kafkalike.errors import ElectionNotNeededError, IllegalArgumentError, NoReassignmentInProgressError
 from kafkalike.model.replication.replica_assignment import assigned
 from kafkalike.model.structs import TopicPartition
@@ -54,7 +48,7 @@ class ReassignOptions:
     "reassign-partitions",
     epilog="Example: kafkalike reassign-partitions --execute --reassignment-json-file move.json",
 )
-@cluster_options
+@flags.cluster_options
 @click.option("--generate", is_flag=True, help="Print the brokers of the topics' replicas, and a proposal.")
 @click.option("--execute", is_flag=True, help="Reassign replicas; kafkalike replicate moves them.")
 @click.option("--verify", is_flag=True, help="Check that replicas have moved.")
@@ -68,10 +62,10 @@ class ReassignOptions:
 )
 @click.option("--additional", is_flag=True, help="Without effect: other moves always continue.")
 @click.option("--preserve-throttles", is_flag=True, hidden=True)
-@without_effect("--throttle", NO_THROTTLE)
-@without_effect("--replica-alter-log-dirs-throttle", NO_THROTTLE)
-@without_effect("--timeout", "the command does not wait")
-@version_option
+@flags.without_effect("--throttle", NO_THROTTLE)
+@flags.without_effect("--replica-alter-log-dirs-throttle", NO_THROTTLE)
+@flags.without_effect("--timeout", "the command does not wait")
+@flags.version_option
 @pass_options(ReassignOptions)
 def reassign_partitions(environment: Environment, options: ReassignOptions) -> None:
     """Move replicas to other brokers. All partitions of a topic have the same brokers."""
@@ -257,8 +251,8 @@ def _parsed(content: bytes) -> dict[str, Any]:
 @click.command(
     "leader-election", epilog="Example: kafkalike leader-election --election-type preferred --all-topic-partitions"
 )
-@bootstrap_option()
-@command_config_option("--admin.config")
+@flags.bootstrap_option()
+@flags.command_config_option("--admin.config")
 @click.option(
     "--election-type",
     required=True,
@@ -273,7 +267,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
     type=click.Path(exists=True, dir_okay=False),
     help='File: {"partitions": [{"topic": "foo", "partition": 1}]}.',
 )
-@version_option
+@flags.version_option
 @pass_environment
 def leader_election(
     environment: Environment,

@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from kafkalike.cli import options as flags
 from kafkalike.cli.environment import Environment, Interrupt, SuggestingGroup, pass_environment, pass_options
-from kafkalike.cli.options import (
-    bootstrap_option,
-    certificate,
-    cluster_options,
-    command_config_option,
-    read_properties,
-    tls_options,
-    version_option,
-)
 from kafkalike.cli.output import echo_rows, output_option
 from kafkalike.errors import KafkaConfigurationError
 
@@ -41,8 +33,8 @@ def where_options(command: F) -> F:
     for option in (
         click.option("--registry-config", metavar="FILE", help="Settings of --url: basic.auth.user.info=… and others."),
         click.option("--url", metavar="URL", help="Registry service to use instead of the cluster's own registry."),
-        command_config_option(),
-        bootstrap_option(),
+        flags.command_config_option(),
+        flags.bootstrap_option(),
     ):
         command = option(command)
     return command
@@ -52,7 +44,7 @@ def open_client(environment: Environment, where: dict[str, Any]) -> RegistryClie
     """Open the registry that the options name."""
     from kafkalike.schemas.factory import open_registry
 
-    settings = read_properties(where["registry_config"])
+    settings = flags.read_properties(where["registry_config"])
     if where["url"] is not None:
         return open_registry({**settings, "url": where["url"]})
     if settings:
@@ -108,7 +100,7 @@ def _reference(given: str) -> SchemaReference:
 
 
 @click.group(cls=SuggestingGroup, epilog="Example: kafkalike schemas register --subject orders-value --file order.avsc")
-@version_option
+@flags.version_option
 def schemas() -> None:
     """Register, show, check and delete schemas, set levels and modes, export and import."""
 
@@ -265,7 +257,7 @@ def mode(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - o
 
 
 @schemas.command("export")
-@cluster_options
+@flags.cluster_options
 @click.option("--prefix", default="", help="Prefix of the subjects; schemas that they refer to are included.")
 @click.option(
     "--file", "file", type=click.File("w", encoding="utf-8", atomic=True), default="-", help="Default: stdout."
@@ -278,7 +270,7 @@ def export(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 -
 
 
 @schemas.command("import")
-@cluster_options
+@flags.cluster_options
 @click.option("--file", "file", type=click.File("r", encoding="utf-8"), default="-", help="Default: stdin.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be imported.")
 @pass_environment
@@ -315,7 +307,7 @@ class _Options:
 
 
 @click.command(epilog="Example: kafkalike schema-registry --port 8081")
-@cluster_options
+@flags.cluster_options
 @click.option("--port", type=click.IntRange(0, 65_535), default=8081, show_default=True, help="0 finds a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve at.")
 @click.option(
@@ -339,14 +331,14 @@ class _Options:
     show_default=True,
     help="Maximum bytes of a request.",
 )
-@tls_options
-@version_option
+@flags.tls_options
+@flags.version_option
 @pass_options(_Options)
 def schema_registry(environment: Environment, options: _Options) -> None:
     """Serve the schemas of a cluster to clients of Confluent's registry, until SIGTERM or Ctrl-C."""
     from kafkalike.schemas.service.registry_service import RegistryServer, RegistryService
 
-    tls = certificate(options.tls_cert_file, options.tls_key_file)
+    tls = flags.certificate(options.tls_cert_file, options.tls_key_file)
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
     credentials = _credentials(options)
     with Interrupt() as interrupt:

@@ -23,7 +23,6 @@ from kafkalike.model.record_batch import HOLES, cleaner_app
 from kafkalike.model.replication.registration import Configuration, Replica, Span, begun, compared, holding
 
 if TYPE_CHECKING:
-    from kafkalike.model.replication.registration import Replica
     from kafkalike.storage.port import Storage
 
 

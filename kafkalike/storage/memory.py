@@ -9,16 +9,12 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kafkalike.errors import KafkaTimeoutError
-from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.groups.roster import Leases
 from kafkalike.storage.leases import MemoryLeases
 from kafkalike.storage.port import Coordination, Entry, Reach, Scheduler, Storage
-
-if TYPE_CHECKING:
-    from kafkalike.model.clock import Deadline
 
 
 @dataclass(slots=True)

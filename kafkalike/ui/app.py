@@ -20,16 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
-from kafkalike.errors import (
-    BrokerResponseError,
-    GroupIdNotFoundError,
-    IllegalArgumentError,
-    KafkaError,
-    OffsetOutOfRangeError,
-    SchemaRegistryError,
-    TopicDeletedError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike import errors
 from kafkalike.ui.access_control import CHANGES, HEADERS, AccessControl
 from kafkalike.ui.background_jobs import TooManyJobsError
 from kafkalike.ui.cluster_view import ConsoleView
@@ -49,7 +40,12 @@ FORM_SECONDS: Final = 60.0
 CLOSED: Final = {"connection": "close"}
 """Header after a timeout: the rest of the form is not received."""
 
-NOT_THERE: Final = (UnknownTopicOrPartitionError, GroupIdNotFoundError, OffsetOutOfRangeError, TopicDeletedError)
+NOT_THERE: Final = (
+    errors.UnknownTopicOrPartitionError,
+    errors.GroupIdNotFoundError,
+    errors.OffsetOutOfRangeError,
+    errors.TopicDeletedError,
+)
 
 Handler = Callable[[Request], Response]
 
@@ -238,7 +234,11 @@ def _fields(body: bytearray) -> dict[str, str]:
 
 async def _refused(request: Request, error: Exception) -> Response:
     """Return the page of an error in the request or the cluster."""
-    status = 400 if isinstance(error, (IllegalArgumentError, BrokerResponseError, SchemaRegistryError)) else 502
+    status = (
+        400
+        if isinstance(error, (errors.IllegalArgumentError, errors.BrokerResponseError, errors.SchemaRegistryError))
+        else 502
+    )
     status = 404 if isinstance(error, NOT_THERE) else status
     return await run_in_threadpool(page, request, "error.html", status, name=type(error).__name__, message=str(error))
 
@@ -264,7 +264,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 PROBLEMS: Final[Mapping[type[Exception], Any]] = {
     Exception: _failed,
-    KafkaError: _refused,
+    errors.KafkaError: _refused,
     HTTPException: _missing,
     # Not `_failed`, because Starlette raises errors of the handler of `Exception` again, for the server's log.
     TooManyJobsError: _not_now,

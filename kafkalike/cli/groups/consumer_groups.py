@@ -13,16 +13,7 @@ import click
 
 from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.groups import group_report
-from kafkalike.cli.groups.reset_plan import (
-    Plan,
-    Resetter,
-    Scenario,
-    parse_datetime,
-    parse_duration,
-    parse_topic,
-    read_plan,
-)
+from kafkalike.cli.groups import group_report, reset_plan
 from kafkalike.cli.options import (
     check_belongs,
     cluster_options,
@@ -128,7 +119,7 @@ def check_options(action: str, options: ConsumerGroupsOptions) -> None:
     if action != "list" and bool(options.group) == options.all_groups:
         raise click.UsageError(f'Option "[{flag_name(action)}]" takes one of these options: --group, --all-groups')
     for text in options.topic:
-        parse_topic(text)
+        reset_plan.parse_topic(text)
     if action == "describe":
         _check_describe(options)
     if action == "delete_offsets" and (len(options.group) != 1 or not options.topic):
@@ -166,7 +157,7 @@ def _scenarios(options: ConsumerGroupsOptions) -> list[str]:
     return [name for name in SCENARIOS if is_given(getattr(options, name))]
 
 
-def chosen_scenario(options: ConsumerGroupsOptions, group_ids: Sequence[str]) -> Scenario:
+def chosen_scenario(options: ConsumerGroupsOptions, group_ids: Sequence[str]) -> reset_plan.Scenario:
     """Return the scenario of a reset.
 
     Args:
@@ -178,16 +169,16 @@ def chosen_scenario(options: ConsumerGroupsOptions, group_ids: Sequence[str]) ->
     """
     (name,) = _scenarios(options)
     if options.to_offset is not None:
-        return Scenario(name, options.to_offset)
+        return reset_plan.Scenario(name, options.to_offset)
     if options.shift_by is not None:
-        return Scenario(name, options.shift_by)
+        return reset_plan.Scenario(name, options.shift_by)
     if options.to_datetime is not None:
-        return Scenario(name, parse_datetime(options.to_datetime))
+        return reset_plan.Scenario(name, reset_plan.parse_datetime(options.to_datetime))
     if options.by_duration is not None:
-        return Scenario(name, parse_duration(options.by_duration))
+        return reset_plan.Scenario(name, reset_plan.parse_duration(options.by_duration))
     if options.from_file is not None:
-        return Scenario(name, plans=read_plan(options.from_file, group_ids))
-    return Scenario(name)
+        return reset_plan.Scenario(name, plans=reset_plan.read_plan(options.from_file, group_ids))
+    return reset_plan.Scenario(name)
 
 
 @click.command(epilog="Example: kafkalike consumer-groups --describe --group billing")
@@ -358,7 +349,7 @@ class Actions:
         (group_id,) = self._options.group
         topics = self._cluster.topics()
         wanted: dict[TopicPartition, str | None] = {}
-        for topic, numbers in map(parse_topic, self._options.topic):
+        for topic, numbers in map(reset_plan.parse_topic, self._options.topic):
             known = topics[topic].partitions if topic in topics else [-1]
             wanted.update({TopicPartition(topic, p): None for p in (known if numbers is None else numbers)})
         try:
@@ -391,7 +382,7 @@ class Actions:
         scenario = chosen_scenario(self._options, groups)
         if not self._options.dry_run and not self._options.execute:
             click.echo(NO_EXECUTE, err=True)
-        resetter = Resetter(
+        resetter = reset_plan.Resetter(
             self._admin,
             {name: info.topic_id for name, info in self._cluster.topics().items()},
             self._clock.now_ms(),
@@ -421,7 +412,7 @@ class Actions:
         if self._options.all_topics:
             return sorted(self._admin.list_consumer_group_offsets(group_id))
         chosen: dict[TopicPartition, None] = {}
-        for topic, numbers in map(parse_topic, self._options.topic):
+        for topic, numbers in map(reset_plan.parse_topic, self._options.topic):
             known = self._cluster.topic(topic).partitions
             chosen.update(dict.fromkeys(TopicPartition(topic, p) for p in (known if numbers is None else numbers)))
         return list(chosen)
@@ -434,7 +425,7 @@ class Actions:
         )
         return False
 
-    def _execute(self, resetter: Resetter, group_id: str, plan: Plan) -> bool:
+    def _execute(self, resetter: reset_plan.Resetter, group_id: str, plan: reset_plan.Plan) -> bool:
         outcomes = resetter.execute(group_id, plan)
         refused = {tp: outcome for tp, outcome in outcomes.items() if outcome is not NoError}
         for tp, outcome in refused.items():
@@ -446,7 +437,7 @@ def _items(text: str | None) -> list[str]:
     return [item.strip() for item in (text or "").split(",") if item.strip()]
 
 
-def _csv(plans: Mapping[str, Plan], *, with_group: bool) -> Iterator[str]:
+def _csv(plans: Mapping[str, reset_plan.Plan], *, with_group: bool) -> Iterator[str]:
     for group_id, plan in plans.items():
         for tp, offset in sorted(plan.items()):
             cells = (tp.topic, tp.partition, offset)

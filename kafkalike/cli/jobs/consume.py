@@ -9,14 +9,8 @@ import sys
 
 import click
 
+from kafkalike.cli.jobs import record_options
 from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
-from kafkalike.cli.jobs.record_options import (
-    check_errors,
-    check_target,
-    decoding_options,
-    error_options,
-    snapshot_option,
-)
 from kafkalike.cli.options import cluster_options
 from kafkalike.cli.output import output_option
 from kafkalike.log.snapshots import Snapshot
@@ -56,10 +50,10 @@ from kafkalike.spark.reads.conditions import EARLIEST, parse_offsets
     "partitions without a committed offset. Default: earliest.",
 )
 @click.option("--ending-offsets", metavar="OFFSETS", default="latest", help="End: latest (the default) or JSON.")
-@snapshot_option
+@record_options.snapshot_option
 @click.option("--group", help="Start at this group's committed offsets, and commit the end after the rows are written.")
-@decoding_options
-@error_options
+@record_options.decoding_options
+@record_options.error_options
 @output_option("report")
 def main(
     *,
@@ -95,8 +89,8 @@ def main(
         and errors.tolerant
         and group is None,
     }
-    check_target(target_format, path, decoding, refused)
-    check_errors(errors, decoding)
+    record_options.check_target(target_format, path, decoding, refused)
+    record_options.check_errors(errors, decoding)
     starting = EARLIEST if from_beginning else starting_offsets
     cluster = cluster_of(bootstrap_server, command_config)
     done = consume(

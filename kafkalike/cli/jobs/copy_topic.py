@@ -9,16 +9,7 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import (
-    check_trigger,
-    cluster_of,
-    run,
-    session_of,
-    source_options,
-    topics_stream,
-    trigger_options,
-    watch,
-)
+from kafkalike.cli.jobs import job
 from kafkalike.cli.options import cluster_options
 from kafkalike.spark import QueryOptions, write_stream
 
@@ -50,10 +41,10 @@ UNCHANGED = ("key", "value", "headers", "timestamp")
 @click.option(
     "--keep-partitions", is_flag=True, help="Keep the partition of each record, instead of partitioning by key."
 )
-@source_options
+@job.source_options
 @click.option("--group", help="Commit the progress to this consumer group, which must have no members.")
 @click.option("--txn-id", metavar="NAME", help="Name of the copy: a new checkpoint with a used name is an error.")
-@trigger_options
+@job.trigger_options
 def main(
     *,
     bootstrap_server: str | None,
@@ -77,21 +68,21 @@ def main(
 
     Columns for --select and --where: key, value, topic, partition, offset, timestamp, timestampType, headers.
     """
-    check_trigger(available_now=available_now, interval=interval)
+    job.check_trigger(available_now=available_now, interval=interval)
     if keep_partitions and expressions:
         raise click.UsageError("--keep-partitions excludes --select: add --select partition instead")
     if target is None and not expressions:
         raise click.UsageError("give --to, or a --select that ends in AS topic")
-    read = cluster_of(from_server or bootstrap_server, command_config)
-    frame = topics_stream(
-        session_of(f"copy {source}", command_config), read.root, source, starting_offsets, max_offsets_per_trigger
+    read = job.cluster_of(from_server or bootstrap_server, command_config)
+    frame = job.topics_stream(
+        job.session_of(f"copy {source}", command_config), read.root, source, starting_offsets, max_offsets_per_trigger
     )
     if condition is not None:
         frame = frame.where(condition)
     query = write_stream(
         frame.selectExpr(*(expressions or (*UNCHANGED, *(["partition"] if keep_partitions else [])))),
         target,
-        cluster_of(bootstrap_server, command_config),
+        job.cluster_of(bootstrap_server, command_config),
         checkpoint=checkpoint,
         available_now=available_now,
         query_options=QueryOptions(processing_time=interval, query_name=f"copy {source}"),
@@ -99,8 +90,8 @@ def main(
         group_id=group,
         group_bootstrap_servers=None if group is None else read,
     )
-    watch(query, as_json=as_json)
+    job.watch(query, as_json=as_json)
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(job.run(main))

@@ -11,17 +11,7 @@ import click
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kafkalike.cli.jobs.job import (
-    cluster_of,
-    pairs,
-    run,
-    session_of,
-    source_options,
-    topics_stream,
-    trigger,
-    trigger_options,
-    watch,
-)
+from kafkalike.cli.jobs import job
 from kafkalike.cli.jobs.record_options import check_errors, check_target, decoding_options, error_options
 from kafkalike.cli.options import cluster_options
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
@@ -53,11 +43,11 @@ TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
     "the catalog. Each record is written once; on the console, as lines of JSON, the last batch may repeat.",
 )
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's writer; repeatable.")
-@source_options
+@job.source_options
 @click.option("--group", help="Commit the progress to this consumer group, which must have no members.")
 @decoding_options
 @error_options
-@trigger_options
+@job.trigger_options
 def main(
     *,
     path: str,
@@ -91,11 +81,11 @@ def main(
     }
     check_target(target_format, path, decoding, refused)
     check_errors(errors, decoding)
-    how = trigger(available_now=available_now, interval=interval)
-    cluster = cluster_of(bootstrap_server, command_config)
-    spark = session_of(f"stream_consume {topics}", command_config)
+    how = job.trigger(available_now=available_now, interval=interval)
+    cluster = job.cluster_of(bootstrap_server, command_config)
+    spark = job.session_of(f"stream_consume {topics}", command_config)
     progress = None if group is None else CheckpointProgress(spark, checkpoint, group, cluster)
-    records = topics_stream(spark, cluster.root, topics, starting_offsets, max_offsets_per_trigger)
+    records = job.topics_stream(spark, cluster.root, topics, starting_offsets, max_offsets_per_trigger)
     aside: StreamingQuery | None = None
     if errors.tolerant:
         rows, letters = decode_rows_and_letters(records, decoding, topics, cluster, errors, "stream_consume")
@@ -114,7 +104,7 @@ def main(
     else:
         rows = decode_rows(records, decoding, topics, cluster)
     writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(**how)
-    writer = writer.queryName(f"stream_consume {topics}").options(**pairs(options, "--option"))
+    writer = writer.queryName(f"stream_consume {topics}").options(**job.pairs(options, "--option"))
     match target_format:
         case "console":
             query = writer.foreachBatch(show).start()
@@ -130,7 +120,7 @@ def main(
         if aside is not None:
             follow(aside, query, available_now=available_now)
 
-    watch(query, as_json=as_json, each_look=each_look, to_stderr=console)
+    job.watch(query, as_json=as_json, each_look=each_look, to_stderr=console)
 
 
 def follow(aside: StreamingQuery, query: StreamingQuery, *, available_now: bool) -> None:
@@ -152,4 +142,4 @@ def show(frame: DataFrame, batch_id: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(job.run(main))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +17,6 @@ from kafkalike.cli.progress import progress
 from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.maintenance.correction_report import ForgetReport, PartitionPart, UndoReport
 

@@ -12,15 +12,8 @@ from typing import Any, Final
 
 import click
 
+from kafkalike.cli import options as flags
 from kafkalike.cli.environment import Environment, Interrupt, pass_options
-from kafkalike.cli.options import (
-    bootstrap_option,
-    command_config_option,
-    refused,
-    settings_of,
-    version_option,
-    without_effect,
-)
 from kafkalike.cli.tools.workload import MEGABYTE, print_metrics
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.model.clock import WallClock
@@ -67,8 +60,8 @@ class ConsumerPerfOptions:
 
 
 @click.command(epilog="Example: kafkalike consumer-perf-test --topic perf --messages 100000")
-@bootstrap_option("--broker-list")
-@command_config_option("--consumer.config")
+@flags.bootstrap_option("--broker-list")
+@flags.command_config_option("--consumer.config")
 @click.option("--topic", help="Topic to read.")
 @click.option("--include", metavar="REGEX", help="Topics to read, as a regular expression.")
 @click.option(
@@ -93,9 +86,9 @@ class ConsumerPerfOptions:
     metavar="NAME=VALUE",
     help="Setting of the consumer; may be repeated.",
 )
-@without_effect("--socket-buffer-size", "there is no network connection")
-@refused("--threads", "Kafka dropped it; run several processes")
-@version_option
+@flags.without_effect("--socket-buffer-size", "there is no network connection")
+@flags.refused("--threads", "Kafka dropped it; run several processes")
+@flags.version_option
 @pass_options(ConsumerPerfOptions)
 def consumer_perf_test(environment: Environment, options: ConsumerPerfOptions) -> None:
     """Measure how fast records are read. A signal ends the test and prints the figures so far."""
@@ -116,7 +109,7 @@ def consumer_perf_test(environment: Environment, options: ConsumerPerfOptions) -
 
 
 def _settings(options: ConsumerPerfOptions) -> dict[str, Any]:
-    settings = settings_of(options.command_config, options.command_property)
+    settings = flags.settings_of(options.command_config, options.command_property)
     number = random.randrange(100_000)  # noqa: S311 - a name
     settings["group_id"] = options.group or settings.get("group_id") or f"perf-consumer-{number}"
     settings["max_partition_fetch_bytes"] = options.fetch_size

@@ -14,19 +14,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from kafkalike import errors
 from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import bootstrap_option, command_config_option, settings_of, version_option
 from kafkalike.cli.tools.workload import print_line
 from kafkalike.consumer.offset_commits import Polled, offsets_after
 from kafkalike.consumer.subscription import ConsumerRebalanceListener
-from kafkalike.errors import (
-    InvalidProducerEpochError,
-    KafkaError,
-    KafkaStorageError,
-    KafkaTimeoutError,
-    ProducerFencedError,
-    UnknownOutcomeError,
-)
 from kafkalike.model.clock import Clock
 from kafkalike.model.structs import TopicPartition
 
@@ -37,7 +30,7 @@ if TYPE_CHECKING:
 POLL_MS: Final = 200
 ABORTED_OF: Final = 3
 """With --enable-random-aborts, a transaction is aborted with probability 1 / 3."""
-COMMIT_AGAIN: Final = (KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError)
+COMMIT_AGAIN: Final = (errors.KafkaTimeoutError, errors.KafkaStorageError, errors.UnknownOutcomeError)
 """Errors after which a commit may be called again, which resolves its outcome."""
 
 
@@ -254,9 +247,9 @@ class Copier(ConsumerRebalanceListener):
                 self._abort()
                 return
             self._commit()
-        except (ProducerFencedError, InvalidProducerEpochError):
+        except (errors.ProducerFencedError, errors.InvalidProducerEpochError):
             raise
-        except KafkaError:
+        except errors.KafkaError:
             self._abort()
             return
         self._progress.copied(sum(map(len, records.values())))

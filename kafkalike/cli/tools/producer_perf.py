@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kafkalike.cli import options as flags
 from kafkalike.cli.environment import Environment, Interrupt, pass_options
-from kafkalike.cli.options import (
-    bootstrap_option,
-    command_config_option,
-    failures_are_printed,
-    settings_of,
-    version_option,
-)
 from kafkalike.cli.tools.workload import RateLimit, SendStats, print_metrics
 from kafkalike.model.clock import MonotonicClock
 
@@ -58,8 +52,8 @@ class ProducerPerfOptions:
 @click.command(
     epilog="Example: kafkalike producer-perf-test --topic perf --num-records 100000 --record-size 100 --throughput -1"
 )
-@bootstrap_option()
-@command_config_option("--producer.config")
+@flags.bootstrap_option()
+@flags.command_config_option("--producer.config")
 @click.option("--topic", required=True, help="Topic to send to.")
 @click.option("--num-records", required=True, type=click.IntRange(min=1), help="Records to send.")
 @click.option("--record-size", type=click.IntRange(min=1), help="Bytes of a record of random letters.")
@@ -97,7 +91,7 @@ class ProducerPerfOptions:
     type=click.IntRange(min=1),
     help=f"Duration of a transaction (ms); default with --transactional-id: {DURATION_MS}.",
 )
-@version_option
+@flags.version_option
 @pass_options(ProducerPerfOptions)
 def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -> None:
     """Measure how fast records are sent. A signal ends the test and prints the figures so far."""
@@ -105,7 +99,7 @@ def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -
     payload = _payload(options)
     from kafkalike.producer.kafka_producer import KafkaProducer
 
-    failures_are_printed()
+    flags.failures_are_printed()
     settings = _settings(options)
     settings.setdefault("client_id", "perf-producer-client")
     spans = Spans(environment.clock, _duration_ms(options, settings))
@@ -207,7 +201,7 @@ def _check(options: ProducerPerfOptions) -> None:
 
 def _settings(options: ProducerPerfOptions) -> dict[str, Any]:
     pairs = (*options.command_property, *options.more_props)
-    return settings_of(options.command_config, pairs, "--producer-props")
+    return flags.settings_of(options.command_config, pairs, "--producer-props")
 
 
 def _payload(options: ProducerPerfOptions) -> Payload:

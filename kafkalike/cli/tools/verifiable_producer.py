@@ -16,24 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kafkalike import errors
+from kafkalike.cli import options as flags
 from kafkalike.cli.environment import Environment, Interrupt, pass_options
-from kafkalike.cli.options import (
-    bootstrap_option,
-    client_property,
-    command_config_option,
-    failures_are_printed,
-    settings_of,
-    version_option,
-)
 from kafkalike.cli.tools.workload import JsonEvents, RateLimit, as_text
-from kafkalike.errors import (
-    InvalidProducerEpochError,
-    KafkaError,
-    KafkaStorageError,
-    KafkaTimeoutError,
-    ProducerFencedError,
-    UnknownOutcomeError,
-)
 from kafkalike.model.structs import RecordMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -60,8 +46,8 @@ class VerifiableProducerOptions:
 
 
 @click.command(epilog="Example: kafkalike verifiable-producer --topic orders --max-messages 1000 --throughput 100")
-@bootstrap_option("--broker-list")
-@command_config_option("--producer.config")
+@flags.bootstrap_option("--broker-list")
+@flags.command_config_option("--producer.config")
 @click.option("--topic", required=True, help="Topic to send to.")
 @click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to send; -1: unlimited.")
 @click.option("--throughput", type=int, default=-1, show_default=True, help="Records per second; -1: unlimited.")
@@ -82,14 +68,14 @@ class VerifiableProducerOptions:
     "--transaction-size", type=click.IntRange(min=1), default=100, show_default=True, help="Records per transaction."
 )
 @click.option("--transaction-timeout", type=click.IntRange(min=1), help="Timeout of a transaction (ms); default 60000.")
-@client_property("producer")
-@version_option
+@flags.client_property("producer")
+@flags.version_option
 @pass_options(VerifiableProducerOptions)
 def verifiable_producer(environment: Environment, options: VerifiableProducerOptions) -> None:
     """Send rising numbers and print the outcome of each, until SIGTERM or Ctrl-C."""
     from kafkalike.producer.kafka_producer import KafkaProducer
 
-    failures_are_printed()
+    flags.failures_are_printed()
     settings = _settings(options)
     lines = JsonEvents(environment.stdout, environment.clock)
     with Interrupt() as interrupt:
@@ -117,7 +103,7 @@ def verifiable_producer(environment: Environment, options: VerifiableProducerOpt
 
 
 def _settings(options: VerifiableProducerOptions) -> dict[str, Any]:
-    settings = settings_of(options.command_config, options.command_property)
+    settings = flags.settings_of(options.command_config, options.command_property)
     if options.transactional_id is not None:
         settings["transactional_id"] = options.transactional_id
         if options.transaction_timeout is not None:
@@ -171,7 +157,7 @@ class NumberSender:
         self.sent += 1
         try:
             future = self._producer.send(self._topic, value=value, key=key, timestamp_ms=timestamp_ms)
-        except KafkaError as error:
+        except errors.KafkaError as error:
             self._failed(key, value, error)
             return
         future.add_callback(self._acked, key, value)
@@ -231,7 +217,7 @@ class TransactionalSender:
             self._producer.begin_transaction()
         try:
             future = self._producer.send(self._topic, value=value, key=key, timestamp_ms=timestamp_ms)
-        except KafkaError as error:
+        except errors.KafkaError as error:
             self._lines.emit("producer_send_error", **self._error(key, value, error))
             self._abort(error)
             return
@@ -245,7 +231,7 @@ class TransactionalSender:
             return
         try:
             ranges = self._commit()
-        except KafkaError as error:
+        except errors.KafkaError as error:
             self._abort(error)
             return
         runs = {tp.partition: iter(run) for tp, run in ranges.items()}
@@ -266,20 +252,20 @@ class TransactionalSender:
         for _ in range(COMMIT_TRIES - 1):
             try:
                 return self._producer.commit_transaction()
-            except (KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError):
+            except (errors.KafkaTimeoutError, errors.KafkaStorageError, errors.UnknownOutcomeError):
                 continue
         return self._producer.commit_transaction()
 
-    def _abort(self, error: KafkaError) -> None:
+    def _abort(self, error: errors.KafkaError) -> None:
         """Print the error of every record of the transaction, and abort it."""
         for key, value, _ in self._open:
             self._lines.emit("producer_send_error", **self._error(key, value, error))
         self._open = []
-        if isinstance(error, (ProducerFencedError, InvalidProducerEpochError)):
+        if isinstance(error, (errors.ProducerFencedError, errors.InvalidProducerEpochError)):
             raise error
         self._producer.abort_transaction()
         self._lines.emit("transaction_aborted", topic=self._topic, exception=type(error).__name__)
 
-    def _error(self, key: bytes | None, value: bytes, error: KafkaError) -> dict[str, object]:
+    def _error(self, key: bytes | None, value: bytes, error: errors.KafkaError) -> dict[str, object]:
         said = {"exception": type(error).__name__, "message": str(error)}
         return {**said, "topic": self._topic, "key": as_text(key), "value": as_text(value)}

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kafkalike.cli import options as flags
 from kafkalike.cli.environment import Environment, pass_environment
-from kafkalike.cli.options import (
-    bootstrap_option,
-    cluster_options,
-    command_config_option,
-    topic_filter,
-    version_option,
-    whole_or_time,
-)
 from kafkalike.cli.output import Row, json_lines, output_option
 from kafkalike.errors import BrokerResponseError, IllegalArgumentError
 from kafkalike.maintenance.topic_snapshots import snapshot
@@ -45,8 +38,8 @@ Filter = Callable[[str, int], bool]
 
 
 @click.command(epilog="Example: kafkalike get-offsets --topic orders --time earliest")
-@bootstrap_option("--broker-list")
-@command_config_option()
+@flags.bootstrap_option("--broker-list")
+@flags.command_config_option()
 @click.option("--topic", metavar="REGEX", help="Topics; default: all.")
 @click.option("--partitions", metavar="0,1", help="Partition numbers; default: all.")
 @click.option(
@@ -63,7 +56,7 @@ Filter = Callable[[str, int], bool]
 )
 @click.option("--exclude-internal-topics", is_flag=True, help="Without effect: kafkalike's own tables are not topics.")
 @output_option("partition")
-@version_option
+@flags.version_option
 @pass_environment
 def get_offsets(
     environment: Environment,
@@ -118,7 +111,7 @@ def parse_time(text: str) -> int:
 
 
 def _by_topic(topic: str | None, partitions: str | None) -> Filter:
-    allowed = topic_filter(topic)
+    allowed = flags.topic_filter(topic)
     if not partitions:
         return lambda name, partition: allowed(name)  # noqa: ARG005
     try:
@@ -153,7 +146,7 @@ def _pattern(text: str) -> Filter:
     if match is None:
         raise click.UsageError(f"Invalid rule specification: {text}")
     name, number, low, high = match.groups()
-    allowed = topic_filter(name or None)
+    allowed = flags.topic_filter(name or None)
     if number:
         return lambda topic, partition: partition == int(number) and allowed(topic)
     first = int(low) if low else 0
@@ -162,7 +155,7 @@ def _pattern(text: str) -> Filter:
 
 
 @click.command(epilog="Example: kafkalike delete-records --offset-json-file offsets.json")
-@cluster_options
+@flags.cluster_options
 @click.option(
     "--offset-json-file",
     required=True,
@@ -170,7 +163,7 @@ def _pattern(text: str) -> Filter:
     help='File: {"partitions": [{"topic": "foo", "partition": 1, "offset": 1}], "version": 1}. Offset -1 is the end.',
 )
 @output_option("partition")
-@version_option
+@flags.version_option
 @pass_environment
 def delete_records(
     environment: Environment,
@@ -242,7 +235,7 @@ def parse_offsets(content: bytes) -> dict[TopicPartition, int]:
     epilog="Example: kafkalike snapshot --topic orders --topic payments > now.json; "
     "spark-submit $(kafkalike job-path export_topic) --topic orders --at now.json exports/orders",
 )
-@cluster_options
+@flags.cluster_options
 @click.option("--topic", "topics", multiple=True, required=True, metavar="NAME", help="A topic; repeatable.")
 @click.option(
     "--group", "groups", multiple=True, metavar="ID", help="Group whose committed offsets are included; repeatable."
@@ -253,7 +246,7 @@ def parse_offsets(content: bytes) -> dict[TopicPartition, int]:
     help="Time of the snapshot: ms since 1970, or ISO 8601 (without a zone: local time). Not with --group. "
     "Default: now.",
 )
-@version_option
+@flags.version_option
 @pass_environment
 def snapshot_command(
     environment: Environment,
@@ -266,7 +259,7 @@ def snapshot_command(
     at: str | None,
 ) -> None:
     """Print versions of topics and committed offsets of groups, with all or nothing of every transaction."""
-    moment = None if at is None else whole_or_time(at, "--at", "ms since 1970")
+    moment = None if at is None else flags.whole_or_time(at, "--at", "ms since 1970")
     if isinstance(moment, int):
         try:
             moment = EPOCH + timedelta(milliseconds=moment)

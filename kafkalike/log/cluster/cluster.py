@@ -19,7 +19,7 @@ from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.server_defaults import ServerDefaults, ServerFiles, files_of_root, given
 from kafkalike.log.cluster.topic_changes import TopicChanges, TopicTables
 from kafkalike.log.cluster.topic_folders import check_not_enclosed, location_of
-from kafkalike.model.brokers import ONLY_BROKER
+from kafkalike.model.brokers import ONLY_BROKER, AddRoot, ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.groups.roster import Leases
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.single_broker import Replication
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.transactions import Transactions
-    from kafkalike.model.brokers import AddRoot, ReadFrom
     from kafkalike.model.config.server_config import ServerProperties
 
 LOCAL_TAIL_SECONDS: Final = 0.002

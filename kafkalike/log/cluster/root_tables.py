@@ -19,7 +19,7 @@ from kafkalike.log.cluster import topic_folders
 from kafkalike.log.cluster.topic_changes import OutdatedError
 from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.model import faults
-from kafkalike.model.brokers import ONLY_BROKER
+from kafkalike.model.brokers import ONLY_BROKER, ReplicatedTable
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.names import TopicId, TopicName
@@ -28,7 +28,6 @@ from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
-    from kafkalike.model.brokers import ReplicatedTable
 
 
 class RootTables:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import InvalidConfigurationError, KafkaError, KafkaStorageError
 from kafkalike.model.brokers import Defaults
-from kafkalike.model.cluster_state import MetadataRow, defaults_row
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, defaults_row
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.config import server_config
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.control_logs import MetadataLog
     from kafkalike.model.clock import Clock
-    from kafkalike.model.cluster_state import ClusterState
     from kafkalike.storage.port import Storage
 
 _log = logging.getLogger(__name__)

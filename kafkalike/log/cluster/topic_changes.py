@@ -13,7 +13,7 @@ from kafkalike import errors
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.model import cluster_state
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.config.server_config import check_partition_count
+from kafkalike.model.config.server_config import ServerProperties, check_partition_count
 from kafkalike.model.config.topic_config import FOREIGN_WRITES, TOPIC_PROPERTIES
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.brokers import ReplicatedTable
     from kafkalike.model.cluster_state import ClusterState
-    from kafkalike.model.config.server_config import ServerProperties
     from kafkalike.model.mirror import Mirrored
     from kafkalike.storage.port import Storage
 

@@ -29,12 +29,11 @@ from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.topic import TopicInfo
-from kafkalike.storage.port import TABLE_LOG
+from kafkalike.storage.port import TABLE_LOG, Storage
 
 if TYPE_CHECKING:
     from kafkalike.model.names import TopicName
     from kafkalike.storage.objects import ObjectStorage
-    from kafkalike.storage.port import Storage
 
 
 UUID_LENGTH: Final = 36

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kafkalike import errors
 from kafkalike.model.config.topic_config import CODECS, NO_CHECKS, TopicConfig
-from kafkalike.model.record_batch import Headers, RecordBatch
+from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
-    from kafkalike.model.record_batch import TxnId
     from kafkalike.model.schemas.registry_state import RegistryState
 
 MAX_TIMESTAMP_MS: Final = 253_402_214_399_999

@@ -11,9 +11,9 @@ from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, U
 from kafkalike.log.call_view import ControlTables
 from kafkalike.log.topic.batch_payload import Loose
 from kafkalike.log.topic.transaction_append import DecidedRecords, StagedFileError, TopicDecisions
-from kafkalike.log.transactions.transaction_files import records_of
+from kafkalike.log.transactions.transaction_files import Staging, records_of
 from kafkalike.model import faults
-from kafkalike.model.clock import Deadline
+from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.effects import run
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
 from kafkalike.model.record_batch import Appended
@@ -25,8 +25,6 @@ from kafkalike.model.transactions.transaction_views import TopicCut
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.log.transactions.transaction_files import Staging
-    from kafkalike.model.clock import Clock
     from kafkalike.model.config.server_config import ServerProperties
 
 

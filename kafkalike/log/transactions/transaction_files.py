@@ -24,14 +24,12 @@ from kafkalike.log.runs.run_manifest import LAYOUT as RUNS
 from kafkalike.log.runs.run_manifest import RunManifest, StagedRun, load_manifest
 from kafkalike.log.topic.batch_payload import Loose, pack, partitions_in, unpack
 from kafkalike.log.topic.transaction_append import DecidedPayload, DecidedRecords, Load, StagedFileError
-from kafkalike.model.clock import within
+from kafkalike.model.clock import Deadline, within
 from kafkalike.model.transactions import transactional_id as txn
-from kafkalike.storage.port import copies_of
+from kafkalike.storage.port import Entry, Storage, copies_of
 
 if TYPE_CHECKING:
-    from kafkalike.model.clock import Deadline
     from kafkalike.model.record_batch import RecordBatch
-    from kafkalike.storage.port import Entry, Storage
 
 
 TRIES: Final = 3

@@ -28,12 +28,11 @@ from kafkalike.model.maintenance.record_removal import Taking
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.transactions.transaction_views import TransactionState as State
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
-from kafkalike.storage.port import TABLE_LOG
+from kafkalike.storage.port import TABLE_LOG, Storage
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.storage.port import Storage
 
 
 PART_BYTES: Final = 4 * 1024 * 1024

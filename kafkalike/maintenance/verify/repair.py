@@ -39,7 +39,6 @@ from kafkalike.model.clock import Deadline
 from kafkalike.storage.parquet import UNREADABLE, open_parquet, put_parquet
 
 if TYPE_CHECKING:
-    from kafkalike.delta.table_state import TableState
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.segments import Segment
     from kafkalike.model.topic import TopicInfo

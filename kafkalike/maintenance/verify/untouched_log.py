@@ -13,14 +13,13 @@ from kafkalike.delta.table_state import load_table
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError
 from kafkalike.log.topic.topic_commits import segment_of, versions
 from kafkalike.model.record_batch import HOLES, cleaner_app
-from kafkalike.model.segments import Gap, gaps_and_overlaps
+from kafkalike.model.segments import Gap, Segment, gaps_and_overlaps
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.model.segments import Segment
 
 
 MOST_VERSIONS: Final = 500

@@ -18,11 +18,10 @@ from kafkalike.replication.cluster.controller import owner
 from kafkalike.replication.cluster.format_storage import check_apart, is_cluster
 from kafkalike.replication.cluster.mirror_store import mirror_at
 from kafkalike.replication.cluster.recovery import Recoveries
-from kafkalike.replication.cluster.replica_manager import FormerReplicas, ReplicaManager
+from kafkalike.replication.cluster.replica_manager import BrokerContext, FormerReplicas, ReplicaManager
 from kafkalike.replication.cluster.root_sign import sign_of
 
 if TYPE_CHECKING:
-    from kafkalike.replication.cluster.replica_manager import BrokerContext
     from kafkalike.storage.port import Storage
 
 

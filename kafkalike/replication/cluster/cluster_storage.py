@@ -12,7 +12,7 @@ import pyarrow as pa
 from kafkalike import errors
 from kafkalike.delta import layout
 from kafkalike.delta.layout import TRANSACTIONS as STAGED_TRANSACTIONS
-from kafkalike.model.clock import Clock
+from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions
 from kafkalike.model.groups.roster import Leases
 from kafkalike.model.replication.registration import Replica
@@ -26,7 +26,6 @@ from kafkalike.replication.tables.table_replicas import TableReplicas, replicate
 from kafkalike.storage.port import NOW, Coordination, Entry, Pace, Reach, Scheduler, Storage, TaskAccess
 
 if TYPE_CHECKING:
-    from kafkalike.model.clock import Deadline
     from kafkalike.model.cluster_state import ClusterState
 
 

@@ -13,12 +13,11 @@ from kafkalike.delta.layout import CONTROL_TABLES
 from kafkalike.delta.replica_files import APPLICATION, VersionFile, application, newest_configuration, seal
 from kafkalike.delta.row_files import seq_segment
 from kafkalike.delta.snapshot import load_snapshot
-from kafkalike.delta.table_state import load_table
+from kafkalike.delta.table_state import TableState, load_table
 from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.model import faults
 
 if TYPE_CHECKING:
-    from kafkalike.delta.table_state import TableState
     from kafkalike.model.clock import Clock
     from kafkalike.model.replication.registration import Configuration, Replica
     from kafkalike.storage.port import Storage

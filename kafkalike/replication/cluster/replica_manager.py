@@ -34,7 +34,6 @@ from kafkalike.replication.cluster.epoch_marker import configuration_in
 from kafkalike.replication.cluster.root_resolver import RootResolver
 
 if TYPE_CHECKING:
-    from kafkalike.model.brokers import ReplicatedTable
     from kafkalike.storage.port import Storage
 
 

@@ -21,24 +21,21 @@ from kafkalike.log.cluster.topic_folders import location_of, put_aside
 from kafkalike.model import faults
 from kafkalike.model.brokers import ReplicatedTable, first_replicas
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.cluster_state import replicas_row
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, replicas_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.replication.replica_assignment import assigned, check_assignment, check_factor, late
 from kafkalike.replication.cluster.broker_coordination import LONG
 from kafkalike.replication.cluster.cluster_storage import ClusterStorage, folder_of
-from kafkalike.replication.cluster.controller import FixedController
+from kafkalike.replication.cluster.controller import FixedController, StaleReadControlLog
 from kafkalike.replication.cluster.mirror_store import mirrors_broker
 from kafkalike.replication.cluster.root_resolver import is_folder
 from kafkalike.replication.tables.table_replicas import TableReplicas
 from kafkalike.storage.timeouts import calls_of
 
 if TYPE_CHECKING:
-    from kafkalike.model.brokers import ReplicatedTable
-    from kafkalike.model.cluster_state import ClusterState, MetadataRow
     from kafkalike.model.config.server_config import ServerProperties
     from kafkalike.model.replication.registration import Replica
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.replication.cluster.controller import StaleReadControlLog
 
 
 class RefusingRootError(errors.KafkaStorageError):

@@ -20,7 +20,7 @@ from kafkalike.delta.layout import MIRRORS
 from kafkalike.delta.log_cleaner import LogCleaner
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
-from kafkalike.model.cluster_state import MetadataRow
+from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.offset_commit import OffsetsDue, SyncedTopic, offsets_due
 from kafkalike.replication.mirrors import roll_forward, source_reader
@@ -28,7 +28,6 @@ from kafkalike.replication.mirrors.data_file_copy import DataFiles
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.topic import TopicInfo
     from kafkalike.model.transactions.transaction_views import Cut
 

@@ -10,14 +10,13 @@ from kafkalike.delta.damage import storage_errors
 from kafkalike.errors import KafkaError, MirrorError
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
-from kafkalike.model.cluster_state import MetadataRow, mirror_row
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, mirror_row
 from kafkalike.model.mirror import SEAL, Phase
 from kafkalike.replication.mirrors.roll_forward import find_lost, finish_all
 from kafkalike.replication.mirrors.source_reader import new_run
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.topic import TopicInfo
 
 TIMEOUT_MS: Final = 60_000

@@ -28,7 +28,7 @@ from kafkalike.model import faults
 from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.config.topic_config import CODECS
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.record_batch import TxnId
+from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.spark.format.option_values import MAX_INT, MAX_LONG, by_known_name, flag, is_first, number, warn_of_names
 from kafkalike.spark.format.source_options import BOOTSTRAP, root_of
 from kafkalike.spark.format.source_options import KNOWN as SOURCE_OPTIONS
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.model.record_batch import Appended
 
 
 CHECKPOINT: Final = "checkpointLocation"

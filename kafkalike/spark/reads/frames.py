@@ -22,7 +22,7 @@ from kafkalike.errors import IllegalArgumentError, LogCorruptError, UnknownTopic
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.maintenance.verify.untouched_log import check_readable
 from kafkalike.model.brokers import ReadFrom
-from kafkalike.model.config.storage_options import Address, StorageOptionsLike
+from kafkalike.model.config.storage_options import Address, SentOptions, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.topic import TopicInfo
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.model.config.storage_options import SentOptions
 
 
 _RESERVED: Final = "spark.sql.ansi.enforceReservedKeywords"

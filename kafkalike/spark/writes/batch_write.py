@@ -43,14 +43,13 @@ from kafkalike.spark.typed.encode import named_errors, record_columns
 from kafkalike.spark.writes.commit import StagedCommit, commit_results, found_again, written_before
 from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, left_out, stage_topics
 from kafkalike.spark.writes.targets import partitions_read, target_of
-from kafkalike.spark.writes.transactional_write import Naming
+from kafkalike.spark.writes.transactional_write import Naming, Together
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.transactions.group_claims import GroupOffsets
-    from kafkalike.spark.writes.transactional_write import Together
     from kafkalike.storage.port import Storage
 
 

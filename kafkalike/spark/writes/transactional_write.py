@@ -28,14 +28,13 @@ from kafkalike.log.transactions.transaction_files import FilesToStage
 from kafkalike.model import faults
 from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Deadline
 from kafkalike.model.record_batch import Appended, TxnId
-from kafkalike.model.transactions.transactional_id import WriteName
+from kafkalike.model.transactions.transactional_id import CommittedTransaction, WriteName
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.session import TransactionSession
     from kafkalike.model.transactions.group_claims import GroupOffsets
-    from kafkalike.model.transactions.transactional_id import CommittedTransaction
     from kafkalike.storage.port import Storage
 
 
