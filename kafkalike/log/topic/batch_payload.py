@@ -30,7 +30,7 @@ from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.log.topic.record_rules import SchemasOf, check_batch
 from kafkalike.model import faults
-from kafkalike.model.config.topic_config import CODECS
+from kafkalike.model.config.topic_config import CODECS, TopicConfig
 from kafkalike.model.producer_sequences import SequencedBatch
 from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 from kafkalike.model.row_value import INT32, INT64, UNREADABLE, checked_int, checked_list, checked_text
@@ -40,7 +40,6 @@ from kafkalike.storage.parquet import put_parquet
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
-    from kafkalike.model.config.topic_config import TopicConfig
     from kafkalike.model.topic import TopicInfo
 
 
