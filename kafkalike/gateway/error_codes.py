@@ -31,7 +31,7 @@ MAX_MESSAGE: Final = 1000
 """Characters of an error message in an answer."""
 
 _CODES: Final[tuple[tuple[type[KafkaError], int], ...]] = (
-    # Retriable: an idempotent producer's retry is recognized by its sequence, see `model/producer_state.py`.
+    # Retriable: an idempotent producer's retry is recognized by its sequence, see `model/producer_sequences.py`.
     (UnknownOutcomeError, RequestTimedOutError.errno),
     (KafkaTimeoutError, RequestTimedOutError.errno),
     (CommitFailedError, IllegalGenerationError.errno),

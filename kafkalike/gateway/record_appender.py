@@ -27,10 +27,10 @@ from kafkalike.errors import (
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.error_codes import DONE, NONE, Outcome
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
-from kafkalike.log.topic.column_batch import joined
-from kafkalike.log.topic.record_rules import RECORD_ERRORS
+from kafkalike.log.topic.producer_append import ProducerBatch, append_batches
 from kafkalike.log.wire.batch_heads import WireBatch, read_batches
 from kafkalike.log.wire.record_decoder import decode
+from kafkalike.model.producer_sequences import SequencedBatch
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch
@@ -244,22 +244,9 @@ class RecordAppender:
             self._check(log, waiting)
         good = [part for part in parts if not part.outcome.code]
         if good:
-            self._write_or_fail(log, good)
+            self._write(log, good)
         if any(part.outcome.code == TopicDeletedError.errno for part in parts):
             topic.log = None
-
-    def _write_or_fail(self, log: TopicLog, parts: Sequence[_Part]) -> None:
-        try:
-            self._write(log, parts)
-        except (KafkaError, OSError) as error:
-            if isinstance(error, RECORD_ERRORS) and len(parts) > 1:
-                # One batch is at fault for all, so each gets its own append.
-                for part in parts:
-                    self._write_or_fail(log, [part])
-                return
-            if isinstance(error, UnknownOutcomeError) and not all(part.wire.idempotent for part in parts):
-                logger.warning("gateway: retries of producers without idempotence may write twice: %s", error)
-            _fail(parts, error)
 
     def _log(self, name: str, topic: _Topic) -> TopicLog:
         if topic.log is not None:
@@ -284,19 +271,22 @@ class RecordAppender:
 
     @staticmethod
     def _write(log: TopicLog, parts: Sequence[_Part]) -> None:
-        batches = [part.records for part in parts]
+        """Append batches; an error of a batch leaves the others alone."""
         largest = max(parts, key=lambda part: part.records.size)
-        appended = log.append(
-            batches[0] if len(batches) == 1 else joined(batches),
-            codec=largest.wire.codec,
-            timeout_ms=APPEND_TIMEOUT_MS,
-        )
-        next_offset = {partition: offsets.start for partition, offsets in appended.ranges.items()}
+        batches = [ProducerBatch(part.records, _sequence(part)) for part in parts]
+        try:
+            results = append_batches(log, batches, codec=largest.wire.codec, timeout_ms=APPEND_TIMEOUT_MS)
+        except (KafkaError, OSError) as error:
+            if isinstance(error, UnknownOutcomeError) and not all(part.wire.idempotent for part in parts):
+                logger.warning("gateway: retries of producers without idempotence may write twice: %s", error)
+            _fail(parts, error)
+            return
         by_append = log.config.log_append_time
-        for part in parts:
-            part.base_offset = next_offset[part.partition]
-            next_offset[part.partition] += len(part.records)
-            part.append_time_ms = appended.append_time_ms if by_append else -1
+        for part, result in zip(parts, results, strict=True):
+            if result.error is not None:
+                part.outcome = Outcome.of(result.error)
+            part.base_offset = result.base_offset
+            part.append_time_ms = result.append_time_ms if by_append else -1
 
 
 def _next(waiting: list[_Waiting]) -> list[_Waiting]:
@@ -308,6 +298,13 @@ def _next(waiting: list[_Waiting]) -> list[_Waiting]:
     taken = waiting[:count]
     del waiting[:count]
     return taken
+
+
+def _sequence(part: _Part) -> SequencedBatch | None:
+    wire = part.wire
+    if not wire.idempotent:
+        return None
+    return SequencedBatch(wire.producer_id, wire.producer_epoch, part.partition, wire.base_sequence, wire.count)
 
 
 def _fail(parts: Sequence[_Part], error: BaseException) -> None:
