@@ -65,7 +65,7 @@ class Lags:
 
     def refresh(self) -> None:
         """Refresh groups and topics; each log is refreshed on first use."""
-        self._groups = self.cluster.groups.refresh().groups
+        self._groups = self.cluster.groups.refresh().consumer_groups
         self._topics = self.cluster.topics()
         self._indexes, self._versions, self.damaged = {}, {}, {}
         self._logs = {

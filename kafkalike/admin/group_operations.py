@@ -146,7 +146,7 @@ class GroupOperations(AdminBase):
 
     def _live_groups(self, wanted: set[str] | None = None) -> dict[str, Group]:
         """Return groups without members whose session has expired."""
-        known = self._cluster.groups.refresh().groups
+        known = self._cluster.groups.refresh().consumer_groups
         groups = dict(known) if wanted is None else {name: known[name] for name in wanted if name in known}
         now_ms = self._clock.now_ms()
         for group_id, dead in silent_members(self._cluster, groups, now_ms * 1_000_000).items():

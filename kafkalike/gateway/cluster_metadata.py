@@ -56,6 +56,7 @@ class ClusterMetadata:
         ]
 
     def _metadata(self, call: Call) -> Answer:
+        self._home.gateways.look()
         topics = self._home.cluster.topics()
         asked = call.body.topics
         if asked is None:
@@ -114,6 +115,7 @@ class ClusterMetadata:
         }
 
     def _coordinators(self, call: Call) -> Answer:
+        self._home.gateways.look()
         names = [call.body.key] if hasattr(call.body, "key") else call.body.coordinator_keys
         found = []
         for name in names:
@@ -124,6 +126,7 @@ class ClusterMetadata:
 
     def _describe_cluster(self, call: Call) -> Answer:
         del call
+        self._home.gateways.look()
         return {
             "error_code": NONE,
             "error_message": None,

@@ -22,7 +22,7 @@ from kafkalike.gateway.gateway_cluster import GatewayCluster, Handler
 from kafkalike.gateway.gateway_metrics import GatewayMetrics
 from kafkalike.gateway.group_requests import GroupRequests
 from kafkalike.gateway.group_sessions import GroupSessions
-from kafkalike.gateway.live_gateways import GatewayNode, LiveGateways
+from kafkalike.gateway.live_gateways import LiveGateways
 from kafkalike.gateway.offset_requests import OffsetRequests
 from kafkalike.gateway.record_appender import RecordAppender
 from kafkalike.gateway.record_fetcher import RecordFetcher, TopicTails
@@ -84,8 +84,8 @@ class GatewayServer:
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self.advertised = advertised or self.address
         self._metrics = GatewayMetrics(CollectorRegistry() if registry is None else registry)
-        gateways = LiveGateways(GatewayNode(0, *self.advertised))
-        self._home = GatewayCluster(cluster, gateways, clock)
+        self._gateways = LiveGateways(cluster, self.advertised, clock)
+        self._home = GatewayCluster(cluster, self._gateways, clock)
         tails = TopicTails(self._home, "none" if is_loopback(host) else "lz4")
         sessions = GroupSessions(self._home)
         self._metrics.members.set_function(lambda: sessions.count)
@@ -110,12 +110,22 @@ class GatewayServer:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
+    def node_id(self) -> int:
+        """The id by which clients know this gateway; valid after `start`."""
+        return self._gateways.own.node_id
+
+    @property
     def running(self) -> bool:
         """True while clients are served."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Serve clients; return when the gateway accepts connections."""
+        """Register the gateway, and serve clients; return when it accepts connections.
+
+        Raises:
+            KafkaError: the storage failed, so nothing was started.
+        """
+        self._gateways.join()
         self._thread.start()
         self._ready.wait()
 
@@ -127,6 +137,7 @@ class GatewayServer:
                 loop.call_soon_threadsafe(stopping.set)
         if self._thread.ident is not None:
             self._thread.join()
+        self._gateways.leave()
         self._socket.close()
         self._home.close()
 
@@ -166,7 +177,11 @@ class GatewayServer:
         logger.info("gateway: serving %s at %s", self._home.cluster.root, self.bootstrap_servers)
         self._ready.set()
         try:
-            await self._stopping.wait()
+            while not self._stopping.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), self._gateways.beat_seconds)
+                    break
+                await self._home.run(self._gateways.beat)
         finally:
             server.close()
             tasks = list(open_connections)

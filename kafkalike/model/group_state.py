@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.groups.roster import PROTOCOL_TYPE, ROSTER_VERSION, Member, Roster, dump_roster, load_roster
+from kafkalike.model.names import GATEWAYS_GROUP
 from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
 
@@ -198,6 +199,13 @@ class GroupsState:
             if row.seq > draft.seq:
                 draft.apply(row)
         return draft.state()
+
+    @property
+    def consumer_groups(self) -> Mapping[str, Group]:
+        """The groups of consumers, by id, without the reserved group of gateways."""
+        if GATEWAYS_GROUP not in self.groups:
+            return self.groups
+        return {group_id: group for group_id, group in self.groups.items() if group_id != GATEWAYS_GROUP}
 
     def group(self, group_id: str) -> Group:
         """Return the group with that id; an empty one if it is unknown."""

@@ -50,8 +50,12 @@ def check_topic_name(name: object) -> TopicName:
     return TopicName(name)
 
 
+GATEWAYS_GROUP: Final = "__gateways"
+"""Reserved group, whose members are the live gateways. Lists of groups leave it out."""
+
+
 def check_group_id(group_id: object) -> GroupId:
-    """Return `group_id` when it can name a consumer group: any text that is not empty.
+    """Return `group_id` when it can name a consumer group: any text that is not empty, but for `GATEWAYS_GROUP`.
 
     Raises:
         InvalidGroupIdError: for anything else.
@@ -60,6 +64,8 @@ def check_group_id(group_id: object) -> GroupId:
         raise InvalidGroupIdError(f"group_id must be a str that is not empty, not {group_id!r}")
     if not is_storable(group_id):
         raise InvalidGroupIdError(f"group_id {group_id!r} is not valid text: it has half of a surrogate pair")
+    if group_id == GATEWAYS_GROUP:
+        raise InvalidGroupIdError(f"group_id {group_id!r} is reserved: its members are the gateways of the cluster")
     return GroupId(group_id)
 
 

@@ -246,7 +246,7 @@ def cluster(request: Request) -> Response:
         told=told,
         requests=dict(view.cluster.requests),
         topics=len(view.topics()),
-        groups=len(view.cluster.groups.refresh().groups),
+        groups=len(view.cluster.groups.refresh().consumer_groups),
     )
 
 

@@ -118,3 +118,25 @@ def test_api_versions_of_a_newer_client_is_answered_in_the_oldest_form(served: S
 def test_gateway_beyond_the_loopback_is_refused(served: Served) -> None:
     with pytest.raises(KafkaConfigurationError, match="refusing to listen on"):
         GatewayServer(served[0], host="0.0.0.0")  # noqa: S104 - it is refused
+
+
+def test_second_gateway_is_listed_until_it_stops_and_groups_do_not_show_them(
+    served: Served, librdkafka: AdminClient, kafka_python: ForeignAdminClient
+) -> None:
+    cluster, address = served
+    second = GatewayServer(cluster)
+    second.start()
+    try:
+        brokers = librdkafka.list_topics(timeout=10).brokers.values()
+        assert {(broker.id, f"{broker.host}:{broker.port}") for broker in brokers} == {
+            (0, address),
+            (1, second.bootstrap_servers),
+        }
+        assert "__gateways" not in [group["group_id"] for group in kafka_python.list_groups()]
+    finally:
+        second.stop()
+    assert [broker.id for broker in librdkafka.list_topics(timeout=10).brokers.values()] == [0]
+    third = GatewayServer(cluster)
+    third.start()
+    third.stop()
+    assert third.node_id == 1
