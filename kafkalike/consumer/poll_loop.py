@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 
 class RootCheck:
-    """Distinguishes an empty root from a vanished one. Belongs to its consumer.
+    """Refuses a root that has vanished, and one that never held a cluster. Belongs to its consumer.
 
-    If the root is missing, each poll looks. A root that has vanished (removed, or its file system is not mounted) looks
-    like one without news, so it is an error. A root that has never existed may be created later, so it is only a
-    warning.
+    If the root is missing, each poll looks. A root that has vanished (removed, or its file system is not mounted) and a
+    misspelled one would look like roots without news, and a group would create a cluster there.
 
     Args:
         cluster: the cluster of the root.
         clock: time.
+        opened: whether the caller has opened the cluster, which then may be empty, such as a `MemoryCluster`.
     """
 
-    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, *, opened: bool) -> None:
         self._cluster = cluster
         self._clock = clock
         self._due = clock.monotonic()
         self._there = False
-        self._warned = False
+        self._opened = opened
 
     def check(self, now: float, cause: LogCorruptError | None = None) -> None:
         """Look at the root, if that is due. Caller: poll.
@@ -56,20 +56,26 @@ class RootCheck:
             cause: error of a log that could not be read, which makes the look due.
 
         Raises:
-            KafkaConnectionError: the root has vanished.
+            KafkaConnectionError: the root has vanished, or never held a cluster.
         """
         if cause is None and now < self._due:
             return
-        if self._cluster.there:
+        if self._cluster.there and (self._there or self._opened or self._founded()):
             self._there, self._due = True, now + self._cluster.root_interval
         elif self._there:
             raise KafkaConnectionError(
                 f"the storage root {self._cluster.root} has vanished, or has lost its topics; check that its file "
                 "system is mounted"
             ) from cause
-        elif not self._warned:
-            self._warned = True
-            log.warning("the storage root %s does not exist, or is empty; waiting for topics", self._cluster.root)
+        elif not self._opened:
+            raise KafkaConnectionError(
+                f"{self._cluster.root} does not hold a cluster: check bootstrap_servers, or create one there with "
+                "`kafkalike topics --create` or a producer"
+            )
+
+    def _founded(self) -> bool:
+        """True if something was ever created there; in an object store, by the metadata that `there` has read."""
+        return not self._cluster.store.scheduler.is_remote or bool(self._cluster.metadata.state.seq)
 
 
 SLOWEST: Final = 10
@@ -104,7 +110,8 @@ class PollLoop:
         self.assigner = Assigner(context, self.commits, self.positions)
         self.fetcher = Fetcher(context)
         self.watch = FolderWatch()
-        self._root = RootCheck(context.cluster, context.clock)
+        opened = context.config.bootstrap_servers is context.cluster
+        self._root = RootCheck(context.cluster, context.clock, opened=opened)
         self._transient_errors = TransientErrors(context.clock, context.config.default_api_timeout_ms)
         self._just = JUST_SECONDS
         # A short-lived reader of a remote root does not look at the groups' table.

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kafkalike.admin.testing import ManualClock
+from kafkalike.connect import check_founded, connect
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.delta.layout import CLUSTER_METADATA
 from kafkalike.errors import KafkaConnectionError, OffsetOutOfRangeError
@@ -20,6 +21,7 @@ from kafkalike.model import clock
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
+from kafkalike.producer import KafkaProducer
 from kafkalike.storage.local import LocalStorage
 from tests.tools.clusters import on_disk
 from tests.tools.upkeep import AT_ONCE
@@ -184,14 +186,21 @@ def test_a_root_that_vanishes_is_told_at_every_poll_until_it_is_back(
     assert found == ({0: [b"back"]} if topic == "orders" else {})
 
 
-def test_a_root_that_was_never_there_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Someone may make it later, so the consumer waits, as it does for a topic."""
-    root = tmp_path / "nothing"
-    with KafkaConsumer("orders", bootstrap_servers=str(root)) as consumer:
-        consumer.poll()
-        consumer.poll()
+@pytest.mark.parametrize("group_id", [None, "billing"], ids=["alone", "group"])
+def test_poll_of_a_root_without_a_cluster_fails_and_creates_nothing(any_root: str, group_id: str | None) -> None:
+    """A misspelled root is not a cluster without records; a producer's first record makes the same consumer work."""
+    with KafkaConsumer(
+        "orders", bootstrap_servers=any_root, group_id=group_id, auto_offset_reset="earliest"
+    ) as consumer:
+        for _ in range(2):
+            with pytest.raises(KafkaConnectionError, match="does not hold a cluster: check bootstrap_servers"):
+                consumer.poll(100)
+        with pytest.raises(KafkaConnectionError):
+            check_founded(connect(any_root, access="read"))
+        with KafkaProducer(bootstrap_servers=any_root) as producer:
+            producer.send("orders", b"tea")
 
-    assert caplog.text.count(f"the storage root {root} does not exist") == 1
+        assert [r.value for records in consumer.poll(10_000).values() for r in records] == [b"tea"]
 
 
 def test_a_reader_that_was_suspended_looks_anew_before_it_speaks_of_loss(tmp_path: Path) -> None:
