@@ -16,6 +16,7 @@ SAID = {
     "coming-from.md": ["0\n", "[b'tea']"],
     "concepts.md": ["00000000000000000002.json", "2 segments", "append"],
     "console.md": [],
+    "reference/consumer-groups.md": [],
     "guarantees.md": ["Completed updating config for topic orders"],
     "replicas.md": [
         *("Replicas: 1,2,3", "in sync", "0 errors"),
@@ -43,7 +44,7 @@ def world_of(page: str, folder: Path) -> Iterator[World]:
                 filled(folder, "orders")
                 read_by(folder, "bills", "orders")
                 world.names["spark"] = None  # the page of SQL has its own test
-            case "concepts.md":
+            case "reference/consumer-groups.md":
                 filled(folder, "orders")
                 read_by(folder, "billing", "orders")
                 admin = KafkaAdminClient(bootstrap_servers=str(folder / "kafkalike-data"))

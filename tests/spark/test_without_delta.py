@@ -46,6 +46,7 @@ def test_jvm_without_delta_names_it_before_any_change_and_reads_and_writes_by_fo
     assert found["sql"] == [1, []]
     assert found["databases"] == ["default"]
     assert found["format"] == ["by format", "by write"]
+    assert found["live_view"] == ["t", 2]
     assert found["stream"] == 2
     assert found["at_hand"] == 3
 

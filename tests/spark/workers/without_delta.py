@@ -52,6 +52,9 @@ def main() -> None:
     result["databases"] = [row[0] for row in spark.sql("SHOW DATABASES").collect()]
     ks.write(spark.createDataFrame([("by write",)], "value STRING"), "t", root)
     result["format"] = by_format(spark, root)
+    options = f"table 'partitions', root '{root}'"
+    spark.sql(f"CREATE TEMPORARY VIEW kafkalike_partitions USING kafkalike_tables OPTIONS ({options})")
+    result["live_view"] = spark.sql("SELECT topic, log_end_offset FROM kafkalike_partitions").first()
     query = ks.read_stream(spark, "t", root, starting_offsets="earliest").writeStream.format("memory").queryName("seen")
     query.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start().awaitTermination()
     result["stream"] = spark.table("seen").count()
