@@ -46,6 +46,9 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
 """Types, in Linux's list of mounts, whose locks or hard links other machines may not see at once. Types that begin with
 `fuse.` count, too."""
 
+_ONE_SLASH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""A URI without a host, such as Databricks' `dbfs:/log`."""
+
 LOCAL_FUSE: Final = frozenset({"fuse.fuse-overlayfs"})
 """Types below `fuse.` on a local disk: the root of a container that runs without privileges."""
 
@@ -68,9 +71,9 @@ def normalise_root(root: str, environ: dict[str, str] | None = None, mounts: str
 
     Raises:
         UnsafeStorageError: the storage cannot keep several writers apart.
-        KafkaConfigurationError: it looks like a Kafka broker's address, has an unknown scheme, is a `file:` URI with a
-            host, a query or a fragment, begins with the home of an unknown user, or is a folder whose name holds a
-            backslash or something like `%20`.
+        KafkaConfigurationError: it looks like a Kafka broker's address, has an unknown scheme or a single slash behind
+            it, is a `file:` URI with a host, a query or a fragment, begins with the home of an unknown user, or is a
+            folder whose name holds a backslash or something like `%20`.
     """
     environ = dict(os.environ) if environ is None else environ
     scheme = urlsplit(root).scheme if "://" in root or root.startswith("file:") else ""
@@ -79,6 +82,11 @@ def normalise_root(root: str, environ: dict[str, str] | None = None, mounts: str
             raise KafkaConfigurationError(
                 f"bootstrap_servers={root!r} looks like a broker's address; kafkalike has no brokers: "
                 f"name a storage root such as ./kafkalike-data (a folder of that very name: ./{root})"
+            )
+        if not scheme and _ONE_SLASH.match(root):
+            raise KafkaConfigurationError(
+                f"bootstrap_servers={root!r} looks like a URI: name an object store as scheme://bucket/path, "
+                f"or a folder by its path (a folder of that very name: ./{root})"
             )
         path = _path_of(root) if scheme else root
         if _MISREAD.search(path):

@@ -49,6 +49,14 @@ def test_other_places_are_refused(root: str) -> None:
         normalise_root(root, {})
 
 
+@pytest.mark.parametrize("root", ["dbfs:/log", "s3:/bucket/log", "hdfs:/log", "abfss:/log@a.dfs.core.windows.net"])
+def test_uri_with_one_slash_is_no_folder(root: str) -> None:
+    """Databricks writes `dbfs:/log`: a folder of the name `dbfs:` below the working folder would hold the records."""
+    told = rf"{root!r} looks like a URI: name an object store as scheme://bucket/path, .*\./{root}"
+    with pytest.raises(KafkaConfigurationError, match=told):
+        normalise_root(root, {})
+
+
 @pytest.mark.parametrize("scheme", ["hdfs", "viewfs", "webhdfs"])
 def test_hdfs_is_refused_by_name(scheme: str) -> None:
     """Nothing there keeps several writers apart, and who reads a topic may commit offsets."""
