@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +39,8 @@ NOTES: Final = """
 * Rivals ran in the same session, in turn. Figures are medians, and ratios are medians of the rounds' ratios.
 * A ratio says what it is of. A time below 1, or a speed above 1, favors kafkalike.
 * Records have keys of 16 B and values of 100 B unless stated.
-* *Commit* is the measured one. Where *machine* names no processor, it is the one that recorded the result.
+* Each row names its run: command, date, commit and machine stand below the table.
+* The commit is the measured one. Where no processor is named, it is the one that recorded the result.
 * `FOLDER` in a command is an empty folder. The command writes its result to `benchmarks/results`,
   and `make reference` brings it here.
 """
@@ -255,19 +256,24 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
+def _section(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a table of figures, and a list of the runs that made them: their columns do not fit on a screen."""
+    made = [cells(row) for row in rows]
+    runs = list(dict.fromkeys(row[4:] for row in made))
+    heads = ("measured", "kafkalike", "compared with", "ratio", "run")
+    yield from _table([heads, ["---"] * len(heads)])
+    yield from _table((*row[:4], str(runs.index(row[4:]) + 1)) for row in made)
+    yield from ("", "Runs:", "")
+    for number, (date, commit, machine, command) in enumerate(runs, 1):
+        yield f"{number}. {command}: {date}, commit {commit}, {machine}"
+    yield ""
+
+
 def page() -> str:
     """The page of all figures."""
-    heads = ("measured", "kafkalike", "compared with", "ratio", "date", "commit", "machine", "command")
     lines = [HEAD, *_table([("compared with", "result"), ("---", "---"), *SUMMARY]), NOTES]
     for title, note, rows in SECTIONS:
-        lines += [
-            f"## {title}",
-            "",
-            *([note, ""] if note else []),
-            *_table([heads, ["---"] * len(heads)]),
-            *_table(map(cells, rows)),
-            "",
-        ]
+        lines += [f"## {title}", "", *([note, ""] if note else []), *_section(rows)]
     return "\n".join(lines)
 
 
