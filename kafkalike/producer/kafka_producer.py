@@ -21,12 +21,11 @@ from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.config.setting_types import ProducerSettings, documented
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import Headers
-from kafkalike.producer.arrow_methods import ArrowMethods
 from kafkalike.producer.future import BatchResult, FutureRecordMetadata
 from kafkalike.producer.producer_batch import UNROUTED, PartitionRouter, Row, TopicQueue, check_partitioner
+from kafkalike.producer.producer_methods import ArrowMethods, TransactionMethods
 from kafkalike.producer.record_accumulator import FORKED, RecordAccumulator
 from kafkalike.producer.sender import Sender
-from kafkalike.producer.transaction_methods import TransactionMethods
 from kafkalike.producer.transaction_state import NOT_TRANSACTIONAL, Ranges, TransactionGate, TxnPhase
 from kafkalike.schemas.serialization import SerializeFunction, as_serializer
 
