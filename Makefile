@@ -18,7 +18,7 @@ loop := tailed_table commit_file table_state table table_change
 measured := kafkalike.model $(addprefix kafkalike.delta.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e objects recipes lowest wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline bench bench-kafka reference rooms pictures docs
+.PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e objects recipes lowest wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline bench bench-kafka reference rooms pictures notebooks docs
 
 ##@ Try it
 
@@ -196,8 +196,12 @@ reference: setup ## Write docs/reference/settings.md, docs/reference/errors.md a
 rooms: setup ## Write docs/pictures/rooms.puml, and list all files in docs/reference/files.md.
 	@$(bin)/python -m scripts.rooms
 
-pictures: setup rooms ## Draw the SVG pictures of the documentation from docs/pictures/*.puml; only those that changed.
+pictures: setup setup-browser rooms ## Draw the diagrams that changed; run the demo and take its terminal, plot and console.
 	@$(env) $(bin)/python -m scripts.pictures
+	@$(env) $(bin)/python -m scripts.demo_pictures
+
+notebooks: setup ## Run the notebooks and store what they show; only="01 05" for some.
+	@$(env) $(bin)/python -m scripts.notebooks $(only)
 
 docs: setup ## Build the documentation site, strictly, into build/site.
 	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet
