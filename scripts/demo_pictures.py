@@ -1,9 +1,9 @@
-"""Demo pictures: run the demo and take its pictures for README and site: the terminal, the plot, the console.
+"""Demo pictures: the demo's terminal and plot, and the web console, for README and site.
 
     python -m scripts.demo_pictures
 
-It runs `kafkalike demo` and `kafkalike ui` as a user does, in a temporary folder, and needs Chromium (`make
-setup-browser`) for the console.
+It runs `kafkalike demo`, and `kafkalike ui` over a cluster with three hours of writes, as a user does, in a temporary
+folder. The console needs Chromium (`make setup-browser`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from typing import Final
 from PIL import Image
 
 from scripts import terminal_recording
+from scripts.console_screenshots import sample
 from scripts.pictures import SOURCES
 from tests.tools.browser import chromium
 
 PROGRAM: Final = Path(sys.executable).with_name("kafkalike")
-CLUSTER: Final = "kafkalike-demo"
-"""Folder of the demo, in the working directory."""
 
 MOST_BYTES: Final = 150_000
 """Size of a picture, at most."""
 
-WINDOW: Final = {"width": 1280, "height": 800}
+WINDOW: Final = {"width": 1440, "height": 900}
 PAGE: Final = "/"
 """Page of the console that is shown."""
 
@@ -42,12 +41,14 @@ def demo(folder: Path) -> None:
     lines = [replace(line, text=line.text.replace(str(folder), "~")) for line in lines]
     drawn = terminal_recording.svg("kafkalike demo", lines)
     (SOURCES / "demo.svg").write_text(drawn, encoding="utf-8")
-    _small(folder / CLUSTER / "delays.png", SOURCES / "delays.png")
+    _small(folder / "kafkalike-demo" / "delays.png", SOURCES / "delays.png")
 
 
 def console(folder: Path) -> None:
-    """Take the console's picture over the demo's cluster, light and dark."""
-    with _served(folder / CLUSTER) as address, chromium() as browser:
+    """Take the console's picture, light and dark."""
+    root = folder / "kafkalike-data"
+    sample(str(root))
+    with _served(root) as address, chromium() as browser:
         for scheme in ("light", "dark"):
             page = browser.new_page(viewport=WINDOW, color_scheme=scheme)
             page.goto(address)
@@ -62,8 +63,8 @@ def console(folder: Path) -> None:
 @contextmanager
 def _served(root: Path) -> Iterator[str]:
     """Start `kafkalike ui` over a cluster, and return the address that it prints."""
-    command = [str(PROGRAM), "ui", "--bootstrap-server", str(root), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 - our own command
+    command = [str(PROGRAM), "ui", "--bootstrap-server", root.name, "--port", "0"]
+    with subprocess.Popen(command, cwd=root.parent, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 - our own command
         assert running.stderr is not None
         address = next(found[0] for line in running.stderr if (found := re.search(r"http://\S+", line)))
         try:

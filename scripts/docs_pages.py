@@ -45,4 +45,4 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:  # noqa: ANN
 def _linked(text: str, to: str, above: str = "") -> str:
     for name, page in ABOVE.items():
         text = text.replace(f"]({above}{name}", f"]({to}{page}")
-    return text
+    return re.sub(rf"\]\({re.escape(above)}notebooks/(\w+)\.ipynb", rf"]({to}notebooks/\1.md", text)

@@ -23,7 +23,7 @@ def test_readme_shows_the_model_the_demo_and_the_console() -> None:
     text = (PROJECT / "README.md").read_text(encoding="utf-8")
     shown = re.findall(r'(?:\]\(|srcset="|src=")docs/pictures/([\w.-]+)', text)
 
-    assert shown == ["topic.svg", "demo.svg", "console-dark.png", "console-light.png", "delays.png"]
+    assert shown == ["topic.svg", "demo.svg", "delays.png", "console-dark.png", "console-light.png"]
     assert [name for name in shown if not (PICTURES / name).is_file()] == []
     assert len(text.split()) <= 1200
 

@@ -75,7 +75,7 @@ def test_the_site_is_built_strictly_without_a_network(tmp_path: Path) -> None:
     assert 'id="kafkalike.KafkaProducer.send"' in pages["reference/api"]
     assert "--bootstrap-server" in pages["reference/cli"]
     assert 'href="changelog.html"' in pages["index"]
-    assert "SQL over topics" in pages["notebooks/03_sql"]
+    assert '<img alt="png" src="03_sql/03_sql_' in pages["notebooks/03_sql"]
     assert "<code>int | str</code>" in pages["reference/settings"]
     boosts = {
         re.split("[/#]", entry["location"])[0]: entry.get("boost", 1)

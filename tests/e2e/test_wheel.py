@@ -81,6 +81,7 @@ def test_readme_on_a_package_index_links_only_to_pages_and_pictures_of_the_site(
     pages = [link.removeprefix(site) for link in map("".join, links)]
     sources = {page: re.sub(r"\.html$", ".md", page) for page in pages}
     made = {"changelog.md": "../CHANGELOG.md", "decisions/index.md": "decisions/README.md"}
+    made |= {source: f"../{source.replace('.md', '.ipynb')}" for source in sources.values() if "notebooks/" in source}
     broken = [page for page, source in sources.items() if not (PROJECT / "docs" / made.get(source, source)).is_file()]
 
     assert told["Description-Content-Type"] == "text/markdown"
