@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.gateway.classic_members import ClassicMembers
 from kafkalike.gateway.client_connection import BUDGET_BYTES, ByteBudget, ClientConnection
-from kafkalike.gateway.cluster_metadata import ClusterMetadata
-from kafkalike.gateway.consumer_members import ConsumerMembers
 from kafkalike.gateway.gateway_cluster import GatewayCluster, Handler
 from kafkalike.gateway.gateway_metrics import GatewayMetrics
-from kafkalike.gateway.group_requests import GroupRequests
 from kafkalike.gateway.group_sessions import GroupSessions
+from kafkalike.gateway.handlers.classic_members import ClassicMembers
+from kafkalike.gateway.handlers.cluster_metadata import ClusterMetadata
+from kafkalike.gateway.handlers.consumer_members import ConsumerMembers
+from kafkalike.gateway.handlers.group_requests import GroupRequests
+from kafkalike.gateway.handlers.offset_requests import OffsetRequests
+from kafkalike.gateway.handlers.record_appender import RecordAppender
+from kafkalike.gateway.handlers.record_fetcher import RecordFetcher, TopicTails
+from kafkalike.gateway.handlers.topic_requests import TopicRequests
 from kafkalike.gateway.live_gateways import LiveGateways
-from kafkalike.gateway.offset_requests import OffsetRequests
-from kafkalike.gateway.record_appender import RecordAppender
-from kafkalike.gateway.record_fetcher import RecordFetcher, TopicTails
-from kafkalike.gateway.topic_requests import TopicRequests
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.schemas.service.credentials import is_loopback
 

@@ -10,10 +10,10 @@ from kafkalike.admin.offset_operations import look_up
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
-from kafkalike.gateway.cluster_metadata import LEADER_EPOCH
 from kafkalike.gateway.error_codes import attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler
-from kafkalike.gateway.record_fetcher import TopicTails
+from kafkalike.gateway.handlers.cluster_metadata import LEADER_EPOCH
+from kafkalike.gateway.handlers.record_fetcher import TopicTails
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
