@@ -16,6 +16,7 @@ from kafkalike.schemas.service.credentials import is_loopback
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.spark.sql.queries import Queries
+    from kafkalike.ui.cluster_overview import Overview
 
 GRACE_SECONDS: Final = 3
 """Time for open requests when the console stops."""
@@ -98,11 +99,17 @@ class ConsoleServer:
         answers: bool = self._server.running
         return answers
 
+    @property
+    def overview(self) -> Overview:
+        """Return the newest state of the cluster that the pages have."""
+        found: Overview = self._view.sampler.newest(0)
+        return found
+
     def start(self) -> None:
         """Start the thread that answers requests."""
         self._server.start()
         # The first page then finds figures.
-        self._view.sampler.newest(0)
+        _ = self.overview
 
     def stop(self) -> None:
         """Refuse new connections, finish open requests, and stop."""

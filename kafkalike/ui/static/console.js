@@ -156,9 +156,12 @@
     const exact = part.querySelectorAll("data[value], time[datetime]");
     if (exact.length === 0) return;
     for (const one of exact) one.textContent = one.dateTime ?? one.value;
+    const texts = document.createTreeWalker(part, NodeFilter.SHOW_TEXT), spaces = [];
+    while (texts.nextNode()) if (texts.currentNode.data.trim() === "") spaces.push(texts.currentNode);
+    for (const one of spaces) one.data = " ";
     for (const cell of part.querySelectorAll("td, th")) cell.append("\t");
     for (const row of part.querySelectorAll("tr, li, p, div, dd")) row.append("\n");
-    event.clipboardData.setData("text/plain", part.textContent.replace(/[ \t]*\n\s*/g, "\n").trim());
+    event.clipboardData.setData("text/plain", part.textContent.replace(/ *\t */g, "\t").replace(/[ \t]*\n\s*/g, "\n").trim());
     event.preventDefault();
   });
 })();
