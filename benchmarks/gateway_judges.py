@@ -1,0 +1,301 @@
+"""Judges of the gateway: programs of Kafka's world, unchanged, against a gateway of this machine.
+
+    python -m benchmarks.gateway_judges                # all judges
+    python -m benchmarks.gateway_judges kcat java      # some of them
+
+Each judge comes from a package registry by its ordinary client: kafka-python's integration tests from its source
+package, Kafka's Java tools from Maven by Spark's resolver, kcat from the system's packages. A judge that is not there
+is skipped and says what to install.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import kafka
+import pyspark
+
+from kafkalike.cli.jobs.kafka_jars import ROUNDS, resolve
+from kafkalike.connect import connect
+from kafkalike.gateway.gateway_server import GatewayServer
+from kafkalike.log.cluster.cluster import Cluster
+
+HOME: Final = Path.home() / ".cache" / "kafkalike-bench"
+
+JAVA_TOOLS: Final = "org.apache.kafka:kafka-tools:4.3.1"
+
+SPARK_CONNECTOR: Final = "spark-sql-kafka-0-10_2.13-4.2.0"
+
+TIMEOUT_SECONDS: Final = 300
+
+SERVICE: Final = '''
+class ExternalService:
+    """A broker that runs already."""
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+    def open(self): pass
+    def close(self): pass
+    def stop(self): pass
+class SpawnedService:
+    """A broker that a test starts; there is none."""
+'''
+"""Module of kafka-python's tests that its source package lacks: all brokers are external here."""
+
+NOT_EXPECTED: Final = {
+    "test_create_describe_delete_acls": "no ACLs",
+    "test_describe_configs_broker_resource_returns_configs": "gateways have no setting advertised.listeners",
+    "test_create_partitions": "assigns replicas to brokers; gateways hold none",
+    "test_elect_leaders": "leaders are hints, so none is elected",
+    "test_alter_replica_log_dirs": "one log directory",
+    "test_describe_metadata_quorum": "no quorum of brokers",
+    "test_alter_partition_reassignments": "gateways hold no replicas",
+    "test_list_partition_reassignments": "gateways hold no replicas",
+    "test_kafka_version_infer": "expects the list of requests of Kafka 4.1",
+    "test_kafka_consumer_unsupported_encoding": "expects that the broker keeps the producer's codec",
+    "test_transactional_producer_messages": "transactions",
+    "test_transactional_producer_offsets": "transactions",
+}
+"""Tests of kafka-python that need more than a gateway has, with the reason."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a judge says."""
+
+    right: int
+    wrong: Sequence[str]
+    skipped: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A running gateway."""
+
+    cluster: Cluster
+    address: str
+    folder: Path
+
+
+def run(command: Sequence[str], *, given: str = "", **more: str) -> str:
+    """Run a program, and return what it wrote."""
+    done = subprocess.run(
+        list(command),
+        check=False,
+        input=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        env={**os.environ, **more},
+    )
+    return done.stdout
+
+
+def kafka_python(place: Place) -> Verdict:
+    """Run kafka-python's own integration tests."""
+    version = kafka.__version__
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+    run([*pip, f"kafka-python=={version}", "--dest", str(place.folder)])
+    archives = list(place.folder.glob("kafka_python-*.tar.gz"))
+    if not archives:
+        return Verdict(0, (), "its source package cannot be fetched")
+    with tarfile.open(archives[0]) as archive:
+        archive.extractall(place.folder, filter="data")
+    tests = place.folder / f"kafka_python-{version}"
+    (tests / "test" / "__init__.py").touch()
+    (tests / "test" / "service.py").write_text(SERVICE)
+    (tests / "servers" / "4.1.0" / "kafka-bin").mkdir(parents=True)
+    names = ("producer", "consumer", "admin")
+    files = [f"test/integration/test_{name}_integration.py" for name in names]
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-q", "--no-header", "-rA", "--timeout=60", *files]
+    told = run(["env", "-C", str(tests), *command], KAFKA_URI=f"kafka://{place.address}", KAFKA_VERSION="4.1.0")
+    passed = set(re.findall(r"^PASSED \S+::(\w+)", told, re.MULTILINE))
+    failed = set(re.findall(r"^(?:FAILED|ERROR) \S+::(\w+)", told, re.MULTILINE))
+    wrong = [f"failed: {name}" for name in sorted(failed - NOT_EXPECTED.keys())]
+    wrong += [f"passed although listed: {name}" for name in sorted((passed - failed) & NOT_EXPECTED.keys())]
+    return Verdict(len(passed - failed), wrong if passed else [told[-2000:]])
+
+
+def kcat(place: Place) -> Verdict:
+    """Produce, read, list and look up offsets by kcat."""
+    program = shutil.which("kcat") or shutil.which("kafkacat")
+    if program is None:
+        return Verdict(0, (), "install kcat")
+    base = [program, "-b", place.address]
+    lines = "".join(f"{number}\n" for number in range(1000))
+    run([*base, "-P", "-t", "kcat", "-z", "lz4"], given=lines)
+    checks = {
+        "read all": (run([*base, "-C", "-t", "kcat", "-e", "-q", "-o", "beginning"]) == lines),
+        "list": 'topic "kcat" with 1 partitions' in run([*base, "-L", "-t", "kcat"]),
+        "offset": "kcat [0] offset 1000" in run([*base, "-Q", "-t", "kcat:0:-1"]),
+        "group": run([*base, "-q", "-o", "beginning", "-c", "3", "-G", "kcat-group", "kcat"]) == "0\n1\n2\n",
+    }
+    return _verdict(checks)
+
+
+def java(place: Place) -> Verdict:
+    """Run Kafka's command-line tools."""
+    folder = HOME / "kafka-tools-4.3.1"
+    if not (folder / "fetched").exists():
+        resolve({"spark.jars.packages": JAVA_TOOLS}, folder)
+        (folder / "fetched").touch()
+    names = ("scala-library-*", "slf4j-api-*", "log4j-*", "jackson-*")
+    own = [str(jar) for name in names for jar in Path(pyspark.__file__).parent.glob(f"jars/{name}.jar")]
+    home = os.environ.get("JAVA_HOME")
+    program = [f"{home}/bin/java" if home else "java", "-Xmx256m", "-XX:+UseSerialGC"]
+    program += ["-cp", ":".join([f"{folder}/jars/*", *own])]
+    server = ["--bootstrap-server", place.address]
+
+    def tool(name: str, *arguments: str, given: str = "") -> str:
+        return run([*program, f"org.apache.kafka.tools.{name}", *arguments], given=given)
+
+    def consumer(protocol: str) -> str:
+        arguments = ("--topic", "java", "--group-id", f"java-{protocol}", "--max-messages", "500")
+        return tool("VerifiableConsumer", *server, *arguments, "--group-protocol", protocol)
+
+    steps: dict[str, tuple[Callable[[], str], str]] = {
+        "TopicCommand --create": (
+            lambda: tool("TopicCommand", *server, "--create", "--topic", "java", "--partitions", "4"),
+            r"Created topic java",
+        ),
+        "TopicCommand --describe": (
+            lambda: tool("TopicCommand", *server, "--describe", "--topic", "java"),
+            r"PartitionCount: 4",
+        ),
+        "VerifiableProducer": (
+            lambda: tool("VerifiableProducer", *server, "--topic", "java", "--max-messages", "500"),
+            r'"sent":500,"acked":500',
+        ),
+        "VerifiableConsumer classic": (lambda: consumer("classic"), r'"offsets_committed".*"success":true'),
+        "VerifiableConsumer consumer": (lambda: consumer("consumer"), r'"offsets_committed".*"success":true'),
+        "ConsumerGroupCommand --describe": (
+            lambda: tool("consumer.group.ConsumerGroupCommand", *server, "--describe", "--group", "java-classic"),
+            r"java-classic\s+java\s+\d\s+\d+\s+\d+\s+0\b",
+        ),
+        "ConsumerGroupCommand --list": (
+            lambda: tool("consumer.group.ConsumerGroupCommand", *server, "--list"),
+            r"java-consumer",
+        ),
+        "GetOffsetShell": (lambda: tool("GetOffsetShell", *server, "--topic", "java"), r"java:0:\d+"),
+        "ConsoleProducer": (
+            lambda: tool("ConsoleProducer", *server, "--topic", "console", given="hello\n"),
+            r"^(?!.*ERROR)",
+        ),
+        "ConsoleConsumer": (
+            lambda: tool(
+                "consumer.ConsoleConsumer", *server, "--topic", "console", "--from-beginning", "--max-messages", "1"
+            ),
+            r"hello",
+        ),
+        "ConfigCommand": (
+            lambda: tool(
+                "ConfigCommand", *server, "--alter", "--topic", "java", "--add-config", "retention.ms=100000"
+            ),
+            r"Completed updating config for topic java|ClassNotFoundException",
+        ),
+        "ProducerPerformance": (
+            lambda: tool(
+                "ProducerPerformance", *server, "--topic", "perf", "--num-records", "50000", "--record-size", "100",
+                "--throughput", "-1",
+            ),
+            r"50000 records sent",
+        ),
+        "ConsumerPerformance": (
+            lambda: tool("ConsumerPerformance", *server, "--topic", "perf", "--num-records", "50000"),
+            r"\b50\d{3}\b",
+        ),
+    }  # fmt: skip
+    checks: dict[str, bool] = {}
+    for name, (step, expected) in steps.items():
+        told = step()
+        checks[name] = re.search(expected, told, re.DOTALL) is not None
+        if not checks[name]:
+            print(f"{name}: {told[-1500:]}", file=sys.stderr)
+    return _verdict(checks)
+
+
+SPARK: Final = """
+import sys, tempfile
+from pyspark.sql import SparkSession
+address, jars = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
+spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+options = {"kafka.bootstrap.servers": address}
+rows = spark.range(20000).selectExpr("cast(id as string) key", "cast(id as string) value")
+rows.write.format("kafka").options(**options, topic="spark").save()
+read = spark.read.format("kafka").options(**options, subscribe="spark").load()
+print("batch", read.count(), read.selectExpr("cast(value as string) v").distinct().count())
+stream = spark.readStream.format("kafka").options(**options, subscribe="spark", startingOffsets="earliest").load()
+query = stream.select("key", "value").writeStream.format("kafka").options(**options, topic="spark-copy")
+query = query.option("checkpointLocation", tempfile.mkdtemp()).trigger(availableNow=True)
+query.start().awaitTermination()
+copied = spark.read.format("kafka").options(**options, subscribe="spark-copy").load()
+print("stream", copied.select("value").distinct().count())
+"""
+
+
+def spark(place: Place) -> Verdict:
+    """Write, read and stream by Spark's own Kafka connector."""
+    folder = HOME / SPARK_CONNECTOR
+    if not (folder / "fetched").exists():
+        for conf in ROUNDS:
+            resolve(conf, folder)
+        (folder / "fetched").touch()
+    jars = ",".join(str(jar) for jar in (folder / "jars").glob("*.jar"))
+    place.cluster.create_topic("spark", 4, {})
+    place.cluster.create_topic("spark-copy", 4, {})
+    told = run([sys.executable, "-c", SPARK, place.address, jars])
+    checks = {"batch": "batch 20000 20000" in told, "stream": "stream 20000" in told}
+    if not all(checks.values()):
+        print(told[-3000:], file=sys.stderr)
+    return _verdict(checks)
+
+
+def _verdict(checks: dict[str, bool]) -> Verdict:
+    return Verdict(sum(checks.values()), [f"failed: {name}" for name, good in checks.items() if not good])
+
+
+JUDGES: Final[dict[str, Callable[[Place], Verdict]]] = {
+    "kafka-python": kafka_python,
+    "kcat": kcat,
+    "java": java,
+    "spark": spark,
+}
+
+
+def main() -> int:
+    """Run the judges, print a line for each, and return 1 if one of them is not satisfied."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("judges", nargs="*", help=f"some of {', '.join(JUDGES)}; default: all")
+    wanted = parser.parse_args().judges or list(JUDGES)
+    if unknown := set(wanted) - JUDGES.keys():
+        parser.error(f"unknown judges: {', '.join(sorted(unknown))}")
+    satisfied = True
+    for name in wanted:
+        with tempfile.TemporaryDirectory(prefix="judge-") as folder:
+            cluster = connect(f"{folder}/root")
+            server = GatewayServer(cluster)
+            server.start()
+            try:
+                verdict = JUDGES[name](Place(cluster, server.bootstrap_servers, Path(folder)))
+            finally:
+                server.stop()
+        satisfied &= not verdict.wrong
+        outcome = verdict.skipped and f"skipped: {verdict.skipped}"
+        print(f"{name}: {outcome or f'{verdict.right} right, {len(verdict.wrong)} wrong'}", *verdict.wrong, sep="\n  ")
+    return 0 if satisfied else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
