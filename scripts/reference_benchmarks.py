@@ -37,10 +37,10 @@ NOTES: Final = """
 * Compare ratios, not times: most figures come from a virtual machine with two cores and a local ext4 disk,
   while other work ran on it.
 * Rivals ran in the same session, in turn. Figures are medians, and ratios are medians of the rounds' ratios.
-* A ratio says what it is of. A time below 1, or a speed above 1, favors kafkalike.
+* Ratios of times below 1, and of speeds above 1, favor kafkalike.
 * Records have keys of 16 B and values of 100 B unless stated.
 * Each row names its run: command, date, commit and machine stand below the table.
-* The commit is the measured one. Where no processor is named, it is the one that recorded the result.
+* The commit is the measured tree. If a run names no processor, the commit recorded its result.
 * `FOLDER` in a command is an empty folder. The command writes its result to `benchmarks/results`,
   and `make reference` brings it here.
 """
