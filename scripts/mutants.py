@@ -77,7 +77,7 @@ PARTS: Final[Mapping[str, Part]] = {
         ),
     ),
     "combining": Part(
-        modules=("kafkalike/model/group_commit.py", "kafkalike/model/waiting_appends.py"),
+        modules=("kafkalike/model/appends/group_commit.py", "kafkalike/model/appends/waiting_appends.py"),
         tests=_unit("combined_appends", "combined_course", "commit_notes", "schema_admission", "units"),
     ),
     "schemas": Part(
@@ -120,7 +120,7 @@ PARTS: Final[Mapping[str, Part]] = {
         tests=_unit("brokers", "metadata_rows", "reading_order"),
     ),
     "mirrors": Part(
-        modules=("kafkalike/model/mirror.py", "kafkalike/model/groups/offset_commit.py"),
+        modules=("kafkalike/model/mirror.py", "kafkalike/model/offset_commit.py"),
         tests=_unit("commit_notes", "group_rows", "group_rules", "mirror_rules", "offset_expiry"),
     ),
     "model": Part(

@@ -15,10 +15,10 @@ from kafkalike.admin.admin_base import AdminBase, as_names
 from kafkalike.admin.offset_operations import look_up
 from kafkalike.log.group.group_expiry import dead_members, removal
 from kafkalike.log.group.group_offsets import check_position
-from kafkalike.model.groups.group_state import OFFSET, GroupRow, GroupsState
-from kafkalike.model.groups.offset_commit import deletion_rows
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import check_group_id
+from kafkalike.model.offset_commit import deletion_rows
 from kafkalike.model.structs import MemberToRemove, OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
-from kafkalike.model.groups.group_state import OFFSET, CommittedOffset, Group, GroupRow
+from kafkalike.model.group_state import OFFSET, CommittedOffset, Group, GroupRow
 from kafkalike.model.lag import RATE_MS, CommitIndex, GrowthIndex, Lag, Moment, PartitionIndex, history, moments
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from kafkalike.admin.admin_base import BROKER_ID, AdminBase, as_names
 from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError
 from kafkalike.log.group.group_expiry import silent_members, without
-from kafkalike.model.groups.group_state import PROTOCOL_TYPE, Group
+from kafkalike.model.group_state import PROTOCOL_TYPE, Group
 from kafkalike.model.groups.roster import Member
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import GroupState, GroupType, OffsetAndMetadata, TopicPartition

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.model import cluster_state as metadata_rows
-from kafkalike.model import names
-from kafkalike.model.groups import group_state
+from kafkalike.model import group_state, names
 
 ROOT_FORMAT: Final = "kafkalike.root.format"
 """Property of `__cluster_metadata` with the root's format. Tables of releases without it have format 1."""

@@ -17,10 +17,10 @@ from kafkalike.delta.actions import Add, TableCommit, is_closed, log_name, parse
 from kafkalike.delta.damage import Damage, DamagedFileError
 from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.errors import KafkaError, LogCorruptError
-from kafkalike.model.producer_sequences import BATCHES_KEY, ProducerSequences
+from kafkalike.model.appends.producer_sequences import BATCHES_KEY, ProducerSequences
+from kafkalike.model.appends.waiting_appends import PARTS_KEY, Placed, TakenAppends, from_note
 from kafkalike.model.row_value import UNREADABLE
 from kafkalike.model.segments import Segment, SegmentIndex
-from kafkalike.model.waiting_appends import PARTS_KEY, Placed, TakenAppends, from_note
 from kafkalike.storage.port import Storage
 
 SEAL: Final = "REPLICAS"

@@ -14,13 +14,13 @@ from kafkalike.maintenance.correction_report import Parts, UndoReport
 from kafkalike.maintenance.deletion import Remover, ready_to_remove, without_maintenance
 from kafkalike.maintenance.handles import opened, tasks_of
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS
+from kafkalike.model.appends.waiting_appends import parts_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.model.groups.group_state import standing_of
+from kafkalike.model.group_state import standing_of
 from kafkalike.model.maintenance.record_removal import GroupPast, Taking, Undone, groups_past, plan_undo
 from kafkalike.model.mirror import SEAL
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.waiting_appends import parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -46,7 +46,7 @@ needless = {
     "kafkalike.delta.group_commit.group_commit",
     "kafkalike.log.topic.topic_log",
     "kafkalike.log.transactions",
-    "kafkalike.model.group_commit",
+    "kafkalike.model.appends.group_commit",
     "kafkalike.model.transactions.transaction_protocol",
 }
 sys.exit(", ".join(needless & sys.modules.keys()) or None)
@@ -65,7 +65,7 @@ needless = {
     "kafkalike.delta.group_commit.group_commit",
     "kafkalike.delta.group_commit.control_group_commit",
     "kafkalike.log.topic.topic_group_commit",
-    "kafkalike.model.group_commit",
+    "kafkalike.model.appends.group_commit",
     "kafkalike.model.transactions.transaction_protocol",
 }
 sys.exit(", ".join(needless & sys.modules.keys()) or None)

@@ -25,7 +25,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.groups.group_state import OFFSET, GroupRow
+from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.spark import read, register_sql, session
@@ -39,7 +39,7 @@ from tests.tools.clusters import on_disk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kafkalike.model.groups.group_state import GroupsState
+    from kafkalike.model.group_state import GroupsState
 
 ODD_TOPICS = [
     "orders",

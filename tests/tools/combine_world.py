@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
-from kafkalike.model.group_commit import (
+from kafkalike.model.appends.group_commit import (
     AskRoom,
     Attempt,
     CommitEffect,
@@ -30,7 +30,7 @@ from kafkalike.model.group_commit import (
     appending,
     withdrawing,
 )
-from kafkalike.model.waiting_appends import (
+from kafkalike.model.appends.waiting_appends import (
     GIVES_WAY,
     LOST,
     Placed,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafkalike.log.group.group_offsets import Membership
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.group_protocol import check_commit
-from kafkalike.model.groups.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.roster import Member
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 

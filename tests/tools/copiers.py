@@ -18,7 +18,7 @@ from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcom
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.groups.group_state import GroupsState
+from kafkalike.model.group_state import GroupsState
 from tests.jepsen.checker import check, load
 from tests.jepsen.history import Recorder
 from tests.tools.children import Child

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.admin.group_lag import GroupLag, Lags, lag_history
 from kafkalike.admin.transaction_operations import since_ms
-from kafkalike.model.groups.group_state import TRANSACTION, standing_of
+from kafkalike.model.group_state import TRANSACTION, standing_of
 from kafkalike.model.lag import Lag, Moment, total
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.transactions.transaction_views import TransactionState

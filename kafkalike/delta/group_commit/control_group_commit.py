@@ -28,9 +28,18 @@ from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged, WriteQ
 from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model import faults
+from kafkalike.model.appends.waiting_appends import (
+    MOST_UNITS,
+    OWN,
+    PARTS_KEY,
+    Placed,
+    Unit,
+    WaitingAppend,
+    in_turn,
+    to_note,
+)
 from kafkalike.model.clock import Deadline, within
 from kafkalike.model.row_value import UNREADABLE, ControlState, checked_list
-from kafkalike.model.waiting_appends import MOST_UNITS, OWN, PARTS_KEY, Placed, Unit, WaitingAppend, in_turn, to_note
 
 _log = logging.getLogger(__name__)
 

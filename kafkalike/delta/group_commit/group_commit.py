@@ -1,7 +1,7 @@
 """Group commit: one table commit for the appends of many writers, where every machine may write.
 
-`kafkalike.model.group_commit` decides the steps and their order; this module executes them. A waiting append is staged
-in a folder of the table that readers of Delta ignore. `Table.change` makes the versions, as for every change.
+`kafkalike.model.appends.group_commit` decides the steps and their order; this module executes them. A waiting append is
+staged in a folder of the table that readers of Delta ignore. `Table.change` makes the versions, as for every change.
 """
 
 from __future__ import annotations
@@ -18,10 +18,20 @@ from kafkalike.delta.group_commit.staging_area import Appends, GroupedChange, Op
 from kafkalike.delta.table_change import Change, Landed, Unchanged
 from kafkalike.delta.table_state import FENCE, TableState
 from kafkalike.delta.tailed_table import TailedTable
-from kafkalike.model import faults, group_commit
+from kafkalike.model import faults
+from kafkalike.model.appends import group_commit
+from kafkalike.model.appends.waiting_appends import (
+    BUSY,
+    GIVES_WAY,
+    LOST,
+    ForgottenError,
+    Lost,
+    Placed,
+    Room,
+    WaitingAppend,
+)
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.effects import run
-from kafkalike.model.waiting_appends import BUSY, GIVES_WAY, LOST, ForgottenError, Lost, Placed, Room, WaitingAppend
 
 GRACE_MS: Final = 10_000.0
 """Time limit for finding out the outcome of a withdrawn append, ms."""

@@ -22,7 +22,7 @@ from kafkalike.delta.log_files import READ_BESIDE
 from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
 from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeError
-from kafkalike.model import waiting_appends
+from kafkalike.model.appends import waiting_appends
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.storage.port import NotStoredError, Storage
 

@@ -30,7 +30,7 @@ from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Rep
 from kafkalike.log.topic.producer_append import ProducerBatch, append_batches
 from kafkalike.log.wire.batch_heads import WireBatch, read_batches
 from kafkalike.log.wire.record_decoder import decode
-from kafkalike.model.producer_sequences import SequencedBatch
+from kafkalike.model.appends.producer_sequences import SequencedBatch
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch

@@ -11,7 +11,7 @@ from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.row_table import RowTable
 from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
-from kafkalike.model.groups.group_state import GroupRow, GroupsState
+from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class ControlLogs:
 
     def _combined_groups(self) -> ControlGroupCommit[GroupsState, GroupRow]:
         from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
-        from kafkalike.model.groups.offset_commit import load_commit
+        from kafkalike.model.offset_commit import load_commit
 
         return ControlGroupCommit(self._groups_table(), load_commit, Helpers())
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.model.clock import Clock
+from kafkalike.model.group_state import Group, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.group_protocol import GroupFacts, leave
-from kafkalike.model.groups.group_state import Group, GroupRow, GroupsState, roster_row
-from kafkalike.model.groups.offset_commit import MINUTE_MS, deletion_rows, expired, orphaned
 from kafkalike.model.groups.roster import Leases, Roster
+from kafkalike.model.offset_commit import MINUTE_MS, deletion_rows, expired, orphaned
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:

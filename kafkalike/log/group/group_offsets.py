@@ -81,7 +81,7 @@ class GroupOffsets:
             UnknownOutcomeError: the write may have happened; committing again is harmless.
         """
         # Imported late, because many clients read groups and never commit.
-        from kafkalike.model.groups.offset_commit import OffsetCommit, Position
+        from kafkalike.model.offset_commit import OffsetCommit, Position
 
         checked = {tp: check_position(tp, at, self.max_metadata_bytes) for tp, at in offsets.items()}
         if not checked:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.model.clock import Clock
+from kafkalike.model.group_state import GroupRow, GroupsState, roster_row
 from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import GroupFacts, Scheme
-from kafkalike.model.groups.group_state import GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.roster import Leases, Member, Roster, Sessions
 from kafkalike.model.topic import TopicInfo
 

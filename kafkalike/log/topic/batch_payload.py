@@ -30,8 +30,8 @@ from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.log.topic.record_rules import SchemasOf, check_batch
 from kafkalike.model import faults
+from kafkalike.model.appends.producer_sequences import SequencedBatch
 from kafkalike.model.config.topic_config import CODECS, TopicConfig
-from kafkalike.model.producer_sequences import SequencedBatch
 from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 from kafkalike.model.row_value import INT32, INT64, UNREADABLE, checked_int, checked_list, checked_text
 from kafkalike.model.segments import Segment

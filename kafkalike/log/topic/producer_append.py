@@ -18,8 +18,7 @@ from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaError, LogCorruptError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.batch_payload import Payload, StagedSequences
 from kafkalike.log.topic.record_rules import RECORD_ERRORS, SchemasOf
-from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.producer_sequences import (
+from kafkalike.model.appends.producer_sequences import (
     BEFORE_KEY,
     EXPIRATION_MS,
     KNOWN_KEY,
@@ -31,6 +30,7 @@ from kafkalike.model.producer_sequences import (
     Verdict,
     judge_all,
 )
+from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.record_batch import Appended, RecordBatch, TxnId
 from kafkalike.storage.port import Storage
 

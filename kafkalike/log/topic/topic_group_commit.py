@@ -36,10 +36,10 @@ from kafkalike.log.topic.producer_append import (
 from kafkalike.log.topic.record_rules import SchemasOf, check_after, codec_for
 from kafkalike.log.topic.topic_commits import names_of
 from kafkalike.model import faults
+from kafkalike.model.appends.producer_sequences import ProducerSequences, judge_all
+from kafkalike.model.appends.waiting_appends import OWN, PARTS_KEY, Placed, WaitingAppend, numbered, to_note
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.producer_sequences import ProducerSequences, judge_all
 from kafkalike.model.record_batch import Appended, RecordBatch, TxnId
-from kafkalike.model.waiting_appends import OWN, PARTS_KEY, Placed, WaitingAppend, numbered, to_note
 
 if TYPE_CHECKING:
     from kafkalike.model.config.topic_config import TopicConfig

@@ -19,10 +19,10 @@ from kafkalike.log.topic.record_rules import codec_for
 from kafkalike.log.topic.tailed_topic import TailedTopic, TopicContext
 from kafkalike.log.topic.topic_commits import append_refusal, find_commit, find_write, names_of
 from kafkalike.model import faults
+from kafkalike.model.appends.producer_sequences import ProducerSequences
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.metrics import Histogram
-from kafkalike.model.producer_sequences import ProducerSequences
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
 from kafkalike.model.segments import plan_offsets
 from kafkalike.model.topic import TopicInfo

@@ -16,7 +16,7 @@ from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransacti
 from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.log.transactions.transaction_files import check_part, staged_counts
 from kafkalike.model.clock import Deadline
-from kafkalike.model.groups.group_state import GroupsState
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name, check_transactional_id, is_storable
 from kafkalike.model.transactions import roll_forward, transaction_views
 from kafkalike.model.transactions import transaction_protocol as protocol

@@ -11,7 +11,7 @@ from typing import Final
 
 from kafkalike.model import cluster_state
 from kafkalike.model.brokers import DEFAULTS, REPLICAS, Defaults, ReplicatedTable
-from kafkalike.model.groups.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
+from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
 from kafkalike.model.mirror import Mirrored
 
 MERGE_FACTOR: Final = 4

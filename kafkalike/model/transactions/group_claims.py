@@ -1,6 +1,6 @@
 """Group claims: the membership under which a transaction commits the offsets of a group, and its check.
 
-`kafkalike.model.groups.group_state` has the groups' table that these rules read.
+`kafkalike.model.group_state` has the groups' table that these rules read.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ from kafkalike.errors import KafkaError, LogCorruptError, MirrorError, Unsupport
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, mirror_row, topic_row
-from kafkalike.model.groups.offset_commit import MirroredOffset, offset_rows
 from kafkalike.model.mirror import Phase
+from kafkalike.model.offset_commit import MirroredOffset, offset_rows
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.model.groups.group_state import GroupRow, GroupsState
+    from kafkalike.model.group_state import GroupRow, GroupsState
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Storage
 

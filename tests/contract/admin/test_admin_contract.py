@@ -27,7 +27,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.groups.group_state import Member, Roster, roster_row
+from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import (
     AlterConfigOp,
     ConfigResource,

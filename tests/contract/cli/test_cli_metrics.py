@@ -20,7 +20,7 @@ from kafkalike.cli.paths import CONF
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.groups.group_state import Member, Roster, roster_row
+from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer

@@ -38,9 +38,9 @@ from kafkalike.log.topic import topic_group_commit as combined
 from kafkalike.log.topic.batch_payload import pack, unpack
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.topic_history import list_commits
-from kafkalike.model import group_commit as protocol
+from kafkalike.model.appends import group_commit as protocol
+from kafkalike.model.appends.waiting_appends import MOST_PARTS, ForgottenError, TakenAppends, WaitingAppend
 from kafkalike.model.record_batch import TxnId
-from kafkalike.model.waiting_appends import MOST_PARTS, ForgottenError, TakenAppends, WaitingAppend
 from tests.tools.effort import examples, seeds
 from tests.tools.everywhere import EverywhereStore, Mood, NoThreads, SimulatedClock
 from tests.tools.records import batch, everything

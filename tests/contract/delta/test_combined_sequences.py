@@ -12,7 +12,7 @@ from kafkalike.errors import KafkaError
 from kafkalike.log.topic.batch_payload import unpack_sequences
 from kafkalike.log.topic.column_batch import column_batch
 from kafkalike.log.topic.producer_append import BatchResult, ProducerBatch, append_batches
-from kafkalike.model.producer_sequences import ProducerEntry, SequencedBatch
+from kafkalike.model.appends.producer_sequences import ProducerEntry, SequencedBatch
 from tests.contract.delta.test_combined_log import Place, combined_of
 from tests.tools.effort import seeds
 from tests.tools.records import NOW_MS, batch

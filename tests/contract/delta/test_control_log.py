@@ -19,7 +19,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.control_maintenance import compact_control, vacuum_control
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.cluster_state import topic_row
-from kafkalike.model.groups.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo

@@ -34,15 +34,15 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
-from kafkalike.model import waiting_appends
+from kafkalike.model import offset_commit
+from kafkalike.model.appends import waiting_appends
+from kafkalike.model.appends.waiting_appends import Placed, TakenAppends
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.groups import offset_commit
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.group_protocol import check_commit
-from kafkalike.model.groups.group_state import OFFSET, GroupRow, GroupsState, roster_row
-from kafkalike.model.groups.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.groups.roster import Member
+from kafkalike.model.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.waiting_appends import Placed, TakenAppends
 from tests.tools.commits import Told, commit_label, decided, judge, member_of, moved, offset_row, offsets_of
 from tests.tools.effort import seeds
 from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock

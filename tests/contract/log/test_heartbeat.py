@@ -15,7 +15,7 @@ from kafkalike.errors import CommitFailedError, KafkaTimeoutError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.groups.group_state import GroupsState, Roster, roster_row
+from kafkalike.model.group_state import GroupsState, Roster, roster_row
 from kafkalike.model.groups.roster import Leases
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
 from kafkalike.storage.leases import LocalLeases, MemoryLeases

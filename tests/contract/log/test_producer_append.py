@@ -19,7 +19,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.topic.column_batch import column_batch
 from kafkalike.log.topic.producer_append import BatchResult, ProducerBatch, append_batches
-from kafkalike.model.producer_sequences import MOST_LINKS, SequencedBatch
+from kafkalike.model.appends.producer_sequences import MOST_LINKS, SequencedBatch
 from kafkalike.model.record_batch import TxnId
 from tests.tools.forked import killed
 from tests.tools.partitions import partition_records

@@ -19,7 +19,7 @@ from kafkalike.maintenance.staging_folder import staging_folder
 from kafkalike.maintenance.topic_compaction import checkpoints_of
 from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.groups.group_state import OFFSET, GroupRow, GroupsState, Roster, roster_row
+from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Roster, roster_row
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.parquet import open_parquet

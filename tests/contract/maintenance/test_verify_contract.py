@@ -14,7 +14,7 @@ from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.verify import total_bytes, verify
 from kafkalike.maintenance.verify.verify_report import Finding, Report
-from kafkalike.model.groups.group_state import OFFSET, GroupRow
+from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.murmur2 import partition_for_key
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.segments import Segment

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
-from kafkalike.model import group_commit as protocol
-from kafkalike.model import waiting_appends
-from kafkalike.model.group_commit import (
+from kafkalike.model.appends import group_commit as protocol
+from kafkalike.model.appends import waiting_appends
+from kafkalike.model.appends.group_commit import (
     LEAST_ROOM,
     AskRoom,
     Attempt,
@@ -26,7 +26,7 @@ from kafkalike.model.group_commit import (
     Seen,
     Withdraw,
 )
-from kafkalike.model.waiting_appends import BUSY, LOST, Placed, Room, TakenAppends, WaitingAppend
+from kafkalike.model.appends.waiting_appends import BUSY, LOST, Placed, Room, TakenAppends, WaitingAppend
 from tests.tools import combine_world
 from tests.tools.combine_world import Request, Trouble, World, Writer, writers
 from tests.tools.effort import examples, seeds

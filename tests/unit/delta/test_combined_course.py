@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
-from kafkalike.model import group_commit as protocol
-from kafkalike.model.group_commit import (
+from kafkalike.model.appends import group_commit as protocol
+from kafkalike.model.appends.group_commit import (
     RIVALS_SECONDS,
     Appending,
     AskRoom,
@@ -27,7 +27,7 @@ from kafkalike.model.group_commit import (
     Put,
     Seen,
 )
-from kafkalike.model.waiting_appends import (
+from kafkalike.model.appends.waiting_appends import (
     BUSY,
     GIVES_WAY,
     LOST,

@@ -2,8 +2,16 @@
 
 from typing import Any
 
+from kafkalike.model.appends.waiting_appends import (
+    OWN,
+    PARTS_KEY,
+    WaitingAppend,
+    ids_of,
+    parts_of,
+    ranges_of_write,
+    to_note,
+)
 from kafkalike.model.record_batch import TRANSACTIONS
-from kafkalike.model.waiting_appends import OWN, PARTS_KEY, WaitingAppend, ids_of, parts_of, ranges_of_write, to_note
 
 
 def note() -> dict[str, Any]:

@@ -12,8 +12,8 @@ from kafkalike.delta.actions import APPEND, APPEND_KEY, Add, TableCommit
 from kafkalike.delta.table_change import EndsAt, FilesLive, LastOf, Requirement, Still
 from kafkalike.delta.table_state import FENCE, REPAIR, REWINDING, TableState, end_app, records_ends, rewinds, took
 from kafkalike.errors import LogCorruptError
+from kafkalike.model.appends.waiting_appends import PARTS_KEY, Placed
 from kafkalike.model.segments import Segment, SegmentIndex
-from kafkalike.model.waiting_appends import PARTS_KEY, Placed
 
 
 def add(path: str, start: int, stop: int, partition: int = 0) -> Add:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kafkalike.errors import LogCorruptError
-from kafkalike.model.groups.group_state import (
+from kafkalike.model.group_state import (
     MEMBER,
     OFFSET,
     CommittedOffset,
@@ -16,8 +16,8 @@ from kafkalike.model.groups.group_state import (
     Roster,
     roster_row,
 )
-from kafkalike.model.groups.offset_commit import deletion_rows
 from kafkalike.model.groups.roster import dump_roster
+from kafkalike.model.offset_commit import deletion_rows
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalike.model.groups.group_state import GroupsState, transaction_rows
+from kafkalike.model.group_state import GroupsState, transaction_rows
 from kafkalike.model.transactions import transaction_views as pending_decisions
 from kafkalike.model.transactions.roll_forward import pending
 from kafkalike.model.transactions.rules import plan_drop

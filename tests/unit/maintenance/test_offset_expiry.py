@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.model.frozen_map import FrozenMap
-from kafkalike.model.groups.group_state import (
+from kafkalike.model.group_state import (
     OFFSET,
     CommittedOffset,
     Group,
@@ -15,7 +15,7 @@ from kafkalike.model.groups.group_state import (
     Roster,
     roster_row,
 )
-from kafkalike.model.groups.offset_commit import deletion_rows, expired, orphaned
+from kafkalike.model.offset_commit import deletion_rows, expired, orphaned
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 READ, LEFT = TopicPartition("read", 0), TopicPartition("left", 0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidProducerEpochError, KafkaError, OutOfOrderSequenceNumberError
-from kafkalike.model.producer_sequences import (
+from kafkalike.model.appends.producer_sequences import (
     EXPIRATION_MS,
     KNOWN_KEY,
     MOST_LINKS,

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike.errors import CommitFailedError, FencedInstanceIdError
-from kafkalike.model.groups.group_state import GroupRow, GroupsState, roster_row
-from kafkalike.model.groups.offset_commit import OffsetCommit, Position, load_commit
+from kafkalike.model.appends.waiting_appends import InTurn, in_turn
+from kafkalike.model.group_state import GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.roster import Member, Roster
-from kafkalike.model.waiting_appends import InTurn, in_turn
+from kafkalike.model.offset_commit import OffsetCommit, Position, load_commit
 from tests.tools.effort import examples
 
 
