@@ -26,6 +26,7 @@ from kafkalike.gateway.handlers.offset_requests import OffsetRequests
 from kafkalike.gateway.handlers.record_appender import RecordAppender
 from kafkalike.gateway.handlers.record_fetcher import RecordFetcher, TopicTails
 from kafkalike.gateway.handlers.topic_requests import TopicRequests
+from kafkalike.gateway.handlers.transaction_requests import TransactionRequests
 from kafkalike.gateway.live_gateways import LiveGateways
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.schemas.service.credentials import is_loopback
@@ -89,10 +90,12 @@ class GatewayServer:
         tails = TopicTails(self._home, "none" if is_loopback(host) else "lz4")
         sessions = GroupSessions(self._home)
         self._metrics.members.set_function(lambda: sessions.count)
+        transactions = TransactionRequests(self._home)
         self._handlers: Mapping[int, Handler] = {
             **ClusterMetadata(self._home).handlers,
             **TopicRequests(self._home).handlers,
-            **RecordAppender(self._home, tails.poke).handlers,
+            **transactions.handlers,
+            **RecordAppender(self._home, transactions, tails.poke).handlers,
             **RecordFetcher(self._home, tails).handlers,
             **OffsetRequests(self._home, tails).handlers,
             **GroupRequests(self._home, sessions.has_epochs).handlers,

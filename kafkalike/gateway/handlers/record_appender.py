@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,17 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import (
     InvalidRequiredAcksError,
-    InvalidTxnStateError,
     KafkaError,
     TopicDeletedError,
     UnknownOutcomeError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
 )
 from kafkalike.gateway import api_versions as keys
-from kafkalike.gateway.error_codes import DONE, NONE, Outcome
+from kafkalike.gateway.error_codes import DONE, Outcome
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
+from kafkalike.gateway.handlers.transaction_requests import TransactionRequests
 from kafkalike.log.topic.producer_append import ProducerBatch, append_batches
 from kafkalike.log.wire.batch_heads import WireBatch, read_batches
 from kafkalike.log.wire.record_decoder import decode
@@ -51,8 +49,6 @@ APPEND_TIMEOUT_MS: Final = 30_000.0
 """Most time of an append; Kafka's default of the producer's `request.timeout.ms`."""
 
 ACKS: Final = {-1, 0, 1}
-
-PRODUCER_ID_BITS: Final = 63
 
 
 @dataclass(slots=True)
@@ -115,11 +111,15 @@ class RecordAppender:
 
     Args:
         home: the cluster.
+        transactions: takes the records of transactions.
         appended: called with a topic after each append, in the event loop.
     """
 
-    def __init__(self, home: GatewayCluster, appended: Callable[[str], None]) -> None:
+    def __init__(
+        self, home: GatewayCluster, transactions: TransactionRequests, appended: Callable[[str], None]
+    ) -> None:
         self._home = home
+        self._transactions = transactions
         self._appended = appended
         self._topics: dict[str, _Topic] = {}
         self._inflated = MIN_INFLATED_BYTES
@@ -127,13 +127,7 @@ class RecordAppender:
     @property
     def handlers(self) -> Mapping[int, Handler]:
         """The handlers by API key."""
-        return {keys.PRODUCE: self._produce, keys.INIT_PRODUCER_ID: self._init_producer}
-
-    async def _init_producer(self, call: Call) -> Reply:
-        if call.body.transactional_id is not None:
-            return {"error_code": UnsupportedVersionError.errno}
-        # Random, because no coordinator counts them: of a billion producers, two have the same id once in 18 clusters.
-        return {"error_code": NONE, "producer_id": secrets.randbits(PRODUCER_ID_BITS), "producer_epoch": 0}
+        return {keys.PRODUCE: self._produce}
 
     async def _produce(self, call: Call) -> Reply | asyncio.Task[Reply]:
         """Decode the batches and queue them in the order of the connection's requests; the task waits for them."""
@@ -146,7 +140,7 @@ class RecordAppender:
             (topic, self._decoded(topic) if size <= INLINE_BYTES else await self._home.run(self._decoded, topic))
             for topic in body.topic_data
         ]
-        queued = []
+        queued = list[asyncio.Future[None]]()
         for topic, partitions in decoded:
             name = await self._name(topic)
             parts = [part for partition in partitions for part in partition.parts]
@@ -154,6 +148,8 @@ class RecordAppender:
                 outcome = Outcome.of(UnknownTopicIdError(f"no topic has the id {topic.topic_id}"))
                 for part in parts:
                     part.outcome = outcome
+            elif any(part.wire.transactional for part in parts):
+                queued.append(asyncio.create_task(self._home.run(self._stage, call, name, parts)))
             elif parts:
                 queued.append(self._queue(name, parts, getattr(topic, "topic_id", None)))
         return asyncio.create_task(self._answer(call, decoded, queued))
@@ -172,8 +168,6 @@ class RecordAppender:
             partition = _Partition(int(item.index))
             try:
                 for wire in read_batches(item.records or b""):
-                    if wire.transactional:
-                        raise InvalidTxnStateError("this gateway has no transactions yet: leave transactional.id out")
                     records = decode(wire, partition.index, now_ms=self._home.clock.now_ms(), max_bytes=self._inflated)
                     partition.parts.append(_Part(partition.index, wire, records))
             except KafkaError as error:
@@ -205,6 +199,15 @@ class RecordAppender:
                 for topic in call.body.topic_data
             ]
         }
+
+    def _stage(self, call: Call, name: str, parts: Sequence[_Part]) -> None:
+        """Stage the batches of a transaction, and note the outcome of each. They have no offsets before its end."""
+        batches = [ProducerBatch(part.records, _sequence(part)) for part in parts]
+        outcomes = self._transactions.stage(
+            call.field("transactional_id"), name, batches, [part.wire.codec for part in parts]
+        )
+        for part, outcome in zip(parts, outcomes, strict=True):
+            part.outcome = outcome
 
     # --- appends -------------------------------------------------------------------------------
 

@@ -263,6 +263,11 @@ BATCHES_KEY: Final = "batches"
 record the sequences, cannot read such a file."""
 
 
+_BATCHES: Final = re.compile(rb'"batches":\[((?:\[[0-9,]+\],?)+)\]')
+_BATCH: Final = re.compile(rb"\[(\d+),(\d+)[0-9,]*\]")
+"""The sequences in the head of a staged file, and one of them."""
+
+
 def pack(batch: RecordBatch, codec: str, txn: TxnId | None, sequences: StagedSequences = ()) -> bytes:
     """Return the content of an append's staged file.
 
@@ -326,6 +331,12 @@ def partitions_in(head: bytes) -> Counter[int] | None:
     Returns:
         None if the bytes do not contain the complete list.
     """
+    batches = _BATCHES.search(head)
+    if batches is not None:
+        counts = Counter[int]()
+        for partition, count in _BATCH.findall(batches[1]):
+            counts[int(partition)] += int(count)
+        return counts
     found = _PARTITIONS.search(head)
     return None if found is None else Counter(map(int, found[1].split(b",")))
 

@@ -132,6 +132,43 @@ class Staging:
             f"{self._files.uri}: the storage refused the records of a transaction: {failed}"
         ) from failed
 
+    def put_once(self, attempt: txn.TransactionAttempt, name: str, content: bytes, deadline: Deadline) -> bool:
+        """Store a file under its only name; return False if it exists.
+
+        Args:
+            attempt: the transaction.
+            name: the file's name, which belongs to its content alone, so the call may be repeated.
+            content: its bytes.
+            deadline: until when to try.
+
+        Raises:
+            KafkaStorageError: the storage refused, or did not answer; the file may be there.
+        """
+        folder = folder_of(attempt)
+        with within(deadline), storage_errors(f"{self._files.uri}/{folder}"):
+            try:
+                return self._files.put_if_absent(f"{folder}/{name}", content)
+            except OSError:
+                # The folder may be missing.
+                self._files.make_folder(folder)
+                return self._files.put_if_absent(f"{folder}/{name}", content)
+
+    def contents(self, attempt: txn.TransactionAttempt, known: Collection[str] = ()) -> dict[str, bytes | None]:
+        """Return the files of a transaction by name; None for files that the caller knows.
+
+        Raises:
+            KafkaStorageError: the storage does not answer, or a file disappeared, because the transaction has ended.
+        """
+        folder = self._files.at(folder_of(attempt))
+        try:
+            with storage_errors(folder.uri):
+                names = [entry.name for entry in folder.list()]
+                read = [name for name in names if name not in known]
+                found = folder.scheduler.beside([partial(folder.read, name) for name in read])
+        except FileNotFoundError as cause:
+            raise KafkaStorageError(f"{folder.uri}: a staged file disappeared: {cause}") from cause
+        return {**dict.fromkeys(names), **dict(zip(read, found, strict=True))}
+
     def place(self, attempt: txn.TransactionAttempt) -> Storage:
         """Return the folder of a transaction, which may not exist, for files that other code puts there."""
         return self._files.at(folder_of(attempt))

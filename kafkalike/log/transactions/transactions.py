@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.errors import IllegalArgumentError, InvalidProducerEpochError, InvalidTransactionTimeoutError, KafkaError
 from kafkalike.log.topic.transaction_append import StagedFileError
 from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransaction, TransactionContext
+from kafkalike.log.transactions.gateway_transactions import GatewayTransactions
 from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.log.transactions.transaction_files import check_part, staged_counts
 from kafkalike.model.clock import Deadline
@@ -96,6 +97,10 @@ class Transactions:
             protocol.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
         )
         return TransactionSession(transactional_id, standing, self._staging, self._driver, self._cluster.clock)
+
+    def behind_gateway(self) -> GatewayTransactions:
+        """Return the transactions of producers that use a gateway."""
+        return GatewayTransactions(self._home)
 
     # --- readers -----------------------------------------------------------------------------------
 

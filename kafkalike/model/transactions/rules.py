@@ -101,7 +101,7 @@ def plan_commit(groups: Groups, wanted: CommitRequest, topics: Mapping[str, str]
                 f"{identity!r}: a copy of this producer, made by a fork, has committed another transaction"
             )
         return None
-    known = _current(groups, identity, wanted.attempt, in_doubt=wanted.in_doubt)
+    known = current_state(groups, identity, wanted.attempt, in_doubt=wanted.in_doubt)
     if wanted.attempt.number <= known.number:
         raise errors.InvalidTxnStateError(f"transaction {wanted.attempt.number} of {identity!r} was aborted")
     _check_settled(identity, known, wanted.settled)
@@ -137,7 +137,7 @@ def plan_abort(
             f"transaction {attempt.number} of {transactional_id!r} is committed, by a call whose answer did not come: "
             "commit it again"
         )
-    known = _current(groups, transactional_id, attempt, in_doubt=in_doubt)
+    known = current_state(groups, transactional_id, attempt, in_doubt=in_doubt)
     if attempt.number <= known.number:
         return None
     _check_settled(transactional_id, known, settled)
@@ -229,10 +229,14 @@ def is_open(known: txn.TransactionalIdState, attempt: txn.TransactionAttempt) ->
     return current and attempt.number > known.number
 
 
-def _current(
-    groups: Groups, transactional_id: str, attempt: txn.TransactionAttempt, *, in_doubt: bool
+def current_state(
+    groups: Groups, transactional_id: str, attempt: txn.TransactionAttempt, *, in_doubt: bool = False
 ) -> txn.TransactionalIdState:
-    """Return the state of an id if an attempt has its current epoch."""
+    """Return the state of an id if an attempt has its current epoch.
+
+    Raises:
+        ProducerFencedError, InvalidProducerEpochError: it has not.
+    """
     known = groups.transactions.get(transactional_id)
     if known is not None and (known.producer_id, known.epoch) == (attempt.producer_id, attempt.epoch):
         return known

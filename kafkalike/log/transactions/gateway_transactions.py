@@ -1,0 +1,374 @@
+"""Gateway transactions: transactions whose requests may come through any gateway, because their state is in storage.
+
+A batch is staged under a name that its sequence gives it, so a repeated request finds the file. Offsets of groups are
+staged, too. The end of the transaction lists the files. So a gateway that dies loses nothing: another one continues.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import uuid
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalike.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    OutOfOrderSequenceNumberError,
+    ProducerFencedError,
+    RebalanceInProgressError,
+    TransactionAbortableError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.log.topic.batch_payload import Loose, pack, unpack_sequences
+from kafkalike.log.topic.producer_append import ProducerBatch, sequences_of
+from kafkalike.log.topic.record_rules import check_batch, codec_for
+from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransaction, TransactionContext
+from kafkalike.model import faults
+from kafkalike.model.producer_sequences import SEQUENCES, SequencedBatch
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.transactions import transaction_protocol as protocol
+from kafkalike.model.transactions import transactional_id as txn
+from kafkalike.model.transactions.group_claims import GroupClaim, check_claim
+from kafkalike.model.transactions.roll_forward import finishing
+from kafkalike.model.transactions.rules import CommitRequest, current_state
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.model.clock import Deadline
+    from kafkalike.model.transactions.group_claims import GroupOffsets
+
+HELD_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of staged batches of all transactions that one gateway keeps in memory, to avoid reading them again."""
+
+MOST_IDS: Final = 10_000
+"""Transactional ids whose last settled decision is remembered."""
+
+REFUSALS: Final = (
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+"""Errors after which a transaction can only be aborted, because its topics or groups have changed."""
+
+OFFSETS: Final = "offsets-"
+"""Beginning of the name of a staged file with offsets of a group."""
+
+_BATCH: Final = re.compile(r"(\d+)\.(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _StagedBatch:
+    """A staged file with one batch of a producer."""
+
+    file: txn.StagedFile
+    sequence: SequencedBatch
+    loose: Loose
+
+
+class GatewayTransactions:
+    """Transactions of producers behind gateways. Thread-safe.
+
+    Args:
+        home: topics, groups and staged files.
+    """
+
+    def __init__(self, home: TransactionContext) -> None:
+        self._home = home
+        self._cluster = home.cluster
+        self._staging = home.staging
+        self._lock = threading.Lock()
+        self._held: dict[txn.TransactionAttempt, dict[str, _StagedBatch]] = {}
+        """Batches that this process has staged, by file name; the oldest transaction first."""
+        self._held_bytes = 0
+        self._settled: dict[str, int] = {}
+        """By transactional id, the number of the last decision that is known to be in all topics."""
+
+    def attempt(self, transactional_id: str, producer_id: int, epoch: int) -> txn.TransactionAttempt:
+        """Return the current transaction of a producer.
+
+        Raises:
+            ProducerFencedError, InvalidProducerEpochError: the id has another producer or epoch.
+        """
+        return self._standing(transactional_id, producer_id, epoch)[1]
+
+    def _standing(
+        self, transactional_id: str, producer_id: int, epoch: int
+    ) -> tuple[txn.TransactionalIdState, txn.TransactionAttempt]:
+        known = self._cluster.groups.refresh()
+        standing = current_state(known, transactional_id, txn.TransactionAttempt(producer_id, epoch, 1))
+        return standing, txn.TransactionAttempt(producer_id, epoch, standing.number + 1)
+
+    # --- staging -----------------------------------------------------------------------------------
+
+    def stage(
+        self, attempt: txn.TransactionAttempt, log: TopicLog, batch: ProducerBatch, *, codec: str, deadline: Deadline
+    ) -> None:
+        """Store a batch of a transaction, unless it is stored.
+
+        Args:
+            attempt: from `attempt`.
+            log: the topic, as of its last `refresh`.
+            batch: with its sequence.
+            codec: the producer's.
+            deadline: until when to try.
+
+        Raises:
+            MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: the topic rejects a record.
+            OutOfOrderSequenceNumberError: the transaction has another batch with the same first sequence.
+            KafkaStorageError: the storage refused, or did not answer; stage it again.
+        """
+        sequence = batch.sequence
+        assert sequence is not None
+        records = batch.columns.records()
+        check_batch(records, log.info, log.config, log.clock.now_ms(), log.schemas)
+        codec_for(log.config, codec)
+        content = pack(records, codec, None, sequences_of([batch]))
+        name = f"{sequence.partition * SEQUENCES + sequence.first}.{log.info.topic_id}"
+        if self._staging.put_once(attempt, name, content, deadline):
+            file = txn.StagedFile(name, len(content), zlib.crc32(content))
+            self._hold(attempt, _StagedBatch(file, sequence, (records, codec, None)))
+        else:
+            known = self._staging.contents(attempt, ()).get(name)
+            if known is None or unpack_sequences(known)[1] != [(sequence.partition, sequence.count, sequence)]:
+                raise OutOfOrderSequenceNumberError(
+                    f"the transaction has another batch with sequence {sequence.first} in {log.info.name}-"
+                    f"{sequence.partition}"
+                )
+        faults.point("transaction.staged")
+
+    def _hold(self, attempt: txn.TransactionAttempt, staged: _StagedBatch) -> None:
+        with self._lock:
+            self._held.setdefault(attempt, {})[staged.file.name] = staged
+            self._held_bytes += staged.file.size
+            while self._held_bytes > HELD_BYTES:
+                self._drop(next(iter(self._held)))
+
+    def _drop(self, attempt: txn.TransactionAttempt) -> None:
+        """Forget the batches of a transaction. The caller holds the lock."""
+        self._held_bytes -= sum(one.file.size for one in self._held.pop(attempt, {}).values())
+
+    def _held_by(self, attempt: txn.TransactionAttempt) -> dict[str, _StagedBatch]:
+        with self._lock:
+            return dict(self._held.get(attempt, {}))
+
+    def add_offsets(
+        self,
+        attempt: txn.TransactionAttempt,
+        claim: GroupClaim,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline: Deadline,
+    ) -> None:
+        """Store offsets that the transaction commits for a group; later ones replace earlier ones.
+
+        Raises:
+            CommitFailedError, FencedInstanceIdError, RebalanceInProgressError, UnknownMemberIdError: the group does not
+                have the member; nothing was stored.
+            KafkaStorageError: the storage refused, or did not answer; add them again.
+        """
+        check_claim(self._cluster.groups.refresh().group(claim.group_id).roster, claim)
+        name = f"{OFFSETS}{self._cluster.clock.now_ms():020d}-{uuid.uuid4().hex}"
+        self._staging.put_once(attempt, name, _dump_offsets(claim, offsets), deadline)
+
+    # --- ending ------------------------------------------------------------------------------------
+
+    def end(
+        self, transactional_id: str, producer_id: int, epoch: int, deadline: Deadline, *, commit: bool
+    ) -> txn.TransactionAttempt:
+        """Commit or abort the current transaction. May be called again after an error, through any gateway.
+
+        Returns:
+            The transaction.
+
+        Raises:
+            ProducerFencedError, InvalidProducerEpochError: see `attempt`; an open transaction is aborted.
+            TransactionAbortableError: it cannot be committed: abort it.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not finished; call again.
+        """
+        standing, attempt = self._standing(transactional_id, producer_id, epoch)
+        settled = self._settle(transactional_id, standing, deadline)
+        if commit:
+            self._commit(transactional_id, attempt, settled, deadline)
+        elif self._staging.contents(attempt, self._held_by(attempt)):
+            self._driver(deadline).run(protocol.aborting(transactional_id, attempt, settled=settled, in_doubt=False))
+        with self._lock:
+            self._drop(attempt)
+        return attempt
+
+    def _driver(self, deadline: Deadline, held: HeldTransaction | None = None) -> EffectRunner:
+        return EffectRunner(self._home, deadline, held)
+
+    def _settle(self, transactional_id: str, standing: txn.TransactionalIdState, deadline: Deadline) -> int:
+        """Bring the id's last decision into all topics; return its number, 0 for none."""
+        unsettled = standing.unsettled
+        if unsettled is None:
+            return 0
+        if self._settled.get(transactional_id) != unsettled.seq:
+            self._driver(deadline).run(finishing(self._cluster.groups.state, unsettled))
+            self._note_settled(transactional_id, unsettled.seq)
+        return unsettled.seq
+
+    def _note_settled(self, transactional_id: str, seq: int) -> None:
+        with self._lock:
+            self._settled[transactional_id] = seq
+            if len(self._settled) > MOST_IDS:
+                del self._settled[next(iter(self._settled))]
+
+    def _commit(self, transactional_id: str, attempt: txn.TransactionAttempt, settled: int, deadline: Deadline) -> None:
+        held = HeldTransaction(attempt=attempt)
+        parts, offsets = self._collected(attempt, held)
+        if not parts and not offsets:
+            return
+        driver = self._driver(deadline, held)
+        wanted = CommitRequest(
+            transactional_id=transactional_id, attempt=attempt, parts=parts, offsets=offsets, settled=settled
+        )
+        try:
+            driver.check_partitions(offsets)
+            known, committed = driver.run(protocol.deciding(wanted))
+        except REFUSALS as error:
+            raise TransactionAbortableError(f"{transactional_id!r} cannot be committed: {error}") from error
+        driver.run(finishing(known, committed))
+        self._note_settled(transactional_id, committed.seq)
+
+    def _collected(
+        self, attempt: txn.TransactionAttempt, held: HeldTransaction
+    ) -> tuple[tuple[txn.TransactionPart, ...], GroupOffsets]:
+        """Return what the transaction has staged, through whichever gateways."""
+        mine = self._held_by(attempt)
+        found = self._staging.contents(attempt, mine)
+        held.names = list(found)
+        staged: dict[str, list[_StagedBatch]] = {}
+        offsets: dict[GroupClaim, dict[TopicPartition, OffsetAndMetadata]] = {}
+        for name in sorted(found):
+            content = found[name]
+            if name.startswith(OFFSETS):
+                assert content is not None
+                _add_offsets(offsets, content)
+                continue
+            batch = _BATCH.fullmatch(name)
+            if batch is None:
+                continue
+            one = mine[name] if content is None else _staged_batch(name, content)
+            held.batches[name] = one.loose
+            staged.setdefault(batch[2], []).append(one)
+        names: dict[str, str] = {i.topic_id: i.name for i in self._cluster.metadata.refresh().topics.values()}
+        gone = sorted(staged.keys() - names.keys())
+        if gone:
+            raise TransactionAbortableError(f"a topic of the transaction was deleted: its id was {gone[0]}")
+        return tuple(_part(txn.TopicLife(names[t], t), batches) for t, batches in sorted(staged.items())), offsets
+
+    # --- epochs ------------------------------------------------------------------------------------
+
+    def check_owner(self, transactional_id: str, producer_id: int, epoch: int) -> None:
+        """Check that a producer that asks for a new epoch has the current one.
+
+        Raises:
+            ProducerFencedError: it has not.
+        """
+        standing = self._cluster.groups.refresh().transactions.get(transactional_id)
+        if standing is None or (standing.producer_id, standing.epoch) != (producer_id, epoch):
+            raise ProducerFencedError(f"{transactional_id!r} has a newer producer")
+
+    def next_epoch(self, transactional_id: str, ended: txn.TransactionAttempt, deadline: Deadline) -> tuple[int, int]:
+        """Give the producer of an ended transaction its next epoch, so that late requests of the old one fail.
+
+        Returns:
+            Producer id and epoch.
+
+        Raises: see `end`.
+        """
+        standing, _ = self._standing(transactional_id, ended.producer_id, ended.epoch)
+        made: txn.TransactionalIdState = self._driver(deadline).run(
+            protocol.beginning(transactional_id, timeout_ms=standing.timeout_ms, client_id=standing.client_id)
+        )
+        return made.producer_id, made.epoch
+
+
+def _staged_batch(name: str, content: bytes) -> _StagedBatch:
+    loose, sequences = unpack_sequences(content)
+    ((_, _, sequence),) = sequences
+    assert sequence is not None
+    return _StagedBatch(txn.StagedFile(name, len(content), zlib.crc32(content)), sequence, loose)
+
+
+def _part(topic: txn.TopicLife, staged: Sequence[_StagedBatch]) -> txn.TransactionPart:
+    """Return the entry of a topic, with the batches of each partition in the order of their sequences."""
+    by_partition: dict[int, list[_StagedBatch]] = {}
+    for one in staged:
+        by_partition.setdefault(one.sequence.partition, []).append(one)
+    files, counts = list[txn.StagedFile](), Counter[int]()
+    for partition, batches in sorted(by_partition.items()):
+        for one in _in_order(topic, batches):
+            files.append(one.file)
+            counts[partition] += one.sequence.count
+    return txn.TransactionPart(topic=topic, counts=dict(counts), files=tuple(files), layout=txn.BATCHES)
+
+
+def _in_order(topic: txn.TopicLife, batches: Sequence[_StagedBatch]) -> list[_StagedBatch]:
+    """Return batches of one partition from the first sequence on.
+
+    Raises:
+        TransactionAbortableError: a batch between them is missing.
+    """
+    following = {(one.sequence.last + 1) % SEQUENCES for one in batches}
+    by_first = {one.sequence.first: one for one in batches}
+    firsts = by_first.keys() - following
+    ordered = list[_StagedBatch]()
+    if len(firsts) == 1:
+        at = firsts.pop()
+        while at in by_first:
+            ordered.append(by_first.pop(at))
+            at = (ordered[-1].sequence.last + 1) % SEQUENCES
+    if by_first:
+        raise TransactionAbortableError(
+            f"{topic.name}-{batches[0].sequence.partition}: batches of the transaction are missing between those with "
+            f"the sequences {sorted(one.sequence.first for one in batches)[:10]}"
+        )
+    return ordered
+
+
+def _dump_offsets(claim: GroupClaim, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bytes:
+    found = {
+        "group": claim.group_id,
+        "generation": claim.generation,
+        "member": claim.member_id,
+        "instance": claim.group_instance_id,
+        "client": claim.client_id,
+        "lives": claim.lives,
+        "offsets": [[tp.topic, tp.partition, at.offset, at.leader_epoch, at.metadata] for tp, at in offsets.items()],
+    }
+    return json.dumps(found).encode()
+
+
+def _add_offsets(offsets: dict[GroupClaim, dict[TopicPartition, OffsetAndMetadata]], content: bytes) -> None:
+    """Add staged offsets; they replace earlier offsets of the same group."""
+    found: dict[str, Any] = json.loads(content)
+    claim = GroupClaim(
+        group_id=found["group"],
+        generation=found["generation"],
+        member_id=found["member"],
+        group_instance_id=found["instance"],
+        client_id=found["client"],
+        lives=tuple((name, topic_id) for name, topic_id in found["lives"]),
+    )
+    new = {
+        TopicPartition(topic, partition): OffsetAndMetadata(offset, metadata, leader_epoch)
+        for topic, partition, offset, leader_epoch, metadata in found["offsets"]
+    }
+    older: dict[TopicPartition, OffsetAndMetadata] = {}
+    for known in [known for known in offsets if known.group_id == claim.group_id]:
+        lives = {**dict(known.lives), **dict(claim.lives)}
+        claim = replace(claim, lives=tuple(sorted(lives.items())))
+        older |= offsets.pop(known)
+    offsets[claim] = {**older, **new}

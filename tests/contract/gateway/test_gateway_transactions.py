@@ -1,0 +1,244 @@
+"""Transactions of other clients: all records and offsets or none, through any gateway, and never by a zombie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as Place
+from kafka import KafkaAdminClient as ForeignAdminClient
+from kafka import KafkaProducer as ForeignProducer
+from kafka import TopicPartition as Tp
+from kafka.structs import OffsetAndMetadata as ForeignOffset
+
+from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
+from kafkalike.connect import connect
+from kafkalike.gateway.gateway_server import GatewayServer
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.model.transactions.transaction_views import TransactionState
+from tests.contract.gateway.test_gateway_records import code_of, native_records
+
+Served = tuple[Cluster, str]
+Create = Callable[[int], str]
+
+
+def transactional(address: str, name: str, **settings: Any) -> Producer:
+    producer = Producer({"bootstrap.servers": address, "transactional.id": name, "linger.ms": 1, **settings})
+    producer.init_transactions(20)
+    return producer
+
+
+def values(cluster: Cluster, topic: str) -> list[bytes | None]:
+    return [value for _, _, value in native_records(cluster, topic)]
+
+
+def committed(cluster: Cluster, group: str, topic: str) -> int | None:
+    with KafkaConsumer(bootstrap_servers=cluster, group_id=group) as consumer:
+        return consumer.committed(TopicPartition(topic, 0))
+
+
+@pytest.fixture
+def other(served: Served) -> Iterator[GatewayServer]:
+    """Another gateway of the cluster."""
+    server = GatewayServer(connect(served[0].root))
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_librdkafka_commits_all_records_of_a_transaction_or_none(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name, second = topic(2), topic(1)
+    producer = transactional(address, f"id-{name}")
+    for outcome in ("commit", "abort", "commit"):
+        producer.begin_transaction()
+        for number in range(6):
+            producer.produce(name, f"{outcome}{number}".encode(), partition=number % 2)
+        producer.produce(second, outcome.encode())
+        producer.flush(20)
+        before = values(cluster, name)
+        if outcome == "abort":
+            producer.abort_transaction(20)
+            assert values(cluster, name) == before
+        else:
+            producer.commit_transaction(20)
+
+    once = [b"commit0", b"commit2", b"commit4"], [b"commit1", b"commit3", b"commit5"]
+    assert values(cluster, name) == once[0] * 2 + once[1] * 2
+    assert values(cluster, second) == [b"commit", b"commit"]
+
+
+def test_kafka_python_commits_and_aborts(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+    producer = ForeignProducer(bootstrap_servers=address, transactional_id=f"id-{name}", linger_ms=1)
+    producer.init_transactions()
+    for outcome in ("commit", "abort", "commit"):
+        producer.begin_transaction()
+        for number in range(3):
+            producer.send(name, f"{outcome}{number}".encode(), headers=[("h", b"x")])
+        producer.flush(20)
+        if outcome == "abort":
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    producer.close()
+
+    assert values(cluster, name) == [b"commit0", b"commit1", b"commit2"] * 2
+
+
+def test_empty_transactions_end(served: Served, topic: Create) -> None:
+    producer = transactional(served[1], f"id-{topic(1)}")
+    for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        end(20)
+
+
+def test_transaction_continues_through_another_gateway(tmp_path: Path) -> None:
+    """Half of it is staged when its gateway dies; the client finds the other one and commits all."""
+    root = str(tmp_path / "cluster")
+    cluster = connect(root)
+    cluster.create_topic("t", 1, {})
+    first, second = GatewayServer(cluster), GatewayServer(connect(root))
+    first.start()
+    second.start()
+    producer = transactional(
+        f"{first.bootstrap_servers},{second.bootstrap_servers}", "id", **{"reconnect.backoff.max.ms": 100}
+    )
+    producer.begin_transaction()
+    producer.produce("t", b"before")
+    producer.flush(20)
+    first.stop()
+    producer.produce("t", b"after")
+    assert producer.flush(30) == 0
+    producer.commit_transaction(30)
+    second.stop()
+
+    assert values(cluster, "t") == [b"before", b"after"]
+
+
+def test_zombie_of_an_older_epoch_is_fenced_at_each_gateway(
+    served: Served, topic: Create, other: GatewayServer
+) -> None:
+    cluster, address = served
+    name = topic(1)
+    zombie = transactional(address, f"id-{name}")
+    zombie.begin_transaction()
+    zombie.produce(name, b"zombie")
+    zombie.flush(20)
+    heir = transactional(other.bootstrap_servers, f"id-{name}")
+    with pytest.raises(KafkaException) as refused:
+        zombie.commit_transaction(20)
+    heir.begin_transaction()
+    heir.produce(name, b"heir")
+    heir.commit_transaction(20)
+
+    assert code_of(refused.value.args[0]) in {KafkaError._FENCED, KafkaError.PRODUCER_FENCED}
+    assert values(cluster, name) == [b"heir"]
+
+
+def test_native_producer_takes_over_from_a_client_of_the_gateway(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+    foreign = transactional(address, f"id-{name}")
+    foreign.begin_transaction()
+    foreign.produce(name, b"foreign")
+    foreign.flush(20)
+    with KafkaProducer(bootstrap_servers=cluster, transactional_id=f"id-{name}") as native:
+        native.init_transactions()
+        native.begin_transaction()
+        native.send(name, b"native")
+        native.commit_transaction()
+    foreign.produce(name, b"late")
+    with pytest.raises(KafkaException):
+        foreign.commit_transaction(20)
+
+    assert values(cluster, name) == [b"native"]
+
+
+@pytest.mark.slow
+def test_librdkafka_copies_a_topic_with_its_offsets(served: Served, topic: Create) -> None:
+    cluster, address = served
+    source, target = topic(1), topic(2)
+    with KafkaProducer(bootstrap_servers=cluster) as native:
+        for number in range(40):
+            native.send(source, str(number).encode())
+    producer = transactional(address, f"id-{source}")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": f"g-{source}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.subscribe([source])
+    copied, aborted = 0, False
+    while copied < 40:
+        messages = consumer.consume(7, timeout=5)
+        if not messages:
+            continue
+        producer.begin_transaction()
+        for message in messages:
+            producer.produce(target, message.value(), partition=0)
+        producer.send_offsets_to_transaction(
+            consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 20
+        )
+        if aborted:
+            producer.commit_transaction(20)
+            copied += len(messages)
+        else:
+            producer.abort_transaction(20)
+            consumer.seek(Place(source, 0, 0))
+            aborted = True
+    consumer.close()
+
+    assert values(cluster, target) == [str(n).encode() for n in range(40)]
+    assert committed(cluster, f"g-{source}", source) == 40
+
+
+def test_kafka_python_commits_offsets_of_a_group_from_outside(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+    producer = ForeignProducer(bootstrap_servers=address, transactional_id=f"id-{name}")
+    producer.init_transactions()
+    for offset in (3, 5):
+        producer.begin_transaction()
+        producer.send(name, b"v")
+        producer.send_offsets_to_transaction({Tp(name, 0): ForeignOffset(offset, "note", -1)}, f"g-{name}")
+        producer.commit_transaction()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({Tp(name, 0): ForeignOffset(9, "", -1)}, f"g-{name}")
+    producer.abort_transaction()
+    producer.close()
+
+    assert committed(cluster, f"g-{name}", name) == 5
+
+
+def test_open_transaction_is_described(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(2)
+    producer = transactional(address, f"id-{name}")
+    producer.begin_transaction()
+    producer.produce(name, b"v", partition=1)
+    producer.flush(20)
+    admin = ForeignAdminClient(bootstrap_servers=address)
+    try:
+        described = admin.describe_transactions([f"id-{name}"])[f"id-{name}"]
+        listed = [
+            one for group in admin.list_transactions().values() for one in group if one.transactional_id == f"id-{name}"
+        ]
+        producers = admin.describe_producers([Tp(name, 1)])[Tp(name, 1)]
+    finally:
+        admin.close()
+    producer.abort_transaction(20)
+
+    assert str(described.state.value) == "Ongoing"
+    assert set(described.topic_partitions) == {Tp(name, 1)}
+    assert [str(one.state.value) for one in listed] == ["Ongoing"]
+    assert [one.producer_id for one in producers.active_producers] == [described.producer_id]
+    assert cluster.transactions.described([f"id-{name}"])[f"id-{name}"].state is TransactionState.COMPLETE_ABORT
