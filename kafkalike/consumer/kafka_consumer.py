@@ -199,7 +199,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
             TopicDeletedError: a topic was deleted, or deleted and created again, while it was read. Raised once; the
                 next poll continues with the current topic of that name, at `auto_offset_reset`.
             DataLossError, CorruptRecordError: the log is damaged there; the position stays.
-            KafkaConnectionError: the storage root has vanished; poll again when it is back.
+            KafkaConnectionError: the storage root has vanished, or never held a cluster; poll again when it is there.
             KafkaStorageError: the storage cannot be read. An unresponsive object store is retried for
                 `default_api_timeout_ms` first; until then polls return nothing, and a warning with the reason is
                 logged.

@@ -252,7 +252,9 @@ class Cluster(TopicChanges):
                 opened.
         """
         if not Path(self.root).is_dir():
-            raise errors.KafkaConnectionError(f"the root {self.root} does not exist")
+            raise errors.KafkaConnectionError(
+                f"the root {self.root} does not exist: check bootstrap_servers, and that its file system is mounted"
+            )
         if self.metadata.state.seq and not is_root(self.root):
             raise errors.KafkaConnectionError(f"the tables of {self.root} have disappeared; is it still mounted?")
 

@@ -318,7 +318,9 @@ class ReplicatedCluster(Cluster):
             KafkaConnectionError: no root is there.
         """
         if not self._founding.done or not self.store.alive():
-            raise KafkaConnectionError(f"none of the roots {self.root} is there")
+            raise KafkaConnectionError(
+                f"no cluster answers at {self.root}: check bootstrap_servers, and that the roots are mounted"
+            )
 
     def table_uri(self, info: TopicInfo) -> str:
         """Return the location of a topic's table at its leader, for Spark."""

@@ -41,5 +41,6 @@ def test_whoever_asks_is_told_that_there_is_no_root_and_none_is_made(
 
     code = main(line.split())
 
-    assert (code, capsys.readouterr().err) == (1, f"Error: the root {root} does not exist\n")
+    told = f"Error: the root {root} does not exist: check bootstrap_servers, and that its file system is mounted\n"
+    assert (code, capsys.readouterr().err) == (1, told)
     assert not root.exists()
