@@ -43,7 +43,7 @@ class Chart:
     step_ms: int = MINUTE_MS
     caption: str = ""
     nothing: str = ""
-    """What a reader is told if there is nothing to draw."""
+    """A sentence to show instead of an empty chart."""
 
     @property
     def step_seconds(self) -> float:
@@ -78,10 +78,10 @@ def rates(
         counts: by name, then by the start of a step of `step_of(span_ms)`, ms.
         now_ms: end of the chart. The step that has not ended is averaged over the time that has passed.
         span_ms: length of the chart.
-        title: what it shows.
+        title: title of the chart.
         unit: of the rates.
         caption: a sentence below.
-        nothing: a sentence in its place if there are no counts.
+        nothing: a sentence to show instead of an empty chart.
         known_since_ms: time from which on the counts of a name are complete; None for all times.
     """
     step = step_of(span_ms)
@@ -133,10 +133,10 @@ def levels(
     Args:
         points: by name, then by time, ms.
         step_ms: time between two moments.
-        title: what it shows.
+        title: title of the chart.
         unit: of the figures.
         caption: a sentence below.
-        nothing: a sentence in its place without figures.
+        nothing: a sentence to show instead of an empty chart.
     """
     times = sorted({at for values in points.values() for at in values})
     if not times:

@@ -163,7 +163,7 @@ class OverviewSampler:
         """Time from which on another look is worth its cost, seconds of the machine's clock."""
         self._lags: Lags | None = None
         self._figures: dict[str, tuple[Any, TopicFigures]] = {}
-        """Figures by topic, with what they depend on. Used by the thread of a look only, as the following ones."""
+        """Figures by topic with their cache key. Only the thread of a look uses this and the following fields."""
         self._histories: dict[str, tuple[Any, WriteHistory]] = {}
         self._listed: dict[str, tuple[int, float, tuple[int, int]]] = {}
         """Table version and time at which a topic's files were counted, and the result."""
@@ -226,7 +226,7 @@ class OverviewSampler:
             if found is not None:
                 topics[name] = found
             if first and time.monotonic() - shown > COMMIT_SECONDS:
-                # The pages show what is known so far.
+                # Pages show the topics so far.
                 self._known = Overview(looked_ms=now_ms, left=len(names) - at, topics=dict(topics))
                 shown = time.monotonic()
         gone = self._figures.keys() - lags.topics.keys()
@@ -276,7 +276,7 @@ class OverviewSampler:
         if known is not None and (known[0] == log.version or time.monotonic() - known[1] < LISTED_SECONDS):
             return known[2]
         live = log.live_paths()
-        # A file that is not in the table yet may be one of a commit that is under way.
+        # A newer file may belong to an unfinished commit.
         before_ms = self._clock.now_ms() - MINUTE_MS
         try:
             found = [

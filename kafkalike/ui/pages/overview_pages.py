@@ -73,7 +73,7 @@ def _stale(topics: Sequence[TopicFigures]) -> tuple[int, int] | None:
 
 
 def _letters(topics: Sequence[TopicFigures], now_ms: int) -> tuple[int, int]:
-    """Return the number of dead letters, and of those that were written in the last day."""
+    """Return the number of dead letters, in all and of the last day."""
     own = [one for one in topics if one.name.endswith(SUFFIX)]
     new = sum(written.records for one in own for written in one.history.by_step(now_ms - HORIZON_MS, 60_000).values())
     return sum(one.records for one in own), new
