@@ -1,0 +1,78 @@
+"""A gateway is killed; its clients go on through another one, and no record is lost or read twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+
+from kafkalike.connect import connect
+from tests.tools.mixed_group import CLASSIC, Owners, librdkafka, running
+
+PARTITIONS = 4
+COUNT = 400
+
+
+@contextlib.contextmanager
+def gateway(root: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A gateway started by the command, as long as the block lasts, and its address."""
+    command = [sys.executable, "-m", "kafkalike", "gateway", "--bootstrap-server", str(root), "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        assert line.startswith(f"Serving {root} at "), line
+        yield line.split()[-1], process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+        process.stderr.close()
+
+
+@pytest.mark.slow
+def test_clients_of_a_killed_gateway_go_on_without_loss_or_rebalance(tmp_path: Path) -> None:
+    cluster = connect(str(tmp_path))
+    cluster.create_topic("t", PARTITIONS, {})
+    owners = Owners()
+    reports: list[KafkaError | None] = []
+    with gateway(tmp_path) as (first, killed), gateway(tmp_path) as (second, survivor):
+        addresses = f"{first},{second}"
+        cooperative = {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}
+        producer = Producer(
+            {"bootstrap.servers": addresses, "enable.idempotence": True, "linger.ms": 1, "log_level": 0}
+        )
+
+        def send(count: int) -> None:
+            for number in range(count):
+                producer.produce(
+                    "t", str(number), partition=number % PARTITIONS, on_delivery=lambda e, _: reports.append(e)
+                )
+                producer.poll(0)
+
+        with (
+            running(librdkafka(owners, "classic", addresses, "t", cooperative)),
+            running(librdkafka(owners, "consumer", addresses, "t", {"group.protocol": "consumer"})),
+        ):
+            owners.wait_for_owners({"classic", "consumer"}, PARTITIONS)
+            members = set(cluster.groups.refresh().group("t").roster.members)
+            send(COUNT // 2)
+            killed.kill()
+            send(COUNT // 2)
+            assert producer.flush(60) == 0
+            owners.wait(lambda: len(owners.read) == COUNT)
+            assert set(cluster.groups.refresh().group("t").roster.members) == members
+        assert survivor.poll() is None
+
+    assert reports == [None] * COUNT
+    assert set(owners.read.values()) == {1}
+    assert owners.clashes == []
+    log = cluster.log("t")
+    log.refresh()
+    assert [log.log_end(p) for p in range(PARTITIONS)] == [COUNT // PARTITIONS] * PARTITIONS
