@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -21,19 +20,23 @@ COUNT = 400
 
 
 @contextlib.contextmanager
-def gateway(root: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A gateway started by the command, as long as the block lasts, and its address."""
+def gateways(root: Path, count: int) -> Iterator[list[tuple[str, subprocess.Popen[str]]]]:
+    """Gateways started by the command, as long as the block lasts, with their addresses."""
     command = [sys.executable, "-m", "kafkalike", "gateway", "--bootstrap-server", str(root), "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
-    assert process.stderr is not None
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(count)]
     try:
-        line = process.stderr.readline()
-        assert line.startswith(f"Serving {root} at "), line
-        yield line.split()[-1], process
+        found = []
+        for process in started:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert line.startswith(f"Serving {root} at "), line
+            found.append((line.split()[-1], process))
+        yield found
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
-        process.stderr.close()
+        for process in started:
+            process.send_signal(signal.SIGTERM)
+        for process in started:
+            process.communicate(timeout=60)
 
 
 @pytest.mark.slow
@@ -42,7 +45,7 @@ def test_clients_of_a_killed_gateway_go_on_without_loss_or_rebalance(tmp_path: P
     cluster.create_topic("t", PARTITIONS, {})
     owners = Owners()
     reports: list[KafkaError | None] = []
-    with gateway(tmp_path) as (first, killed), gateway(tmp_path) as (second, survivor):
+    with gateways(tmp_path, 2) as ((first, killed), (second, survivor)):
         addresses = f"{first},{second}"
         cooperative = {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}
         producer = Producer(

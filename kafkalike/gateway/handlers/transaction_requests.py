@@ -12,8 +12,8 @@ from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt, code_of
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler
+from kafkalike.model.appends.producer_sequences import EXPIRATION_MS
 from kafkalike.model.clock import Deadline
-from kafkalike.model.producer_sequences import EXPIRATION_MS
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim
 from kafkalike.model.transactions.rules import MAX_EPOCH

@@ -32,7 +32,7 @@ from kafkalike.log.topic.producer_append import ProducerBatch, sequences_of
 from kafkalike.log.topic.record_rules import check_batch, codec_for
 from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransaction, TransactionContext
 from kafkalike.model import faults
-from kafkalike.model.producer_sequences import SEQUENCES, SequencedBatch
+from kafkalike.model.appends.producer_sequences import SEQUENCES, SequencedBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions import transactional_id as txn

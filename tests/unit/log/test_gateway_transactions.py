@@ -7,7 +7,7 @@ import pytest
 from kafkalike.errors import TransactionAbortableError
 from kafkalike.log.topic.batch_payload import pack, partitions_in
 from kafkalike.log.transactions.gateway_transactions import _add_offsets, _dump_offsets, _part, _StagedBatch
-from kafkalike.model.producer_sequences import SequencedBatch
+from kafkalike.model.appends.producer_sequences import SequencedBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim
 from kafkalike.model.transactions.transactional_id import StagedFile, TopicLife
