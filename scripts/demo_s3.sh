@@ -44,3 +44,4 @@ export AWS_ACCESS_KEY_ID=dummy-key-id AWS_SECRET_ACCESS_KEY=dummy-secret-key AWS
 export AWS_ENDPOINT_URL=http://127.0.0.1:$port AWS_ALLOW_HTTP=true AWS_EC2_METADATA_DISABLED=true
 say "an S3 at $AWS_ENDPOINT_URL, for as long as the demo runs"
 "$command" demo --root "s3://$bucket/demo" "$@"
+say "the S3 stops now, and the cluster with it: make demo leaves one to look at"

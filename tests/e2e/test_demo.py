@@ -1,36 +1,108 @@
 """The demo: a small run of it shows everything and adds up, and it removes nothing that is not its own."""
 
+import contextlib
 import io
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from kafkalike import KafkaAdminClient
+from kafkalike.admin.group_lag import Lags
 from kafkalike.cli.app import run as command
 from kafkalike.cli.demo.screen import MARK, Place, Screen, fresh_folder, fresh_place
-from kafkalike.cli.demo.tour import run
+from kafkalike.cli.demo.tour import next_commands, run
+from kafkalike.cli.environment import Environment
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.schemas import Registry
 from tests.tools.object_servers import S3, in_environment, running
 
 PNG = b"\x89PNG\r\n"
 
 
-@pytest.mark.timeout(300)
-def test_the_demo_adds_up(spark: SparkSession, root: str) -> None:
-    """Two thousand flights: every check holds, and the plot is there."""
-    text = io.StringIO()
-
+@pytest.fixture(scope="module")
+def toured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A demo of two thousand flights: its root, and what it printed."""
+    text, root = io.StringIO(), str(tmp_path_factory.mktemp("demo") / "flights of 2013")
     code = run(root, rows=2000, console=Console(file=text, width=120))
 
-    shown = text.getvalue()
-    assert (code, shown.count("WRONG")) == (0, 0), shown
+    assert (code, text.getvalue().count("WRONG")) == (0, 0), text.getvalue()
+    return root, text.getvalue()
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_adds_up(toured: tuple[str, str]) -> None:
+    """Two thousand flights: every check holds, and the plot is there."""
+    root, shown = toured
+
     assert "1,000 + 1,000 flights are all 2,000" in shown
     assert "Mean delay" in shown
     assert "weather__values: the columns of the weather's Avro schema" in shown
     assert Path(root, "delays.png").read_bytes().startswith(PNG)
+
+
+def test_the_demo_leaves_a_cluster_with_what_an_operator_looks_for(toured: tuple[str, str]) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=toured[0])
+    registry = Registry(toured[0])
+    behind: Counter[str] = Counter()
+    for lag in Lags(connect(toured[0])):
+        behind[lag.group_id] += lag.lag.offsets
+    (states,) = admin.list_transactions().values()
+
+    assert set(admin.list_topics()) == {
+        "airlines", "alerts", "boarding", "boarding.dlq", "departures", "flights", "weather",
+    }  # fmt: skip
+    assert behind == {"delay-report": 0, "gate-display": 39}
+    assert registry.get_versions("alerts-value") == [1, 2]
+    assert {(entry.transactional_id, str(entry.state)) for entry in states} == {
+        ("crew-planner", "Ongoing"),
+        ("delay-alerts", "CompleteCommit"),
+    }
+
+
+def test_the_commands_that_the_demo_prints_work_as_they_stand(spark: SparkSession, toured: tuple[str, str]) -> None:
+    """In a shell without an activated environment; Spark is not started again for the second one."""
+    console, shell = (line.strip() for line in toured[1].splitlines()[-2:])
+    plain = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+    with subprocess.Popen(
+        ["bash", "-c", f"exec {console} --port 0"], env=plain, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        first = server.stderr.readline()
+        server.send_signal(signal.SIGTERM)
+    words = [word for word in shlex.split(shell) if not word.startswith("JAVA_HOME=")]
+    out = io.BytesIO()
+    with contextlib.redirect_stdout(io.TextIOWrapper(out, write_through=True)):
+        code = command([*words[1:], "-e", "SELECT count(*) AS scans FROM boarding"], Environment(spark=lambda: spark))
+
+    assert first.startswith(f"Serving {toured[0]} at http://127.0.0.1:")
+    assert shutil.which(words[0]) is not None
+    assert (code, out.getvalue().decode()) == (0, "scans\n60\n")
+
+
+def test_a_shell_that_finds_no_java_is_told_the_one_of_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And names that a shell would split are quoted."""
+    place = Place(tmp_path / "a demo", str(tmp_path / "a demo"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JAVA_HOME", "/opt/java 17")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+
+    console, shell = next_commands(place)
+
+    assert console == "kafkalike ui --bootstrap-server 'a demo'"
+    assert shell == "JAVA_HOME='/opt/java 17' kafkalike sql --bootstrap-server 'a demo'"
 
 
 def test_a_check_that_does_not_hold_is_a_failure() -> None:

