@@ -80,23 +80,21 @@ install_locked() { "$@" --quiet --require-hashes --no-deps -r "$lock"; }
 
 # PySpark comes as sources, of which uv makes a wheel. To compress that and expand it again took half of the time.
 with_uv() {
-    install_locked .venv/bin/uv pip install --python .venv/bin/python \
-        --config-settings-package 'pyspark:--build-option=--compression=stored' "$@"
-}
-
-# Whoever only wants to see the demo, and has no cache of uv's, does not get one of 1.5 GB.
-with_uv_once() {
-    with_uv --cache-dir .venv/uv-cache && rm -rf .venv/uv-cache
+    local cache=()
+    # A machine that has no cache of uv's does not get one of 1.5 GB for a demo.
+    [[ $only != demo || -d $("$1" cache dir) ]] || cache=(--cache-dir .venv/uv-cache)
+    install_locked "$1" pip install --python .venv/bin/python "${cache[@]}" \
+        --config-settings-package 'pyspark:--build-option=--compression=stored' && rm -rf .venv/uv-cache
 }
 
 install_packages() {
-    local python=.venv/bin/python pip=(.venv/bin/python -m pip --disable-pip-version-check) uv=with_uv
+    local python=.venv/bin/python pip=(.venv/bin/python -m pip --disable-pip-version-check) uv=.venv/uv
     say "installing the locked packages"
     # uv takes a third of pip's time. It does not read pip's settings, so pip has the last word.
-    awk '/^[^ ]/ {keep = /^uv==/} keep' "$lock" >.venv/uv.lock
-    "${pip[@]}" install --quiet --require-hashes --no-deps -r .venv/uv.lock
-    [[ $only != demo || -d $(.venv/bin/uv cache dir) ]] || uv=with_uv_once
-    "$uv" || install_locked "${pip[@]}" install
+    awk '/^[^ ]/ {keep = /^uv==/} keep' requirements.lock >.venv/uv.lock
+    "${pip[@]}" install --quiet --require-hashes --no-deps --target "$uv" --upgrade -r .venv/uv.lock
+    with_uv "$uv/bin/uv" || install_locked "${pip[@]}" install
+    rm -rf "$uv"
     "${pip[@]}" install --quiet --no-deps --no-build-isolation --editable .
     [[ $only != demo ]] || return 0
     # pip compiles what it installs, uv does not; and where PYTHONDONTWRITEBYTECODE is set, each of the many processes

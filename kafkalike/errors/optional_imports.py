@@ -47,6 +47,9 @@ def advice(error: ImportError, needs: str, extra: str | None = None) -> str | No
     if package not in EXTRAS:
         return None
     command = f"pip install 'kafkalike[{extra or EXTRAS[package]}]'"
+    if package == "pandas" and "pyspark" in sys.modules:
+        # Only this is missing: the extra would replace a platform's own Spark.
+        command = "pip install 'pandas>=2.2,<3'"
     installed = getattr(sys.modules.get(package), "__version__", None)
     if installed is None:
         return f"{needs} {package}: {command}"

@@ -236,21 +236,30 @@ def test_another_version_of_spark_is_named_and_not_to_be_replaced(monkeypatch: p
     )
 
 
+def test_pandas_beside_a_platforms_own_spark_is_installed_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra would replace that Spark."""
+    error = ModuleNotFoundError("No module named 'pandas'", name="pandas")
+    monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)
+
+    assert advice(error, "writes from Spark need") == "writes from Spark need pandas: pip install 'pandas>=2.2,<3'"
+
+
 def test_every_package_of_an_extra_for_users_has_its_advice() -> None:
-    """The smallest extra that installs it, by what can be imported of it."""
+    """By what can be imported of it; the advice names an extra that has it."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    modules: dict[str, list[str]] = {}
+    modules: dict[str, set[str]] = {}
     for module, distributions in packages_distributions().items():
         for name in distributions:
-            modules.setdefault(re.sub(r"[-_.]+", "-", name).lower(), []).append(module)
-    extras = {
+            modules.setdefault(re.sub(r"[-_.]+", "-", name).lower(), set()).add(module)
+    brought = {
         extra: {re.split(r"[\[<>=~!;]", wanted)[0] for wanted in wants} - {"kafkalike", "delta-spark"}
         for extra, wants in project["optional-dependencies"].items()
         if extra not in {"bench", "dev", "docs", "notebook"}
     }
-    known = {(module, extra) for module, extra in EXTRAS.items()}
+    brought["connect"].add("grpcio")
 
-    for extra, names in extras.items():
-        for name in names - {"pyspark"} if extra == "connect" else names:
-            assert any((module, extra) in known or EXTRAS.get(module) == "ui" for module in modules[name]), name
-    assert set(EXTRAS.values()) <= extras.keys()
+    named = {name for names in brought.values() for name in names}
+    assert {name for name in named if not modules[name] & EXTRAS.keys()} == set()
+    for module, extra in EXTRAS.items():
+        assert any(module in modules[name] for name in brought[extra] | {"py4j"}), module

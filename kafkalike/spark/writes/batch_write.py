@@ -23,6 +23,7 @@ from pyspark.sql.types import BinaryType, IntegerType
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from kafkalike.errors.kafka_error import innermost
+from kafkalike.errors.optional_imports import require_module
 from kafkalike.log.runs.run_files import Numbering, WrittenSegment
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.runs.run_payload import Job, Writing, in_threads, write_anew
@@ -355,6 +356,8 @@ def task_writing(spark: SparkSession) -> Writing:
 
 def run_job(frame: DataFrame, target: StagingTarget, folder: StagingFolder) -> list[TaskResult]:
     """Compute the DataFrame and stage its records."""
+    # PySpark wants it for `mapInArrow`, and does not bring it.
+    require_module("pandas", "writes from Spark")
     try:
         rows = (
             arrow_columns(frame).mapInArrow(partial(_stage, PromptAnswer(), target, folder), "result BINARY").collect()
