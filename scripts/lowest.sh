@@ -5,8 +5,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly uv=.venv/bin/uv home=build/lowest
 mkdir -p build
-"$uv" pip compile pyproject.toml --extra schemas --extra registry --extra ui --resolution lowest-direct \
-    --python-version 3.11 --no-header --quiet --output-file build/lowest.txt
+"$uv" pip compile pyproject.toml --extra spark --extra schemas --extra registry --extra ui --extra gateway \
+    --resolution lowest-direct --python-version 3.11 --no-header --quiet --output-file build/lowest.txt
 [[ -x $home/bin/python ]] || "$uv" venv --quiet --python .venv/bin/python "$home"
 # What tests need besides, in versions of today.
 "$uv" pip install --quiet --python "$home/bin/python" -r build/lowest.txt \

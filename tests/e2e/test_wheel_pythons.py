@@ -44,7 +44,7 @@ def test_a_new_user_comes_through_the_readme(wheel: Path, version: str, tmp_path
     home.mkdir()
     ran("uv", "venv", "--quiet", "--python", python, environment, folder=tmp_path, more={"PATH": BESIDE})
     install = ("uv", "pip", "install", "--quiet", "--python", environment / "bin" / "python")
-    wanted = f"kafkalike[registry,schemas,ui] @ {wheel.as_uri()}"
+    wanted = f"kafkalike[registry,schemas,spark,ui] @ {wheel.as_uri()}"
     # PySpark comes as half a gigabyte of sources, which are built here.
     ran(*install, wanted, folder=tmp_path, more={"PATH": BESIDE}, seconds=1200)
     path = {"PATH": os.pathsep.join([str(environment / "bin"), *ELSEWHERE])}
