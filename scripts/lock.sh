@@ -28,8 +28,7 @@ write() {
 
 compile --extra dev "${versions[@]}" --output-file build/all.lock
 write requirements.lock "Every package of a development set-up" build/all.lock
-# A new folder has no package of the build yet, and installs this one without building elsewhere. fonttools are for
-# Matplotlib's PDF and SVG files; the demo writes a PNG.
-printf '%s\n' editables hatch-fancy-pypi-readme hatchling | compile - --extra demo --no-emit-package fonttools \
-    --no-annotate --constraint build/all.lock --upgrade --output-file build/demo.lock
+# A new folder has no package of the build yet, and installs this one without building elsewhere.
+printf '%s\n' editables hatch-fancy-pypi-readme hatchling | compile - --extra demo --no-annotate \
+    --constraint build/all.lock --upgrade --output-file build/demo.lock
 write requirements-demo.lock "What 'make demo' installs" build/demo.lock

@@ -47,7 +47,7 @@ def test_the_demo_adds_up(toured: tuple[str, str]) -> None:
 
     assert "1,000 + 1,000 flights are all 2,000" in shown
     assert "Mean delay" in shown
-    assert "weather__values: the columns of the weather's Avro schema" in shown
+    assert "weather__values, with the columns of the weather's Avro schema" in shown
     assert Path(root, "delays.png").read_bytes().startswith(PNG)
 
 
