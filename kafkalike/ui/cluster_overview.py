@@ -36,6 +36,9 @@ REST: Final = 4
 
 SHORTEST_REST_SECONDS: Final = 1.0
 
+STOP_SECONDS: Final = 5.0
+"""Time for the end of a look whose storage does not answer."""
+
 LISTED_SECONDS: Final = 60.0
 """Interval at which the files of a topic on the disk are counted."""
 
@@ -191,8 +194,12 @@ class OverviewSampler:
         self._due = 0.0
 
     def stop(self) -> None:
-        """End a running look soon, and start no other one."""
-        self._stopped = True
+        """End a running look soon, and start no other one; waits for its end for some seconds."""
+        with self._lock:
+            self._stopped = True
+            running = self._running
+        if running is not None:
+            running.wait(STOP_SECONDS)
 
     def _run(self, done: threading.Event) -> None:
         begun = time.monotonic()
@@ -229,6 +236,8 @@ class OverviewSampler:
                 # Pages show the topics so far.
                 self._known = Overview(looked_ms=now_ms, left=len(names) - at, topics=dict(topics))
                 shown = time.monotonic()
+        if self._stopped:
+            return self._known
         gone = self._figures.keys() - lags.topics.keys()
         for name in gone:
             for kept in (self._figures, self._histories, self._listed):

@@ -220,3 +220,24 @@ def test_the_value_of_a_dead_letter_is_in_view(visit: Any, url: str, cluster: Cl
     assert left["x"] + left["width"] <= right["x"] or left["y"] + left["height"] <= right["y"]
     if width == 390:
         assert visit.locator("tbody").bounding_box()["height"] < 6000
+
+
+def test_a_page_whose_server_is_gone_says_so(visit: Any, cluster: Cluster) -> None:
+    """Old figures must not look like a quiet cluster; it refreshes when the server is back."""
+    server = ConsoleServer(cluster, token="")
+    server.start()
+    visit.clock.install()
+    visit.goto(f"{server.url}/groups")
+    port = int(server.url.rpartition(":")[2])
+    server.stop()
+    visit.clock.fast_forward(6000)
+    visit.get_by_role("button", name="Refresh failed, trying again").wait_for()
+
+    again = ConsoleServer(cluster, token="", port=port)
+    again.start()
+    try:
+        with visit.expect_response("**/groups?*"):
+            visit.clock.fast_forward(6000)
+        visit.get_by_role("button", name="Pause refresh").wait_for()
+    finally:
+        again.stop()

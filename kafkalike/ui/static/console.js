@@ -45,12 +45,14 @@
 
   // --- live parts --------------------------------------------------------------------------------
   const paused = () => kept("live") === "off";
+  let failed = false;
 
   function showLive() {
     const button = document.getElementById("live");
     button.hidden = document.querySelector("[data-live]") === null;
     button.setAttribute("aria-pressed", String(paused()));
-    button.textContent = paused() ? "Resume refresh" : "Pause refresh";
+    button.textContent = paused() ? "Resume refresh" : failed ? "Refresh failed, trying again" : "Pause refresh";
+    button.classList.toggle("danger", failed && !paused());
   }
 
   function selecting(part) {
@@ -65,9 +67,19 @@
     if (paused() || document.hidden || open || selecting(part)) event.preventDefault();
   });
 
+  // A page whose server or session is gone must not look like a quiet cluster.
+  for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
+    document.addEventListener(name, (event) => {
+      if (!event.detail.elt.matches("[data-live]")) return;
+      failed = true;
+      showLive();
+    });
+  }
+
   let held = null;
   document.addEventListener("htmx:beforeSwap", () => { held = document.activeElement; });
-  document.addEventListener("htmx:afterSwap", () => {
+  document.addEventListener("htmx:afterSwap", (event) => {
+    if (event.detail.elt.matches("[data-live]")) failed = false;
     times(document);
     document.dispatchEvent(new Event("kafkalike:changed"));
     showLive();
