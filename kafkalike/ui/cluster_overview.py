@@ -202,14 +202,17 @@ class OverviewSampler:
             running.wait(STOP_SECONDS)
 
     def _run(self, done: threading.Event) -> None:
-        begun = time.monotonic()
+        begun, reason = time.monotonic(), "the log of the console has the traceback"
         try:
             self._known = self._look()
+            reason = ""
         except (KafkaError, OSError) as error:
-            self._lags = None
-            problem = ClusterProblem(what=f"The cluster cannot be read: {error}", href="/cluster")
-            self._known = replace(self._known, problems=[problem], looked_ms=self._clock.now_ms())
+            reason = str(error)
         finally:
+            if reason:
+                self._lags = None
+                problem = ClusterProblem(what=f"The cluster cannot be read: {reason}", href="/cluster")
+                self._known = replace(self._known, problems=[problem], looked_ms=self._clock.now_ms(), left=0)
             took = time.monotonic() - begun
             with self._lock:
                 rest = 0.0 if self._known.left else max(SHORTEST_REST_SECONDS, REST * took)

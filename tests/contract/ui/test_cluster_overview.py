@@ -10,7 +10,7 @@ import pytest
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.connect import connect
-from kafkalike.errors import KafkaConfigurationError
+from kafkalike.errors import KafkaConfigurationError, KafkaStorageError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -191,6 +191,26 @@ def test_a_page_does_not_wait_for_a_slow_look(
     assert shown == [before] * 3
     assert after.topics["quiet"].records == 5
     assert set(asked) == {"kafkalike-ui-overview"}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("error", [KafkaStorageError("no answer"), ZeroDivisionError()], ids=["storage", "bug"])
+def test_a_look_that_fails_is_a_fault_and_the_next_one_mends_it(
+    sampler: OverviewSampler, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The figures before it stay."""
+    look(sampler)
+
+    def fail() -> object:
+        raise error
+
+    with monkeypatch.context() as broken:
+        broken.setattr(cluster, "topics", fail)
+        failed = look(sampler)
+
+    assert [problem.what.partition(":")[0] for problem in failed.problems] == ["The cluster cannot be read"]
+    assert failed.topics["orders"].records == 30
+    assert look(sampler).problems == []
 
 
 def test_thresholds_are_in_ascending_order() -> None:
