@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import logging
 import struct
@@ -27,8 +28,15 @@ MAX_FRAME: Final = 100 * 1024 * 1024
 MIN_FRAME: Final = 8
 """Bytes of the smallest request header."""
 
+SMALL_FRAME: Final = 16 * 1024
+"""Bytes of a request up to which it does not wait for the budget, so that heartbeats pass when large requests fill it.
+The numbers of connections and of requests bound their memory."""
+
 BUDGET_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of all requests that one gateway holds in memory."""
+"""Bytes of all larger requests that one gateway holds in memory."""
+
+LOG_SECONDS: Final = 1.0
+"""Time between two log lines about malformed requests of one address."""
 
 FRAME_SECONDS: Final = 10.0
 """Time for a request to arrive once its length has."""
@@ -47,23 +55,42 @@ _HEAD: Final = struct.Struct(">hhi")
 
 
 class ByteBudget:
-    """Bytes that the requests of all connections may hold together."""
+    """Bytes that the requests of all connections may hold together, and the log lines about them.
+
+    Args:
+        size: bytes in all.
+    """
 
     def __init__(self, size: int) -> None:
         self._left = size
-        self._freed = asyncio.Condition()
+        self._waiting: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._logged: dict[str, float] = {}
 
     async def reserve(self, size: int) -> None:
-        """Wait until this many bytes are free, and reserve them. One request may take more than there are in all."""
-        async with self._freed:
-            await self._freed.wait_for(lambda: self._left > 0)
-            self._left -= size
+        """Wait until bytes are free, and reserve them. One request may take more than are left."""
+        while size and self._left <= 0:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+        self._left -= size
 
-    async def release(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Return bytes that `reserve` has reserved."""
-        async with self._freed:
-            self._left += size
-            self._freed.notify_all()
+        self._left += size
+        while self._left > 0 and self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    def may_log(self, host: str, now: float) -> bool:
+        """Return whether a malformed request of an address gets a log line; one a second does."""
+        if now - self._logged.get(host, -LOG_SECONDS) < LOG_SECONDS:
+            return False
+        if len(self._logged) > MAX_REQUESTS:
+            self._logged.clear()
+        self._logged[host] = now
+        return True
 
 
 def offered_versions(handlers: Mapping[int, Handler]) -> list[dict[str, Any]]:
@@ -84,8 +111,15 @@ class _Pending:
     correlation_id: int
     reply: asyncio.Task[Reply] | Reply
     size: int
+    reserved: int
     """Bytes taken from the budget."""
     begun: float
+
+    def end(self, budget: ByteBudget) -> None:
+        """Return the bytes, and stop what still waits."""
+        budget.release(self.reserved)
+        if isinstance(self.reply, asyncio.Task):
+            self.reply.cancel()
 
 
 class ClientConnection:
@@ -113,7 +147,7 @@ class ClientConnection:
         self._metrics = metrics
         peer = writer.get_extra_info("peername")
         self.host = str(peer[0]) if peer else ""
-        self._pending: asyncio.Queue[_Pending | None] = asyncio.Queue(MAX_REQUESTS)
+        self._pending: asyncio.Queue[_Pending] = asyncio.Queue(MAX_REQUESTS)
 
     async def serve(self) -> None:
         """Answer requests until the client or a malformed request ends the connection."""
@@ -124,16 +158,13 @@ class ClientConnection:
             pass
         except MalformedRequestError as error:
             self._metrics.malformed.inc()
-            logger.warning("gateway: connection of %s closed: %s", self.host, error)
+            if self._budget.may_log(self.host, asyncio.get_running_loop().time()):
+                logger.warning("gateway: connection of %s closed: %s", self.host, error)
         finally:
-            # The writer may have ended already, with the queue full.
-            with contextlib.suppress(asyncio.QueueFull):
-                self._pending.put_nowait(None)
-            if self._pending.full():
-                answers.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ConnectionError, TimeoutError):
-                await answers
-            await self._drop_pending()
+            # Nobody takes the answers: a long poll or a waiting JoinGroup would hold its place for nothing.
+            answers.cancel()
+            await asyncio.wait([answers])
+            self._drop_pending()
             self._writer.close()
             with contextlib.suppress(ConnectionError, TimeoutError):
                 await self._writer.wait_closed()
@@ -144,18 +175,19 @@ class ClientConnection:
             (size,) = _LENGTH.unpack(head)
             if not MIN_FRAME <= size <= MAX_FRAME:
                 raise MalformedRequestError(f"a request of {size} bytes")
-            await self._budget.reserve(size)
+            reserved = size if size > SMALL_FRAME else 0
+            await self._budget.reserve(reserved)
             taken = True
             try:
                 frame = await asyncio.wait_for(self._reader.readexactly(size), FRAME_SECONDS)
-                pending = await self._begin(memoryview(frame))
+                pending = await self._begin(memoryview(frame), reserved)
                 await self._pending.put(pending)
                 taken = False
             finally:
                 if taken:
-                    await self._budget.release(size)
+                    self._budget.release(reserved)
 
-    async def _begin(self, frame: memoryview) -> _Pending:
+    async def _begin(self, frame: memoryview, reserved: int) -> _Pending:
         """Parse a request, and start its handler.
 
         Raises:
@@ -167,7 +199,7 @@ class ClientConnection:
         if key == API_VERSIONS and not low <= version <= high:
             # As in Kafka: a newer client is told the versions in the oldest form, and asks again.
             answer = {**self._versions(), "error_code": UnsupportedVersionError.errno}
-            return _Pending(key, MessageFormat.of(key, 0), correlation_id, answer, len(frame), begun)
+            return _Pending(key, MessageFormat.of(key, 0), correlation_id, answer, len(frame), reserved, begun)
         if not low <= version <= high or (key not in self._handlers and key != API_VERSIONS):
             raise MalformedRequestError(f"request {key} of version {version} is not offered")
         known = MessageFormat.of(key, version)
@@ -178,7 +210,7 @@ class ClientConnection:
         else:
             call = Call(version, body, (header.client_id or "")[:MAX_NAME], self.host)
             reply = await self._handled(key, call)
-        return _Pending(key, known, correlation_id, reply, len(frame), begun)
+        return _Pending(key, known, correlation_id, reply, len(frame), reserved, begun)
 
     async def _handled(self, key: int, call: Call) -> asyncio.Task[Reply] | Reply:
         try:
@@ -199,15 +231,15 @@ class ClientConnection:
 
     async def _write_answers(self) -> None:
         try:
-            while (pending := await self._pending.get()) is not None:
+            while True:
+                pending = await self._pending.get()
                 try:
                     await self._write(pending)
                 finally:
-                    await self._budget.release(pending.size)
-        except BaseException:
-            # The reader may wait for a request that never comes.
+                    pending.end(self._budget)
+        except (ConnectionError, TimeoutError):
+            # The reader notices that the connection has ended.
             self._writer.transport.abort()
-            raise
 
     async def _write(self, pending: _Pending) -> None:
         reply = pending.reply
@@ -230,9 +262,6 @@ class ClientConnection:
         self._writer.write(frame)
         await asyncio.wait_for(self._writer.drain(), WRITE_SECONDS)
 
-    async def _drop_pending(self) -> None:
-        """Forget requests whose answers nobody takes; what they have begun goes on."""
+    def _drop_pending(self) -> None:
         while not self._pending.empty():
-            pending = self._pending.get_nowait()
-            if pending is not None:
-                await self._budget.release(pending.size)
+            self._pending.get_nowait().end(self._budget)

@@ -112,6 +112,9 @@ class ClusterMetadata:
             "leader_epoch": LEADER_EPOCH,
             "replica_nodes": [node],
             "isr_nodes": [node],
+            # Java's admin client takes no null here.
+            "eligible_leader_replicas": (),
+            "last_known_elr": (),
         }
 
     async def _coordinators(self, call: Call) -> Answer:

@@ -23,7 +23,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.gateway import api_versions as keys
-from kafkalike.gateway.error_codes import NONE, Outcome
+from kafkalike.gateway.error_codes import NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
 from kafkalike.log.wire.batch_encoder import encode
 
@@ -38,6 +38,9 @@ MAX_READERS: Final = 256
 
 CHUNK_BYTES: Final = 1024 * 1024
 """Most bytes of one partition in an answer; a client that wants more asks again."""
+
+ANSWER_BYTES: Final = 16 * 1024 * 1024
+"""Most bytes of an answer, whatever the client allows, because answers are made in memory."""
 
 MAX_WAIT_SECONDS: Final = 60.0
 """Longest wait of a long poll."""
@@ -280,20 +283,23 @@ class RecordFetcher:
             for topic, name in by_name
             if name is not None
         }
+        ids = {name: topic.topic_id for topic, name in by_name if name is not None and hasattr(topic, "topic_id")}
         loop = asyncio.get_running_loop()
         end = loop.time() + min(body.max_wait.total_seconds(), MAX_WAIT_SECONDS)
-        max_bytes = int(call.field("max_bytes", CHUNK_BYTES))
+        max_bytes = min(int(call.field("max_bytes", ANSWER_BYTES)), ANSWER_BYTES)
         with self._tails.waiter(list(wanted)) as event:
             while True:
                 event.clear()
-                fetched = await self._home.run(self._read, wanted, max_bytes)
+                fetched = await self._home.run(self._read, wanted, ids, max_bytes)
                 size = sum(len(one.records) for found in fetched.values() for one in found)
                 failed = any(one.outcome.code for found in fetched.values() for one in found)
                 left = end - loop.time()
                 if size >= body.min_bytes or failed or len(wanted) < len(by_name) or not wanted or left <= 0:
                     break
-                with contextlib.suppress(TimeoutError):
+                try:
                     await asyncio.wait_for(event.wait(), left)
+                except TimeoutError:
+                    break
         responses = []
         for topic, name in by_name:
             if name is None:
@@ -317,14 +323,28 @@ class RecordFetcher:
             name = self._home.topic_name(topic, await self._home.run(self._home.cluster.topics), "topic")
         return name
 
-    def _read(self, wanted: Mapping[str, list[_Wanted]], left: int) -> dict[str, list[_Fetched]]:
+    def _read(
+        self, wanted: Mapping[str, list[_Wanted]], ids: Mapping[str, uuid.UUID], left: int
+    ) -> dict[str, list[_Fetched]]:
+        """Read the partitions of topics, by name; `ids` has those that the client names by id."""
         found = {}
         for name, partitions in wanted.items():
-            try:
-                found[name] = self._tails.tail(name).read(partitions, left)
-            except (KafkaError, OSError) as error:
-                self._tails.forget(name)
-                outcome = Outcome.of(error)
-                found[name] = [_Fetched(one.partition, outcome) for one in partitions]
+            outcome, read = attempt(self._read_topic, name, ids.get(name), partitions, left)
+            found[name] = [_Fetched(one.partition, outcome) for one in partitions] if read is None else read
             left -= sum(len(one.records) for one in found[name])
         return found
+
+    def _read_topic(
+        self, name: str, topic_id: uuid.UUID | None, partitions: Sequence[_Wanted], left: int
+    ) -> list[_Fetched]:
+        try:
+            tail = self._tails.tail(name)
+            if topic_id not in {None, tail.topic_id}:
+                raise UnknownTopicIdError(f"topic {name!r} was deleted and created again")
+            return tail.read(partitions, left)
+        except TopicDeletedError:
+            self._tails.forget(name)
+            if topic_id is not None:
+                raise
+            # A topic of the same name may be there.
+            return self._tails.tail(name).read(partitions, left)

@@ -1,0 +1,116 @@
+"""Slow, silent and hostile clients take neither memory nor answers from the others."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from crc32c import crc32c
+
+from kafkalike.gateway import client_connection
+from kafkalike.gateway.client_connection import ByteBudget
+from kafkalike.log.cluster.cluster import Cluster
+
+Served = tuple[Cluster, str]
+Create = Callable[[int], str]
+
+
+def connected(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def closed_by_the_gateway(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_budget_lets_the_next_request_in_when_bytes_are_returned() -> None:
+    async def both() -> list[str]:
+        budget, seen = ByteBudget(100), []
+        await budget.reserve(150)  # one request may take more than are left
+
+        async def later() -> None:
+            await budget.reserve(10)
+            seen.append("reserved")
+
+        waiting = asyncio.create_task(later())
+        await asyncio.sleep(0)
+        seen.append("waits")
+        await budget.reserve(0)
+        budget.release(150)
+        await waiting
+        return seen
+
+    assert asyncio.run(both()) == ["waits", "reserved"]
+
+
+def test_request_that_never_arrives_ends_its_connection_alone(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_connection, "FRAME_SECONDS", 0.2)
+    silent = [connected(served[1]) for _ in range(4)]
+    for client in silent:
+        client.sendall(struct.pack(">i", client_connection.MAX_FRAME) + b"\0\3")
+
+    assert AdminClient({"bootstrap.servers": served[1]}).list_topics(timeout=10).brokers
+    assert [closed_by_the_gateway(client) for client in silent] == [True] * 4
+
+
+def test_bomb_of_a_compressed_batch_is_refused(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+    records = gzip.compress(bytes(64 * 1024 * 1024))
+    body = struct.pack(">hiqqqhii", 1, 0, 0, 0, -1, -1, -1, 1) + records
+    batch = struct.pack(">qiibI", 0, 9 + len(body), 0, 2, crc32c(body)) + body
+    request = bytearray()
+    text = name.encode()
+    request += struct.pack(">hhih", 0, 8, 1, -1) + struct.pack(">hhi", -1, -1, 5000)
+    request += struct.pack(">i", 1) + struct.pack(">h", len(text)) + text
+    request += struct.pack(">iii", 1, 0, len(batch)) + batch
+    with connected(address) as client:
+        client.sendall(struct.pack(">i", len(request)) + request)
+        (size,) = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))
+        answer = client.recv(size, socket.MSG_WAITALL)
+
+    at = 4 + 4 + 2 + len(text) + 4 + 4
+    assert struct.unpack_from(">h", answer, at) == (10,)
+    assert cluster.log(name).log_end(0) == 0
+
+
+def test_join_of_a_client_that_disconnects_does_not_stay_in_the_group(served: Served, topic: Create) -> None:
+    """A waiting JoinGroup ends with its connection, so nobody sends heartbeats for a client that is gone."""
+    cluster, address = served
+    name = topic(2)
+    text = name.encode()
+    subscription = struct.pack(">hih", 0, 1, len(text)) + text + struct.pack(">i", -1)
+
+    def join(client: socket.socket) -> None:
+        request = struct.pack(">hhih", 11, 1, 1, -1) + struct.pack(">h", len(text)) + text
+        request += struct.pack(">iih", 1000, 60_000, 0) + struct.pack(">h", 8) + b"consumer"
+        request += struct.pack(">ih", 1, 5) + b"range" + struct.pack(">i", len(subscription)) + subscription
+        client.sendall(struct.pack(">i", len(request)) + request)
+
+    holder, waiting = connected(address), connected(address)
+    join(holder)
+    (size,) = struct.unpack(">i", holder.recv(4, socket.MSG_WAITALL))
+    holder.recv(size, socket.MSG_WAITALL)
+    join(waiting)  # waits for the holder, which never gives up its partitions
+    end = time.monotonic() + 20
+    while len(cluster.groups.refresh().group(name).members) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    waiting.close()
+
+    with connected(address) as third:
+        join(third)
+        (size,) = struct.unpack(">i", third.recv(4, socket.MSG_WAITALL))
+        assert struct.unpack_from(">h", third.recv(size, socket.MSG_WAITALL), 4) == (0,)
+        assert len(cluster.groups.refresh().group(name).members) == 1
+    holder.close()
