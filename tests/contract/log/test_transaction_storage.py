@@ -351,7 +351,7 @@ def _a_commit_that_is_asked_for_again_is_a_new_one(patch: pytest.MonkeyPatch) ->
 
 
 def _no_fence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "_current", lambda groups, name, _attempt, **_: groups.transactions[name])
+    patch.setattr(rules, "current_state", lambda groups, name, _attempt, **_: groups.transactions[name])
 
 
 @pytest.mark.soak

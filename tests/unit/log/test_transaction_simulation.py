@@ -95,12 +95,12 @@ def mutant(make: Patch) -> Patch:
 
 @mutant
 def a_zombie_of_an_older_epoch_decides(patch: pytest.MonkeyPatch) -> None:
-    real = rules._current
+    real = rules.current_state
 
     def current(groups: Any, name: str, attempt: Any, **rest: Any) -> Any:
         return groups.transactions.get(name) or real(groups, name, attempt, **rest)
 
-    patch.setattr(rules, "_current", current)
+    patch.setattr(rules, "current_state", current)
 
 
 @mutant
