@@ -1,4 +1,4 @@
-"""Admin client: kafka-python's `KafkaAdminClient` over a storage root.
+"""Admin client: kafka-python's `KafkaAdminClient` over a storage root, and its operations on topics.
 
 Unsupported methods raise an error that gives the reason.
 """
@@ -6,80 +6,313 @@ Unsupported methods raise an error that gives the reason.
 from __future__ import annotations
 
 import logging
-from dataclasses import fields
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Never, NoReturn, Self, Unpack
+from typing import Any, ClassVar, Final, Never, NoReturn, Self, Unpack
 
-from kafkalike.admin.admin_base import AdminBase
+from kafkalike.admin.admin_base import as_names, outcome, raise_first
 from kafkalike.admin.config_operations import ConfigOperations
 from kafkalike.admin.group_change_operations import GroupChangeOperations
 from kafkalike.admin.group_operations import GroupOperations
 from kafkalike.admin.offset_operations import OffsetOperations
-from kafkalike.admin.topic_operations import TopicOperations
+from kafkalike.admin.replica_operations import QuorumOperations, ReplicaOperations, partition_entry
 from kafkalike.admin.transaction_operations import TransactionOperations
 from kafkalike.connect import connect
-from kafkalike.errors import UnsupportedVersionError
-from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.errors import (
+    BrokerResponseError,
+    IllegalArgumentError,
+    InvalidReplicationAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from kafkalike.model.brokers import Replicas
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.client_config import NO_EFFECT, AdminConfig, refuse_positional, refuse_to_pickle
+from kafkalike.model.config.properties import nearest
 from kafkalike.model.config.setting_types import AdminSettings, documented
+from kafkalike.model.names import check_topic_name
+from kafkalike.model.structs import NewTopic
+from kafkalike.model.topic import TopicInfo
 
-if TYPE_CHECKING:
-    from kafkalike.model.replication.quorum_protocol import MetadataQuorum, QuorumMember
-
-
-METADATA_TOPIC: Final = "__cluster_metadata"
-"""Kafka's name of the metadata log, which is also the name of the table here."""
-
-UNKNOWN: Final = -1
+POLL_SECONDS: Final = 0.1
+"""Seconds between two checks of `wait_for_topics`."""
 
 
-class QuorumOperations(AdminBase):
-    """Operations on the metadata quorum."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """Specification of a topic to create."""
 
-    def describe_metadata_quorum(self) -> dict[str, Any]:
-        """Describe the quorum that decides on topics, leaders and brokers: its voters and its observers.
+    name: Any
+    num_partitions: Any = -1
+    replication_factor: Any = -1
+    assignments: Any = None
+    configs: Mapping[str, Any] = field(default_factory=dict)
 
-        Voters are storage roots without a process, so they have no leader, and a majority of them decides each change.
-        Offsets are versions of the table `__cluster_metadata`; `leader_epoch` counts how often another client has taken
-        over.
+
+_SPEC_KEYS: Final = ("num_partitions", "replication_factor", "assignments", "configs")
+
+
+class TopicOperations(ReplicaOperations):
+    """Operations on topics: create, list, describe, delete."""
+
+    def create_topics(
+        self,
+        new_topics: Mapping[str, Mapping[str, Any]] | Sequence[str] | Sequence[NewTopic],
+        timeout_ms: float | None = None,
+        validate_only: bool = False,  # noqa: FBT001, FBT002 - kafka-python's signature
+        raise_errors: bool = True,  # noqa: FBT001, FBT002
+        wait_for_metadata: bool = False,  # noqa: FBT001, FBT002
+    ) -> dict[str, Any]:
+        """Create topics, each independently of the others.
+
+        Args:
+            new_topics: names, or `{name: {num_partitions, replication_factor, assignments, configs}}`, or `NewTopic`s.
+                A partition count or replication factor of -1 takes the server's default.
+            timeout_ms: no effect: a topic exists when the call returns.
+            validate_only: check without creating anything.
+            raise_errors: raise the error of the first rejected topic after all topics were tried; otherwise errors are
+                only in the result.
+            wait_for_metadata: no effect, for the same reason; cannot be combined with `validate_only`.
 
         Returns:
-            `{topics: [{topic_name, partitions: [{partition_index, leader_id: -1, leader_epoch, high_watermark,
-            current_voters, observers, error: None}]}], nodes: [{node_id, listeners: [{name, host, port}]}]}`. A voter
-            or observer is `{replica_id, replica_directory_id, log_end_offset, last_fetch_timestamp,
-            last_caught_up_timestamp}`: its directory id is a string, times are ms since the epoch, and all figures of
-            an unreachable root are -1. The `host` of a node is its root, its `port` is -1.
+            `{"topics": [{name, topic_id, error_code, error_message, num_partitions, replication_factor, configs}]}`.
 
         Raises:
-            KafkaStorageError: no reachable root knows the voters.
+            TopicAlreadyExistsError: the topic exists.
+            InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError: a name, number or setting is invalid.
+            InvalidReplicationFactorError: the factor is above the number of brokers.
+            InvalidReplicationAssignmentError: a broker does not exist, or partitions have different brokers, although
+                all partitions of a topic are stored in one table.
+            IllegalArgumentError: no topic was given, or a specification is invalid.
         """
-        quorum = self._cluster.replication.quorum()
-        described = {
-            "partition_index": 0,
-            "leader_id": UNKNOWN,
-            "leader_epoch": quorum.epoch,
-            "high_watermark": quorum.version + 1,
-            "current_voters": [_state(quorum, member) for member in quorum.members if member.votes],
-            "observers": [_state(quorum, member) for member in quorum.members if not member.votes],
-            "error": None,
-        }
+        del timeout_ms
+        if validate_only and wait_for_metadata:
+            raise IllegalArgumentError("validate_only and wait_for_metadata exclude each other")
+        specs = as_specs(new_topics)
+        tried = [self._create(spec, validate_only=validate_only) for spec in specs]
+        if raise_errors:
+            raise_first(error for _, error in tried)
+        return {"topics": [self._created(spec, *done) for spec, done in zip(specs, tried, strict=True)]}
+
+    def _create(
+        self, spec: TopicSpec, *, validate_only: bool
+    ) -> tuple[TopicInfo, None] | tuple[None, BrokerResponseError]:
+        try:
+            check_topic_name(spec.name)
+            factor, assignments = check_replication(spec.replication_factor), _assignments(spec)
+            info = self._cluster.create_topic(
+                spec.name,
+                len(assignments) if assignments else spec.num_partitions,
+                dict(spec.configs),
+                validate_only=validate_only,
+                replication_factor=factor,
+                assignments=assignments or None,
+            )
+        except BrokerResponseError as error:
+            return None, error
+        return info, None
+
+    def _created(self, spec: TopicSpec, info: TopicInfo | None, error: BrokerResponseError | None) -> dict[str, Any]:
+        result = outcome(str(spec.name), error)
+        if info is None:
+            return {**result, "topic_id": None, "num_partitions": -1, "replication_factor": -1, "configs": {}}
+        if info.topic_id:
+            factor = len(self.replicas_of(info.name).replicas)
+        elif spec.assignments:
+            factor = len(next(iter(_assignments(spec).values())))
+        else:
+            default = int(self._cluster.server.get("default.replication.factor"))
+            factor = default if spec.replication_factor == -1 else spec.replication_factor
         return {
-            "topics": [{"topic_name": METADATA_TOPIC, "partitions": [described]}],
-            "nodes": [
-                {"node_id": m.broker, "listeners": [{"name": "CONTROLLER", "host": m.uri, "port": UNKNOWN}]}
-                for m in quorum.members
-            ],
+            **result,
+            "topic_id": info.topic_id,
+            "num_partitions": info.num_partitions,
+            "replication_factor": factor,
+            "configs": {name: {"value": value} for name, value in info.configs.items()},
         }
 
+    def delete_topics(
+        self,
+        topics: Sequence[str | uuid.UUID],
+        timeout_ms: float | None = None,
+        raise_errors: bool = True,  # noqa: FBT001, FBT002
+    ) -> dict[str, Any]:
+        """Delete topics and their data, by name or by id.
 
-def _state(quorum: MetadataQuorum, member: QuorumMember) -> dict[str, Any]:
-    caught_up_ms = quorum.caught_up_ms(member)
+        Args:
+            topics: names, or ids as `uuid.UUID`.
+            timeout_ms: no effect: the topic is deleted when the call returns.
+            raise_errors: raise the first error after all topics were tried.
+
+        Returns:
+            `{"topics": [{name, topic_id, error_code, error_message}]}`.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+            PolicyViolationError: `delete.topic.enable=false`.
+        """
+        del timeout_ms
+        results: list[dict[str, Any]] = []
+        errors: list[BrokerResponseError | None] = []
+        for topic in as_names(topics, "topics"):
+            name, topic_id, error = str(topic), None, None
+            try:
+                info = self._find(topic)
+                name, topic_id = info.name, info.topic_id
+                self._cluster.delete_topic(name)
+            except BrokerResponseError as refused:
+                error = refused
+            results.append({**outcome(name, error), "topic_id": topic_id})
+            errors.append(error)
+        if raise_errors:
+            raise_first(errors)
+        return {"topics": results}
+
+    def _find(self, topic: str | uuid.UUID) -> TopicInfo:
+        if not isinstance(topic, uuid.UUID):
+            return self._cluster.topic(topic)
+        for info in self._cluster.topics().values():
+            if info.topic_id == str(topic):
+                return info
+        raise UnknownTopicOrPartitionError(f"topic id {topic} does not exist")
+
+    def list_topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return sorted(self._cluster.topics())
+
+    def describe_topics(self, topics: Sequence[str | uuid.UUID] | None = None) -> list[dict[str, Any]]:
+        """Describe topics; all of them if `topics` is None.
+
+        Returns:
+            A dict per topic: `{error_code, name, topic_id, is_internal, partitions: [{error_code, partition_index,
+            leader_id, leader_epoch, replica_nodes, isr_nodes, offline_replicas}]}`. A topic that does not exist has
+            `error_code` 3 and no partitions.
+        """
+        wanted = self.list_topics() if topics is None else as_names(topics, "topics")
+        described = []
+        for topic in wanted:
+            try:
+                info = self._find(topic)
+                described.append(_describe(info, self.replicas_of(info.name)))
+            except BrokerResponseError as error:
+                described.append(
+                    {**outcome(str(topic), error), "topic_id": None, "is_internal": False, "partitions": []}
+                )
+        return described
+
+    def wait_for_topics(self, topic_names: Sequence[str], timeout_ms: float = 10_000) -> None:
+        """Wait until all topics exist, checking every 0.1 s.
+
+        Raises:
+            KafkaTimeoutError: a topic is missing after `timeout_ms`.
+        """
+        wanted = set(as_names(topic_names, "topic_names"))
+        deadline = Deadline(self._clock, timeout_ms)
+        while missing := wanted - set(self._cluster.topics()):
+            if deadline.expired():
+                raise KafkaTimeoutError(f"topics not ready after {timeout_ms} ms: {', '.join(sorted(missing))}")
+            self._clock.sleep(min(POLL_SECONDS, deadline.remaining()))
+
+
+def as_specs(new_topics: object) -> list[TopicSpec]:
+    """Convert the argument of `create_topics` to specifications.
+
+    Raises:
+        IllegalArgumentError: nothing to create, or an element is not a topic.
+        InvalidRequestError: a name is duplicated.
+    """
+    if isinstance(new_topics, Mapping):
+        specs = [_spec_of(name, data) for name, data in new_topics.items()]
+    else:
+        specs = [_spec(topic) for topic in as_names(new_topics, "new_topics")]
+    if not specs:
+        raise IllegalArgumentError("new_topics is empty: there is nothing to create")
+    names = [spec.name for spec in specs]
+    doubled = next((name for name in names if names.count(name) > 1), None)
+    if doubled is not None:
+        raise InvalidRequestError(f"topic {doubled!r} is given twice")
+    return specs
+
+
+def _spec(topic: object) -> TopicSpec:
+    if isinstance(topic, NewTopic):
+        return TopicSpec(
+            name=topic.name,
+            num_partitions=topic.num_partitions,
+            replication_factor=topic.replication_factor,
+            assignments=topic.replica_assignments,
+            configs=topic.topic_configs,
+        )
+    # Invalid names, even of another type than str, are reported per topic.
+    return TopicSpec(name=topic)
+
+
+def _spec_of(name: str, data: object) -> TopicSpec:
+    if not isinstance(data, Mapping):
+        raise IllegalArgumentError(f"topic {name!r}: a dict of {', '.join(_SPEC_KEYS)} is needed, not {data!r}")
+    unknown = next((key for key in data if key not in _SPEC_KEYS), None)
+    if unknown is not None:
+        raise IllegalArgumentError(f"topic {name!r}: unknown key {unknown!r}{nearest(str(unknown), _SPEC_KEYS)}")
+    return TopicSpec(
+        name=name,
+        num_partitions=data.get("num_partitions", -1),
+        replication_factor=data.get("replication_factor", -1),
+        assignments=data.get("assignments"),
+        configs=data.get("configs") or {},
+    )
+
+
+def check_replication(factor: object) -> int:
+    """Return a replication factor; -1 takes the server's default.
+
+    Raises:
+        InvalidReplicationFactorError: the factor is not an int, is 0, or is below -1.
+    """
+    if isinstance(factor, bool) or not isinstance(factor, int):
+        raise InvalidReplicationFactorError(f"Replication factor must be an int, not {factor!r}.")
+    if factor == 0 or factor < -1:
+        raise InvalidReplicationFactorError("Replication factor must be larger than 0, or -1 to use the default value.")
+    return factor
+
+
+def _assignments(spec: TopicSpec) -> dict[int, Sequence[int]]:
+    """Return the given broker ids by partition; empty without assignments.
+
+    Raises:
+        InvalidReplicationAssignmentError: the assignments have another form.
+        InvalidRequestError: a partition count or a replication factor was also given.
+    """
+    given = spec.assignments
+    if not given:
+        return {}
+    try:
+        pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
+        found: dict[int, Sequence[int]] = {int(p): [int(broker) for broker in brokers] for p, brokers in pairs}
+    except (TypeError, ValueError) as cause:
+        raise InvalidReplicationAssignmentError(
+            f"topic {spec.name!r}: assignments must be {{partition: [broker ids]}}, not {given!r}"
+        ) from cause
+    if spec.replication_factor != -1:
+        raise InvalidRequestError(f"topic {spec.name!r}: with assignments, the replication factor must be -1")
+    if spec.num_partitions not in {-1, len(found)}:
+        raise InvalidRequestError(
+            f"topic {spec.name!r}: with assignments, the number of partitions must be -1 or match them"
+        )
+    return found
+
+
+def _describe(info: TopicInfo, replicas: Replicas) -> dict[str, Any]:
     return {
-        "replica_id": member.broker,
-        "replica_directory_id": member.id,
-        "log_end_offset": member.log_end,
-        "last_fetch_timestamp": UNKNOWN if member.time_ms is None else member.time_ms,
-        "last_caught_up_timestamp": UNKNOWN if caught_up_ms is None else caught_up_ms,
+        "error_code": 0,
+        "name": info.name,
+        "topic_id": info.topic_id,
+        "is_internal": False,
+        "partitions": [partition_entry(p, replicas) for p in info.partitions],
     }
 
 

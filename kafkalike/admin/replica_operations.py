@@ -1,9 +1,9 @@
-"""Replica operations: describe brokers and replicas, elect leaders, reassign replicas."""
+"""Replica operations: describe brokers, replicas and the quorum, elect leaders, reassign replicas."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.admin.admin_base import AdminBase, as_names, outcome, raise_first
 from kafkalike.errors import (
@@ -16,6 +16,9 @@ from kafkalike.errors import (
 )
 from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas
 from kafkalike.model.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.model.replication.quorum_protocol import MetadataQuorum, QuorumMember
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
@@ -315,3 +318,57 @@ def _partitions(
     if isinstance(given, Mapping):
         return {(topic, p) for topic, partitions in given.items() for p in partitions}
     return {(tp.topic, tp.partition) for tp in given}
+
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+"""Kafka's name of the metadata log, which is also the name of the table here."""
+
+
+class QuorumOperations(AdminBase):
+    """Operations on the metadata quorum."""
+
+    def describe_metadata_quorum(self) -> dict[str, Any]:
+        """Describe the quorum that decides on topics, leaders and brokers: its voters and its observers.
+
+        Voters are storage roots without a process, so they have no leader, and a majority of them decides each change.
+        Offsets are versions of the table `__cluster_metadata`; `leader_epoch` counts how often another client has taken
+        over.
+
+        Returns:
+            `{topics: [{topic_name, partitions: [{partition_index, leader_id: -1, leader_epoch, high_watermark,
+            current_voters, observers, error: None}]}], nodes: [{node_id, listeners: [{name, host, port}]}]}`. A voter
+            or observer is `{replica_id, replica_directory_id, log_end_offset, last_fetch_timestamp,
+            last_caught_up_timestamp}`: its directory id is a string, times are ms since the epoch, and all figures of
+            an unreachable root are -1. The `host` of a node is its root, its `port` is -1.
+
+        Raises:
+            KafkaStorageError: no reachable root knows the voters.
+        """
+        quorum = self._cluster.replication.quorum()
+        described = {
+            "partition_index": 0,
+            "leader_id": UNKNOWN,
+            "leader_epoch": quorum.epoch,
+            "high_watermark": quorum.version + 1,
+            "current_voters": [_state(quorum, member) for member in quorum.members if member.votes],
+            "observers": [_state(quorum, member) for member in quorum.members if not member.votes],
+            "error": None,
+        }
+        return {
+            "topics": [{"topic_name": METADATA_TOPIC, "partitions": [described]}],
+            "nodes": [
+                {"node_id": m.broker, "listeners": [{"name": "CONTROLLER", "host": m.uri, "port": UNKNOWN}]}
+                for m in quorum.members
+            ],
+        }
+
+
+def _state(quorum: MetadataQuorum, member: QuorumMember) -> dict[str, Any]:
+    caught_up_ms = quorum.caught_up_ms(member)
+    return {
+        "replica_id": member.broker,
+        "replica_directory_id": member.id,
+        "log_end_offset": member.log_end,
+        "last_fetch_timestamp": UNKNOWN if member.time_ms is None else member.time_ms,
+        "last_caught_up_timestamp": UNKNOWN if caught_up_ms is None else caught_up_ms,
+    }
