@@ -84,7 +84,7 @@ with_uv() {
     # A machine that has no cache of uv's does not get one of 1.5 GB for a demo.
     [[ $only != demo || -d $("$1" cache dir) ]] || cache=(--cache-dir .venv/uv-cache)
     install_locked "$1" pip install --python .venv/bin/python "${cache[@]}" \
-        --config-settings-package 'pyspark:--build-option=--compression=stored' && rm -rf .venv/uv-cache
+        --config-settings-package 'pyspark:--build-option=--compression=stored'
 }
 
 install_packages() {
@@ -94,7 +94,7 @@ install_packages() {
     awk '/^[^ ]/ {keep = /^uv==/} keep' requirements.lock >.venv/uv.lock
     "${pip[@]}" install --quiet --require-hashes --no-deps --target "$uv" --upgrade -r .venv/uv.lock
     with_uv "$uv/bin/uv" || install_locked "${pip[@]}" install
-    rm -rf "$uv"
+    rm -rf "$uv" .venv/uv-cache
     "${pip[@]}" install --quiet --no-deps --no-build-isolation --editable .
     [[ $only != demo ]] || return 0
     # pip compiles what it installs, uv does not; and where PYTHONDONTWRITEBYTECODE is set, each of the many processes

@@ -68,6 +68,9 @@ def test_its_metadata_are_complete(wheel: Path) -> None:
     assert "kafka" in told["Keywords"]
     assert {url.split(",")[0] for url in told.get_all("Project-URL", [])} >= {"Documentation", "Changelog", "Source"}
     assert "Apache License" in licence
+    required = {re.split(r"[<>=~! ;]", line)[0] for line in told.get_all("Requires-Dist", []) if "extra ==" not in line}
+    assert {"obstore", "pyarrow"} <= required
+    assert not required & {"delta-spark", "pandas", "pyspark"}
 
 
 def test_readme_on_a_package_index_links_only_to_pages_and_pictures_of_the_site(wheel: Path) -> None:
