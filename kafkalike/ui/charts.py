@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from kafkalike.log.topic.write_history import Written
+
 MOST_LINES: Final = 5
 """Lines with a name; further ones are added up."""
 
@@ -41,7 +43,6 @@ class Chart:
     """ms, ascending; empty if there is nothing to draw."""
     lines: Sequence[ChartLine] = field(default=())
     step_ms: int = MINUTE_MS
-    caption: str = ""
     nothing: str = ""
     """A sentence to show instead of an empty chart."""
 
@@ -61,73 +62,85 @@ def step_of(span_ms: int) -> int:
     return max(1, -(-minutes // POINTS)) * MINUTE_MS
 
 
+def starts_of(now_ms: int, span_ms: int) -> range:
+    """Return the starts of the steps of a chart that ends now, ms; the last step has not ended."""
+    step = step_of(span_ms)
+    last = now_ms // step * step
+    return range(last - (span_ms // step - 1) * step, last + 1, step)
+
+
 def rates(
-    counts: Mapping[str, Values],
+    counts: Mapping[str, Sequence[float]],
+    starts: range,
     *,
     now_ms: int,
-    span_ms: int,
     title: str,
     unit: str,
-    caption: str = "",
-    nothing: str = "",
-    known_since_ms: Mapping[str, int | None] | None = None,
+    nothing: str,
+    since_ms: Mapping[str, int | None],
 ) -> Chart:
     """Chart counts by step as rates per second; the largest lines keep their names.
 
     Args:
-        counts: by name, then by the start of a step of `step_of(span_ms)`, ms.
+        counts: a count for each start, by name.
+        starts: see `starts_of`.
         now_ms: end of the chart. The step that has not ended is averaged over the time that has passed.
-        span_ms: length of the chart.
         title: title of the chart.
         unit: of the rates.
-        caption: a sentence below.
         nothing: a sentence to show instead of an empty chart.
-        known_since_ms: time from which on the counts of a name are complete; None for all times.
+        since_ms: time from which on the counts of a name are complete; None for all times.
     """
-    step = step_of(span_ms)
-    last = now_ms // step * step
-    times = list(range(last - (span_ms // step - 1) * step, last + 1, step))
-    sums = {
-        name: sum(count for at, count in values.items() if times[0] <= at <= last) for name, values in counts.items()
-    }
+    sums = {name: sum(values) for name, values in counts.items()}
     named = sorted((name for name, total in sums.items() if total), key=lambda name: (-sums[name], name))
     if not named:
         return Chart(title=title, unit=unit, nothing=nothing)
-    since = known_since_ms or {}
+    # The last step as far as it has passed, but a second at least.
+    seconds = [max(1.0, min(starts.step, now_ms - at) / 1000) for at in starts]
 
-    def values(name: str) -> list[float | None]:
-        start = since.get(name)
-        return [
-            None if start is not None and at + step <= start else counts[name].get(at, 0) / _seconds(at, step, now_ms)
-            for at in times
+    def line(name: str) -> ChartLine:
+        since = since_ms.get(name)
+        known = [since is None or at + starts.step > since for at in starts]
+        values = [
+            n / length if is_known else None for n, length, is_known in zip(counts[name], seconds, known, strict=True)
         ]
+        return ChartLine(name=name, values=values)
 
-    lines = [ChartLine(name=name, values=values(name)) for name in named[:MOST_LINES]]
+    lines = [line(name) for name in named[:MOST_LINES]]
     rest = named[MOST_LINES:]
     if rest:
-        totals = {at: sum(counts[name].get(at, 0) for name in rest) for at in times}
-        lines.append(
-            ChartLine(name=f"{OTHERS} ({len(rest)})", values=[totals[at] / _seconds(at, step, now_ms) for at in times])
+        totals = [sum(column) for column in zip(*(counts[name] for name in rest), strict=True)]
+        values = [total / length for total, length in zip(totals, seconds, strict=True)]
+        lines.append(ChartLine(name=f"{OTHERS} ({len(rest)})", values=values))
+    kind: Literal["lines", "bars"] = "bars" if len(lines) == 1 else "lines"
+    return Chart(title=title, unit=unit, kind=kind, times=starts, lines=lines, step_ms=starts.step)
+
+
+def write_charts(
+    rows: Mapping[str, Sequence[Written]], since_ms: Mapping[str, int | None], starts: range, now_ms: int
+) -> Sequence[Chart]:
+    """Chart the records and the bytes that were written, per second.
+
+    Args:
+        rows: for each start, by name.
+        since_ms: see `rates`.
+        starts: see `starts_of`.
+        now_ms: end of the charts.
+    """
+    return [
+        rates(
+            {name: [written[measure] for written in row] for name, row in rows.items()},
+            starts,
+            now_ms=now_ms,
+            title=title,
+            unit=unit,
+            nothing="No commit wrote records in this time.",
+            since_ms=since_ms,
         )
-    return Chart(
-        title=title,
-        unit=unit,
-        kind="bars" if len(lines) == 1 else "lines",
-        times=times,
-        lines=lines,
-        step_ms=step,
-        caption=caption,
-    )
+        for measure, (title, unit) in enumerate((("Records written", "records/s"), ("Bytes written", "B/s")))
+    ]
 
 
-def _seconds(start_ms: int, step_ms: int, now_ms: int) -> float:
-    """Return the length of a step as far as it has passed, seconds; at least one."""
-    return max(1.0, min(step_ms, now_ms - start_ms) / 1000)
-
-
-def levels(
-    points: Mapping[str, Values], *, step_ms: int, title: str, unit: str, caption: str = "", nothing: str = ""
-) -> Chart:
+def levels(points: Mapping[str, Values], *, step_ms: int, title: str, unit: str, nothing: str = "") -> Chart:
     """Chart figures at moments; the lines that end highest keep their names.
 
     Args:
@@ -135,7 +148,6 @@ def levels(
         step_ms: time between two moments.
         title: title of the chart.
         unit: of the figures.
-        caption: a sentence below.
         nothing: a sentence to show instead of an empty chart.
     """
     times = sorted({at for values in points.values() for at in values})
@@ -147,4 +159,4 @@ def levels(
     if rest:
         sums = [sum(points[name].get(at, 0) for name in rest) for at in times]
         lines.append(ChartLine(name=f"{OTHERS} ({len(rest)})", values=sums))
-    return Chart(title=title, unit=unit, times=times, lines=lines, step_ms=step_ms, caption=caption)
+    return Chart(title=title, unit=unit, times=times, lines=lines, step_ms=step_ms)

@@ -12,7 +12,7 @@ from kafkalike.admin.group_lag import Lags
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.write_history import NOTHING, WriteHistory, Written
 from kafkalike.model.lag import Lag, PartitionIndex, total
-from kafkalike.ui.charts import MINUTE_MS
+from kafkalike.ui.charts import MINUTE_MS, step_of
 
 if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 HORIZON_MS: Final = 24 * 3_600_000
 """Length of the history of writes."""
+
+SPANS: Final = {"30min": 1_800_000, "3h": 3 * 3_600_000, "24h": HORIZON_MS}
+"""Lengths of the charts, ms."""
+
+STEPS: Final = tuple(dict.fromkeys((MINUTE_MS, *map(step_of, SPANS.values()))))
+"""Steps of the charts, ms; the first one is a minute."""
 
 NOW_MS: Final = 5 * MINUTE_MS
 """Time over which current rates are averaged."""
@@ -274,7 +280,11 @@ class OverviewSampler:
         known = self._figures.get(name)
         figures = known[1] if known is not None and known[0] == key else _figures(log, indexes, history)
         stale = self._stale(log)
-        now = _sum(history.by_step(now_ms - NOW_MS, MINUTE_MS).values())
+        # Pages find the sums of the charts' steps made.
+        by_step = {step: history.by_step(step) for step in STEPS}
+        sums = by_step[MINUTE_MS]
+        first = -(-(now_ms - NOW_MS) // MINUTE_MS) * MINUTE_MS
+        now = _sum(sums[at] for at in range(first, now_ms + 1, MINUTE_MS) if at in sums)
         if figures.stale != stale or figures.now != now or figures.history is not history:
             figures = replace(figures, stale=stale, now=now, history=history)
         self._figures[name] = (key, figures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalike.delta.actions import TableCommit, log_name, parse_commit
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
 
 MINUTE_MS: Final = 60_000
+
+PRUNE_MS: Final = 3_600_000
+"""Minutes are forgotten this long after they have left the horizon."""
 
 MOST_COMMITS: Final = 2000
 """Most commits that a call reads."""
@@ -33,13 +36,15 @@ class _Known(NamedTuple):
     """State of a history."""
 
     minutes: Mapping[int, Written]
-    """By minutes since 1970."""
+    """By the start of the minute, ms."""
     versions: range
     """Versions that were read."""
     oldest_ms: int | None
     """Time of the oldest commit that was read."""
-    whole: bool
+    whole: bool = False
     """True if the log has no older commits."""
+    pruned_ms: int = 0
+    """Minutes before this time were forgotten."""
 
     def reaches(self, horizon_ms: int) -> bool:
         """Return True if all commits since a time are known."""
@@ -56,8 +61,10 @@ class WriteHistory:
     """
 
     def __init__(self) -> None:
-        self._known = _Known({}, range(0), None, whole=False)
+        self._known = _Known({}, range(0), None)
         """Replaced whole by `read`."""
+        self._steps: dict[int, tuple[_Known, Mapping[int, Written]]] = {}
+        """Sums by length of the steps, ms, with the state that they belong to."""
 
     @property
     def since_ms(self) -> int | None:
@@ -81,17 +88,17 @@ class WriteHistory:
             LogCorruptError: a commit is damaged.
         """
         newest, deadline = log.version, SYSTEM_CLOCK.monotonic() + seconds
-        known = self._known
-        if not known.versions or not known.versions.stop <= newest + 1 < known.versions.stop + most:
+        before = self._known
+        if before.versions and before.versions.stop == newest + 1 and before.reaches(horizon_ms):
+            return True
+        if not before.versions or not before.versions.stop <= newest + 1 < before.versions.stop + most:
             # The first look, a table that was rewound, or more new commits than a look reads.
-            known = _Known({}, range(newest + 1, newest + 1), None, whole=False)
+            before = _Known({}, range(newest + 1, newest + 1), None, pruned_ms=horizon_ms)
             if log.last_append_ms() < horizon_ms:
-                self._known = known._replace(versions=range(newest, newest + 1), oldest_ms=log.last_append_ms())
+                self._known = before._replace(versions=range(newest, newest + 1), oldest_ms=log.last_append_ms())
                 return True
-        minutes = {at: written for at, written in known.minutes.items() if (at + 1) * MINUTE_MS > horizon_ms}
-        for version in range(known.versions.stop, newest + 1):
-            _count(minutes, _commit(log, version))
-        known = known._replace(minutes=minutes, versions=range(known.versions.start, newest + 1))
+        found = [_commit(log, version) for version in range(before.versions.stop, newest + 1)]
+        known = before._replace(versions=range(before.versions.start, newest + 1))
         read = 0
         while not known.reaches(horizon_ms) and read < most and (not read or SYSTEM_CLOCK.monotonic() < deadline):
             version = known.versions.start - 1
@@ -100,38 +107,50 @@ class WriteHistory:
                 # The log was cleaned up to here, or begins here.
                 known = known._replace(whole=True)
                 break
-            _count(minutes, commit)
+            found.append(commit)
             oldest_ms = commit.timestamp_ms if known.oldest_ms is None else min(known.oldest_ms, commit.timestamp_ms)
             known = known._replace(versions=range(version, newest + 1), oldest_ms=oldest_ms)
             read += 1
-        self._known = known
+        self._take(before, known, [(one.timestamp_ms, _appended(one)) for one in found if one is not None], horizon_ms)
         return known.reaches(horizon_ms)
 
-    def by_step(self, since_ms: int, step_ms: int) -> dict[int, Written]:
+    def _take(self, before: _Known, known: _Known, new: Sequence[tuple[int, Written]], horizon_ms: int) -> None:
+        """Replace the state by one with new writes, and the sums of the state before."""
+        kept = [(step, sums) for step, (of, sums) in list(self._steps.items()) if of is before]
+        minutes = known.minutes
+        if horizon_ms - known.pruned_ms > PRUNE_MS:
+            minutes, kept = {at: written for at, written in minutes.items() if at + MINUTE_MS > horizon_ms}, []
+            known = known._replace(pruned_ms=horizon_ms)
+        known = known._replace(minutes=_added(minutes, new, MINUTE_MS))
+        # Adding up a day of minutes takes a ms, and there may be thousands of topics.
+        self._steps = {step: (known, _added(sums, new, step)) for step, sums in kept}
+        self._known = known
+
+    def by_step(self, step_ms: int) -> Mapping[int, Written]:
         """Return what was written by steps of whole minutes.
 
         Args:
-            since_ms: steps that begin earlier are left out.
             step_ms: a multiple of a minute.
 
         Returns:
             Sums by the start of each step with writes, ms; starts are multiples of the step.
         """
-        found: dict[int, Written] = {}
-        for at, written in self._known.minutes.items():
-            start = at * MINUTE_MS // step_ms * step_ms
-            if start >= since_ms:
-                known = found.get(start, NOTHING)
-                found[start] = Written(known.records + written.records, known.size_bytes + written.size_bytes)
-        return dict(sorted(found.items()))
+        known, kept = self._known, self._steps.get(step_ms)
+        if kept is None or kept[0] is not known:
+            kept = (known, _added({}, known.minutes.items(), step_ms))
+            self._steps[step_ms] = kept
+        return kept[1]
 
 
-def _count(minutes: dict[int, Written], commit: TableCommit | None) -> None:
-    written = NOTHING if commit is None else _appended(commit)
-    if commit is not None and written != NOTHING:
-        at = commit.timestamp_ms // MINUTE_MS
-        known = minutes.get(at, NOTHING)
-        minutes[at] = Written(known.records + written.records, known.size_bytes + written.size_bytes)
+def _added(sums: Mapping[int, Written], new: Iterable[tuple[int, Written]], step_ms: int) -> Mapping[int, Written]:
+    """Return sums by step with new writes, by their time in ms."""
+    found = dict(sums)
+    for at, written in new:
+        if written != NOTHING:
+            start = at // step_ms * step_ms
+            known = found.get(start, NOTHING)
+            found[start] = Written(known.records + written.records, known.size_bytes + written.size_bytes)
+    return found
 
 
 def _commit(log: TopicLog, version: int) -> TableCommit | None:

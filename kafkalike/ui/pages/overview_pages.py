@@ -10,15 +10,13 @@ from starlette.responses import Response
 
 from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.log.dead_letter_topic import StoredLetter
+from kafkalike.log.topic.write_history import NOTHING
 from kafkalike.model.dead_letter import SUFFIX, original_headers, read_context
-from kafkalike.ui.charts import Chart, rates, step_of
-from kafkalike.ui.cluster_overview import HORIZON_MS, GroupFigures, Overview, TopicFigures
+from kafkalike.ui.charts import Chart, starts_of, step_of, write_charts
+from kafkalike.ui.cluster_overview import HORIZON_MS, SPANS, GroupFigures, Overview, TopicFigures
 from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.page_request import page, query_parameter, site
 from kafkalike.ui.record_query import Question, browse
-
-SPANS: Final = {"30min": 1_800_000, "3h": 3 * 3_600_000, "24h": HORIZON_MS}
-"""Lengths of the charts, ms."""
 
 ROWS: Final = 8
 """Rows of each short list."""
@@ -75,11 +73,17 @@ def _stale(topics: Sequence[TopicFigures]) -> tuple[int, int] | None:
 def _letters(topics: Sequence[TopicFigures], now_ms: int) -> tuple[int, int]:
     """Return the number of dead letters, in all and of the last day."""
     own = [one for one in topics if one.name.endswith(SUFFIX)]
-    new = sum(written.records for one in own for written in one.history.by_step(now_ms - HORIZON_MS, 60_000).values())
+    step = step_of(HORIZON_MS)
+    new = sum(
+        written.records
+        for one in own
+        for at, written in one.history.by_step(step).items()
+        if at > now_ms - HORIZON_MS - step
+    )
     return sum(one.records for one in own), new
 
 
-def charts(found: Overview, now_ms: int, span_ms: int) -> tuple[Chart, Chart]:
+def charts(found: Overview, now_ms: int, span_ms: int) -> Sequence[Chart]:
     """Chart the records and the bytes that were written by topic.
 
     Args:
@@ -87,26 +91,11 @@ def charts(found: Overview, now_ms: int, span_ms: int) -> tuple[Chart, Chart]:
         now_ms: end of the charts.
         span_ms: their length.
     """
-    step = step_of(span_ms)
-    by_topic = {name: one.history.by_step(now_ms - span_ms - step, step) for name, one in found.topics.items()}
+    starts = starts_of(now_ms, span_ms)
+    by_topic = {name: one.history.by_step(starts.step) for name, one in found.topics.items()}
+    rows = {name: [sums.get(at, NOTHING) for at in starts] for name, sums in by_topic.items() if sums}
     since = {name: one.history.since_ms for name, one in found.topics.items()}
-    made = [
-        rates(
-            {
-                name: {at: written[measure] for at, written in steps.items()}
-                for name, steps in by_topic.items()
-                if steps
-            },
-            now_ms=now_ms,
-            span_ms=span_ms,
-            title=title,
-            unit=unit,
-            known_since_ms=since,
-            nothing="No commit wrote records in this time.",
-        )
-        for measure, (title, unit) in enumerate((("Records written", "records/s"), ("Bytes written", "B/s")))
-    ]
-    return made[0], made[1]
+    return write_charts(rows, since, starts, now_ms)
 
 
 def letters(request: Request) -> Response:

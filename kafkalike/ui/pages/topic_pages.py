@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.topic.write_history import NOTHING
 from kafkalike.model.structs import ConfigResource, ConfigResourceType, NewTopic, TopicPartition
 from kafkalike.model.topic import TopicInfo
-from kafkalike.ui.charts import rates, step_of
+from kafkalike.ui.charts import starts_of, write_charts
 from kafkalike.ui.cluster_overview import TopicFigures
 from kafkalike.ui.page_request import (
     form,
@@ -118,20 +119,10 @@ def writes(request: Request) -> Response:
         raise IllegalArgumentError(f"span must be {', '.join(SPANS)}, not {span[:40]!r}")
     view = site(request).view
     now_ms, span_ms = view.clock.now_ms(), SPANS[span]
-    history = view.writes(name, now_ms - span_ms)
-    steps = history.by_step(now_ms - span_ms, step_of(span_ms))
-    records, size = (
-        rates(
-            {title: {at: written[measure] for at, written in steps.items()}},
-            now_ms=now_ms,
-            span_ms=span_ms,
-            title=title,
-            unit=unit,
-            known_since_ms={title: history.since_ms},
-            nothing="No commit wrote records in this time.",
-        )
-        for measure, (title, unit) in enumerate((("Records written", "records/s"), ("Bytes written", "B/s")))
-    )
+    history, starts = view.writes(name, now_ms - span_ms), starts_of(now_ms, span_ms)
+    sums = history.by_step(starts.step)
+    rows = {name: [sums.get(at, NOTHING) for at in starts]}
+    records, size = write_charts(rows, {name: history.since_ms}, starts, now_ms)
     return page(request, "writes.html", name=name, records=records, size=size, spans=SPANS, span=span)
 
 

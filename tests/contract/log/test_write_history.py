@@ -1,6 +1,8 @@
 """WriteHistory: records and bytes by minute, from the times of commits."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.delta.actions import log_name
@@ -33,7 +35,7 @@ def write(log: TopicLog, count: int) -> None:
 
 def counts(history: WriteHistory, step_ms: int = MINUTE_MS) -> dict[int, int]:
     """Records by minutes since the first one."""
-    return {at // MINUTE_MS - 1000: written.records for at, written in history.by_step(0, step_ms).items()}
+    return {at // MINUTE_MS - 1000: written.records for at, written in history.by_step(step_ms).items()}
 
 
 def test_records_count_at_the_time_of_their_commit(log: TopicLog, clock: ManualClock) -> None:
@@ -49,7 +51,7 @@ def test_records_count_at_the_time_of_their_commit(log: TopicLog, clock: ManualC
     assert counts(history) == {0: 7, 2: 5}
     assert counts(history, 4 * MINUTE_MS) == {0: 12}
     assert history.since_ms is None
-    sizes = [written.size_bytes for written in history.by_step(0, MINUTE_MS).values()]
+    sizes = [written.size_bytes for written in history.by_step(MINUTE_MS).values()]
     assert sum(sizes) == sum(segment.size_bytes for segment in log.segments(0))
 
 
@@ -121,10 +123,32 @@ def test_commits_before_the_horizon_are_not_read(log: TopicLog, clock: ManualClo
 
     # The first commit below the horizon is read, to know that it is older.
     assert history.since_ms == 1030 * MINUTE_MS
-    assert {at for at in counts(history) if at >= 35} == {40, 50}
+    assert counts(history) == {30: 1, 40: 1, 50: 1}
     assert counts(later) == {}
-    assert history.read(log, 1045 * MINUTE_MS)
-    assert counts(history) == {50: 1}
+    clock.seconds = 1200 * MINUTE
+    write(log, 4)
+    assert history.read(log, 1100 * MINUTE_MS)
+    assert counts(history) == {200: 4}
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 3)), max_size=12))
+def test_sums_of_steps_grow_with_the_history(writes: list[tuple[int, int]]) -> None:
+    """Asked for after each commit or once: the sums are the same."""
+    clock = ManualClock(1000 * MINUTE)
+    cluster = MemoryCluster(clock=clock)
+    cluster.create_topic("t", 1, {})
+    log, asked, once = cluster.log("t"), WriteHistory(), WriteHistory()
+    for minutes, count in writes:
+        clock.seconds += minutes * MINUTE
+        write(log, count)
+        asked.read(log, 0)
+        asked.by_step(7 * MINUTE_MS)
+    log.refresh()
+    once.read(log, 0)
+
+    for step in (MINUTE_MS, 7 * MINUTE_MS):
+        assert asked.by_step(step) == once.by_step(step)
+        assert sum(written.records for written in once.by_step(step).values()) == sum(n for _, n in writes)
 
 
 def test_a_log_that_was_cleaned_up_is_known_as_far_as_it_reaches(log: TopicLog, clock: ManualClock) -> None:
