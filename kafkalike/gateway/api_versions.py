@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Final
 
@@ -106,6 +106,8 @@ class MessageFormat:
     read_body: Read
     write_header: Write
     write_body: Write
+    has_error: bool
+    """True if the answer as a whole can be an error."""
 
     @classmethod
     def of(cls, key: int, version: int) -> MessageFormat:
@@ -121,11 +123,11 @@ class MessageFormat:
         header, at = self.read_header(frame, 0)
         return header, self.read_body(frame, at)[0]
 
-    def answer(self, correlation_id: int, fields: Answer) -> bytes:
+    def answer(self, correlation_id: int, values: Answer) -> bytes:
         """Return the frame of an answer, with its length."""
         out = bytearray(4)
         self.write_header(out, {"correlation_id": correlation_id})
-        self.write_body(out, fields)
+        self.write_body(out, values)
         out[:4] = struct.pack(">i", len(out) - 4)
         return bytes(out)
 
@@ -139,4 +141,5 @@ def _format(key: int, version: int) -> MessageFormat:
         reader_of(request),
         writer_of(response.__header_schema__),
         writer_of(response),
+        any(field.name == "error_code" for field in fields(response)),
     )

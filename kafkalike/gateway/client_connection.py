@@ -209,21 +209,26 @@ class ClientConnection:
             reply = self._versions()
         else:
             call = Call(version, body, (header.client_id or "")[:MAX_NAME], self.host)
-            reply = await self._handled(key, call)
+            reply = await self._handled(known, key, call)
         return _Pending(key, known, correlation_id, reply, len(frame), reserved, begun)
 
-    async def _handled(self, key: int, call: Call) -> asyncio.Task[Reply] | Reply:
+    async def _handled(self, known: MessageFormat, key: int, call: Call) -> asyncio.Task[Reply] | Reply:
         try:
             return await self._handlers[key](call)
         except Exception as error:  # noqa: BLE001 - whatever fails concerns this request alone
-            return self._failed(key, call.version, error)
+            return self._failed(known, key, error)
 
-    def _failed(self, key: int, version: int, error: Exception) -> Answer:
+    def _failed(self, known: MessageFormat, key: int, error: Exception) -> Answer:
+        """Return the answer to a request that failed as a whole.
+
+        Raises:
+            ConnectionAbortedError: its answer has no place for an error; the client connects again and retries.
+        """
         self._metrics.failures.inc()
         expected = isinstance(error, KafkaError | OSError)
-        logger.warning(
-            "gateway: request %s v%s of %s failed: %s", key, version, self.host, error, exc_info=not expected
-        )
+        logger.warning("gateway: request %s of %s failed: %s", key, self.host, error, exc_info=not expected)
+        if not known.has_error:
+            raise ConnectionAbortedError
         return {"error_code": code_of(error), "error_message": str(error)[:MAX_NAME]}
 
     def _versions(self) -> Answer:
@@ -247,7 +252,7 @@ class ClientConnection:
             try:
                 reply = await reply
             except Exception as error:  # noqa: BLE001 - whatever fails concerns this request alone
-                reply = self._failed(pending.key, -1, error)
+                reply = self._failed(pending.format, pending.key, error)
         now = asyncio.get_running_loop().time()
         if reply is None:
             self._metrics.answered(pending.key, now - pending.begun, pending.size, 0)

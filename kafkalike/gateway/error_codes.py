@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 NONE: Final = 0
 UNKNOWN_SERVER_ERROR: Final = -1
+COORDINATOR_NOT_AVAILABLE: Final = 15
 MAX_MESSAGE: Final = 1000
 """Characters of an error message in an answer."""
 
@@ -64,6 +65,12 @@ class Outcome(NamedTuple):
     def of(cls, error: BaseException) -> Outcome:
         """Return the outcome of a failed item."""
         return cls(code_of(error), str(error)[:MAX_MESSAGE])
+
+    @property
+    def of_group(self) -> Outcome:
+        """The outcome in answers to members of groups, which retry only at errors of a coordinator."""
+        unavailable = self.code in {KafkaStorageError.errno, RequestTimedOutError.errno}
+        return Outcome(COORDINATOR_NOT_AVAILABLE, self.message) if unavailable else self
 
 
 DONE: Final = Outcome(NONE, None)

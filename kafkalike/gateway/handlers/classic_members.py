@@ -83,7 +83,7 @@ class ClassicMembers:
         """Join or join again, and wait until the member may be told its generation."""
         outcome, entered = await self._sessions.home.run(attempt, self._entered, call)
         if entered is None:
-            return _join_answer(_Joined(outcome, call.body.member_id))
+            return _join_answer(_Joined(outcome.of_group, call.body.member_id))
         if isinstance(entered, str):
             return _join_answer(_Joined(Outcome(MemberIdRequiredError.errno, None), entered))
         session, owned = entered
@@ -95,7 +95,7 @@ class ClassicMembers:
             outcome, roster = await self._sessions.home.run(attempt, self._join_step, session, owned)
             if outcome.code or roster is not None:
                 member_id = session.member.member_id or call.body.member_id
-                return _join_answer(_Joined(outcome, member_id, roster))
+                return _join_answer(_Joined(outcome.of_group, member_id, roster))
             if loop.time() >= end:
                 return _join_answer(_Joined(Outcome(RebalanceInProgressError.errno, None), session.member.member_id))
             try:
@@ -174,7 +174,7 @@ class ClassicMembers:
     def _sync(self, call: Call) -> Answer:
         outcome, synced = attempt(self._synced, call)
         if synced is None:
-            return {"error_code": outcome.code}
+            return {"error_code": outcome.of_group.code}
         protocol, assignment = synced
         return {
             "error_code": NONE,
@@ -187,13 +187,14 @@ class ClassicMembers:
         session = self._sessions.session(call.body.group_id, call.body.member_id)
         with session.lock:
             roster, me = self._sessions.look(session, alive=True)
-            if not may_answer_join(roster, me):
+            wanted = call.field("protocol_name")
+            if not may_answer_join(roster, me) or wanted not in {None, roster.protocol}:
                 raise RebalanceInProgressError("the group is being rebalanced")
             session.view = ClientView(given=permitted(roster, me))
             return roster.protocol, assignment_bytes(permitted(roster, me))
 
     def _heartbeat(self, call: Call) -> Answer:
-        return {"error_code": attempt(self._beaten, call)[0].code}
+        return {"error_code": attempt(self._beaten, call)[0].of_group.code}
 
     def _beaten(self, call: Call) -> None:
         session = self._sessions.session(call.body.group_id, call.body.member_id)
@@ -217,12 +218,14 @@ class ClassicMembers:
         body = call.body
         leaving = getattr(body, "members", None)
         if leaving is None:
-            return {"error_code": attempt(self._sessions.leave, body.group_id, body.member_id, None)[0].code}
+            return {"error_code": attempt(self._sessions.leave, body.group_id, body.member_id, None)[0].of_group.code}
         members = []
         for one in leaving:
             instance = getattr(one, "group_instance_id", None)
             outcome, _ = attempt(self._sessions.leave, body.group_id, one.member_id, instance)
-            members.append({"member_id": one.member_id, "group_instance_id": instance, "error_code": outcome.code})
+            members.append(
+                {"member_id": one.member_id, "group_instance_id": instance, "error_code": outcome.of_group.code}
+            )
         return {"error_code": NONE, "members": members}
 
 

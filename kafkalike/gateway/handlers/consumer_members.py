@@ -63,7 +63,7 @@ class ConsumerMembers:
         if answer is not None:
             return answer
         return {
-            "error_code": outcome.code,
+            "error_code": outcome.of_group.code,
             "error_message": outcome.message,
             "member_id": body.member_id,
             "member_epoch": body.member_epoch,

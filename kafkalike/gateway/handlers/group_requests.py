@@ -90,7 +90,7 @@ class GroupRequests:
             check_group_id(membership.group_id)
             self._offsets.commit(membership, offsets, {tp.topic: topics[tp.topic].topic_id for tp in offsets})
         except (KafkaError, OSError) as error:
-            outcome = Outcome.of(error)
+            outcome = Outcome.of(error).of_group
             if outcome.code == IllegalGenerationError.errno and self._has_epochs(
                 membership.group_id, membership.member_id
             ):
@@ -119,7 +119,7 @@ class GroupRequests:
             partitions = [TopicPartition(name, int(p)) for _, name, numbers in named if name for p in numbers]
             found = self._offsets.committed(group_id, partitions, ids)
         except (KafkaError, OSError) as error:
-            return {"group_id": group_id, "error_code": Outcome.of(error).code, "topics": ()}
+            return {"group_id": group_id, "error_code": Outcome.of(error).of_group.code, "topics": ()}
         return {
             "group_id": group_id,
             "error_code": NONE,

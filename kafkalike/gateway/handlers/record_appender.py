@@ -224,11 +224,16 @@ class RecordAppender:
         try:
             while topic.waiting:
                 taken = _next(topic.waiting)
-                await self._home.run(self._append, name, topic, taken)
+                append = asyncio.ensure_future(self._home.run(self._append, name, topic, taken))
+                await asyncio.wait([append])
                 self._appended(name)
                 for waiting in taken:
-                    if not waiting.done.done():
+                    if waiting.done.done():
+                        continue
+                    if (error := append.exception()) is None:
                         waiting.done.set_result(None)
+                    else:
+                        waiting.done.set_exception(error)
         finally:
             topic.task = None
             if topic.log is None:
