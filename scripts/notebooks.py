@@ -112,7 +112,10 @@ def execute(client: NotebookClient, path: Path, folder: Path) -> Any:  # noqa: A
 
 
 def _check(output: Any, place: str) -> None:  # noqa: ANN401
-    shown = output.text if output.output_type == "stream" else str(output.data.get("text/plain", ""))
+    if output.output_type == "stream":
+        shown = output.text
+    else:
+        shown = "\n".join(text for kind, text in output.data.items() if kind.startswith("text/"))
     if _WARNS.search(shown) or _PLACE.search(shown):
         raise MachineOutputError(f"{place} shows a warning or a folder of this machine:\n{shown}")
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import gettempdir
 
+import nbformat
 import pytest
 from nbclient import NotebookClient
 
@@ -42,6 +44,20 @@ def test_a_notebook_shows_tables_and_no_errors(path: Path) -> None:
     assert "error" not in kinds
     assert len(kinds) >= 4
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param({"text/html": f"<b>{gettempdir()}/x/orders</b>", "text/plain": "orders"}, id="temporary folder"),
+        pytest.param({"text/plain": "UserWarning: deprecated"}, id="warning"),
+    ],
+)
+def test_cell_that_shows_the_machine_is_refused(shown: dict[str, str]) -> None:
+    output = nbformat.v4.new_output("display_data", shown)  # type: ignore[no-untyped-call]
+
+    with pytest.raises(notebooks.MachineOutputError, match="05_lag, cell 3"):
+        notebooks._check(output, "05_lag, cell 3")
 
 
 def test_a_changed_cell_makes_outputs_stale() -> None:
