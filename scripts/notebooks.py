@@ -103,12 +103,24 @@ def execute(client: NotebookClient, path: Path, folder: Path) -> Any:  # noqa: A
     for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
         cell.execution_count = number
         cell.metadata.pop("execution", None)
+        cell.outputs = _merged(cell.outputs)
         for output in cell.outputs:
             _check(output, f"{path.name}, cell {cell.id}")
             if output.output_type == "execute_result":
                 output.execution_count = number
     notebook.metadata["outputs_of"] = digest(notebook)
     return notebook
+
+
+def _merged(outputs: list[Any]) -> list[Any]:
+    """Join the parts of each stream: how they alternate differs from run to run. Standard output comes first."""
+    streams = sorted({output.name for output in outputs if output.output_type == "stream"}, reverse=True)
+    texts = {
+        name: "".join(output.text for output in outputs if output.get("name") == name and "text" in output)
+        for name in streams
+    }
+    joined = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in texts.items()]  # type: ignore[no-untyped-call]
+    return [*joined, *(output for output in outputs if output.output_type != "stream")]
 
 
 def _check(output: Any, place: str) -> None:  # noqa: ANN401

@@ -60,6 +60,16 @@ def test_cell_that_shows_the_machine_is_refused(shown: dict[str, str]) -> None:
         notebooks._check(output, "05_lag, cell 3")
 
 
+def test_parts_of_a_stream_are_joined() -> None:
+    parts = [("stdout", "new\n"), ("stderr", "nothing was written\n"), ("stdout", "written before\n")]
+    outputs = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in parts]  # type: ignore[no-untyped-call]
+    outputs.append(nbformat.v4.new_output("display_data", {"text/plain": "1"}))  # type: ignore[no-untyped-call]
+
+    merged = notebooks._merged(outputs)
+
+    assert [output.get("text") for output in merged] == ["new\nwritten before\n", "nothing was written\n", None]
+
+
 def test_a_changed_cell_makes_outputs_stale() -> None:
     notebook = notebooks.read(notebooks.paths()[0])
     before = notebooks.digest(notebook)
