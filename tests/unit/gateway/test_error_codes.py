@@ -13,7 +13,7 @@ from kafkalike.gateway.error_codes import Outcome, attempt, code_of
     [
         pytest.param(errors.UnknownTopicOrPartitionError("x"), 3, id="a-code-of-its-own"),
         pytest.param(errors.KafkaTimeoutError("x"), 7, id="timeout-is-retriable"),
-        pytest.param(errors.UnknownOutcomeError("x"), 7, id="unknown-outcome-is-retriable"),
+        pytest.param(errors.UnknownOutcomeError("x", append_id="a"), 7, id="unknown-outcome-is-retriable"),
         pytest.param(errors.CommitFailedError("x"), 22, id="commit-of-a-former-generation"),
         pytest.param(errors.UnknownMemberCommitError("x"), 25, id="commit-of-a-former-member"),
         pytest.param(errors.DataLossError("x"), 2, id="data-loss-is-corruption"),
