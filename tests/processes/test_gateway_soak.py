@@ -1,0 +1,126 @@
+"""Gateways are killed again and again under one group of members of three kinds and an idempotent producer.
+
+KAFKALIKE_GATEWAY_SECONDS says how long; 60 seconds by default.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+
+from kafkalike.connect import connect
+from tests.tools.mixed_group import CLASSIC, Owners, librdkafka, native, running
+
+SECONDS = float(os.environ.get("KAFKALIKE_GATEWAY_SECONDS", "60"))
+PARTITIONS = 6
+
+
+class Gateways:
+    """Gateways at fixed ports, started by the command."""
+
+    def __init__(self, root: Path, count: int) -> None:
+        self._root = root
+        self._started = 0
+        self.ports = []
+        for _ in range(count):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self.ports.append(int(probe.getsockname()[1]))
+        self.running = [self._start(port) for port in self.ports]
+
+    @property
+    def addresses(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def _start(self, port: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "kafkalike", "gateway", "--bootstrap-server", str(self._root)]
+        self._started += 1
+        log = self._root.parent / f"gateway-{self._started}.log"
+        with log.open("w") as told:
+            process = subprocess.Popen([*command, "--listen", f"127.0.0.1:{port}"], stderr=told)
+        end = time.monotonic() + 60
+        while "Serving " not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        return process
+
+    def restart(self, at: int, how: signal.Signals) -> None:
+        self.running[at].send_signal(how)
+        self.running[at].wait(60)
+        self.running[at] = self._start(self.ports[at])
+
+    def stop(self) -> None:
+        for process in self.running:
+            process.send_signal(signal.SIGTERM)
+        for process in self.running:
+            process.wait(60)
+
+
+@pytest.mark.soak
+def test_nothing_is_lost_or_owned_twice_while_gateways_and_members_come_and_go(tmp_path: Path) -> None:
+    chance = random.Random(int(os.environ.get("KAFKALIKE_SEED", "1")))
+    root = tmp_path / "root"
+    cluster = connect(str(root))
+    cluster.create_topic("t", PARTITIONS, {})
+    gateways, owners = Gateways(root, 2), Owners()
+    cooperative = {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}
+    kinds: list[Callable[[str], Callable[[Any], None]]] = [
+        lambda name: librdkafka(owners, name, gateways.addresses, "t", cooperative),
+        lambda name: librdkafka(owners, name, gateways.addresses, "t", {"group.protocol": "consumer"}),
+        lambda name: native(owners, name, cluster, "t", "cooperative-sticky"),
+    ]
+    reports: list[KafkaError | None] = []
+    sent = 0
+    producer = Producer(
+        {"bootstrap.servers": gateways.addresses, "enable.idempotence": True, "linger.ms": 2, "log_level": 0}
+    )
+    members: list[Any] = []
+    try:
+        end = time.monotonic() + SECONDS
+        acts = 0
+        while time.monotonic() < end:
+            acts += 1
+            what = chance.random()
+            if what < 0.4 or not members:
+                if len(members) < 5:
+                    member = running(chance.choice(kinds)(f"m{acts}"))
+                    member.__enter__()
+                    members.append(member)
+            elif what < 0.6 and len(members) > 1:
+                members.pop(chance.randrange(len(members))).__exit__(None, None, None)
+            elif what < 0.9:
+                gateways.restart(chance.randrange(2), chance.choice([signal.SIGKILL, signal.SIGTERM]))
+            for _ in range(200):
+                producer.produce(
+                    "t", str(sent), partition=sent % PARTITIONS, on_delivery=lambda e, _: reports.append(e)
+                )
+                sent += 1
+                producer.poll(0.005)
+        assert producer.flush(120) == 0
+        owners.wait(lambda: len(owners.read) == sent)
+    finally:
+        for member in members:
+            member.__exit__(None, None, None)
+        gateways.stop()
+
+    assert set(reports) == {None}
+    assert owners.clashes == []
+    log = cluster.log("t")
+    log.refresh()
+    assert sum(log.log_end(p) for p in range(PARTITIONS)) == sent == len(owners.read)
+    # A member that loses its partitions with its gateway has not committed all that it has read.
+    twice = sum(count > 1 for count in owners.read.values())
+    assert twice < sent // 4, f"{twice} of {sent} records in {acts} acts"
+    Path(os.environ.get("KAFKALIKE_REPORT", os.devnull)).write_text(f"{twice} of {sent} records twice, {acts} acts\n")
