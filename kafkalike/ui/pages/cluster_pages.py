@@ -284,7 +284,7 @@ def sql(request: Request) -> Response:
     view = site(request).view
     job = view.running.get(query_parameter(request, "id")) if query_parameter(request, "id") else None
     seconds = None if view.queries is None else view.queries.seconds
-    return page(request, "sql.html", job=job, seconds=seconds, text="" if job is None else job.what, without=WITHOUT)
+    return page(request, "sql.html", job=job, seconds=seconds, text="" if job is None else job.what)
 
 
 def statement(request: Request) -> Response:
