@@ -171,7 +171,8 @@ class ClientConnection:
 
     async def _read_requests(self) -> None:
         while True:
-            head = await asyncio.wait_for(self._reader.readexactly(_LENGTH.size), IDLE_SECONDS)
+            async with asyncio.timeout(IDLE_SECONDS):
+                head = await self._reader.readexactly(_LENGTH.size)
             (size,) = _LENGTH.unpack(head)
             if not MIN_FRAME <= size <= MAX_FRAME:
                 raise MalformedRequestError(f"a request of {size} bytes")
@@ -179,7 +180,8 @@ class ClientConnection:
             await self._budget.reserve(reserved)
             taken = True
             try:
-                frame = await asyncio.wait_for(self._reader.readexactly(size), FRAME_SECONDS)
+                async with asyncio.timeout(FRAME_SECONDS):
+                    frame = await self._reader.readexactly(size)
                 pending = await self._begin(memoryview(frame), reserved)
                 await self._pending.put(pending)
                 taken = False
@@ -265,7 +267,8 @@ class ClientConnection:
             raise ConnectionAbortedError from None
         self._metrics.answered(pending.key, now - pending.begun, pending.size, len(frame))
         self._writer.write(frame)
-        await asyncio.wait_for(self._writer.drain(), WRITE_SECONDS)
+        async with asyncio.timeout(WRITE_SECONDS):
+            await self._writer.drain()
 
     def _drop_pending(self) -> None:
         while not self._pending.empty():

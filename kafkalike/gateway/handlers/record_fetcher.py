@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +48,12 @@ MAX_WAIT_SECONDS: Final = 60.0
 
 IDLE_FACTOR: Final = 8
 """How much longer the time between two looks gets while nothing happens."""
+
+FRESH_SECONDS: Final = 0.1
+"""Age of a look at a topic up to which a client at the log's end waits at once, without another look."""
+
+MAX_KNOWN_PARTITIONS: Final = 1000
+"""Partitions of a topic up to which the ends of all of them are kept after each look."""
 
 LEAST_TAIL_SECONDS: Final = 0.004
 """Shortest time between two looks at the topics that clients wait for."""
@@ -96,8 +103,39 @@ class TopicTail:
         self.topic_id = uuid.UUID(log.info.topic_id)
         self._log = log
         self._codec = codec
+        self._info = log.info
         self._lock = threading.Lock()
         self._readers: OrderedDict[tuple[int, int], PartitionReader] = OrderedDict()
+        self._known: tuple[float, int, Mapping[int, tuple[int, int]]] = (0.0, -1, {})
+        """Time and version of the last look, and log start and end by partition. Replaced whole: the event loop reads
+        it while a thread looks."""
+
+    def at_end(self, wanted: Sequence[_Wanted]) -> list[_Fetched] | None:
+        """Return empty answers if all positions are log ends as of a recent look; None to read. Does not wait."""
+        looked, _, ends = self._known
+        if time.monotonic() - looked > FRESH_SECONDS:
+            return None
+        found = []
+        for one in wanted:
+            start, end = ends.get(one.partition, (0, -1))
+            if end != one.offset:
+                return None
+            found.append(_Fetched(one.partition, Outcome(NONE, None), start, end))
+        return found
+
+    def _looked(self) -> None:
+        log = self._log
+        now, version, known = time.monotonic(), log.version, self._known
+        ends: Mapping[int, tuple[int, int]] = known[2]
+        if version != known[1] or log.info is not self._info:
+            partitions = log.info.partitions
+            ends = (
+                {p: (log.log_start(p), log.log_end(p)) for p in partitions}
+                if len(partitions) <= MAX_KNOWN_PARTITIONS
+                else {}
+            )
+            self._info = log.info
+        self._known = now, version, ends
 
     def use(self, call: Callable[[TopicLog], T]) -> T:
         """Refresh the log, and call a function with it."""
@@ -109,6 +147,7 @@ class TopicTail:
         """Look for new commits; return the version of the table."""
         with self._lock:
             self._log.refresh(waiting=True)
+            self._looked()
             return self._log.version
 
     def read(self, wanted: Sequence[_Wanted], left: int) -> list[_Fetched]:
@@ -120,6 +159,7 @@ class TopicTail:
         """
         with self._lock:
             self._log.refresh(waiting=True)
+            self._looked()
             found = []
             for one in wanted:
                 fetched = self._partition(one, left)
@@ -181,6 +221,10 @@ class TopicTails:
         if found is None:
             found = self._tails[name] = TopicTail(self._home.cluster.log(name), self._codec)
         return found
+
+    def known(self, name: str) -> TopicTail | None:
+        """Return the log of a topic if it is open."""
+        return self._tails.get(name)
 
     def use(self, name: str, call: Callable[[TopicLog], T]) -> T:
         """Call a function with a topic's log, refreshed; a topic created again under the name is opened.
@@ -290,7 +334,9 @@ class RecordFetcher:
         with self._tails.waiter(list(wanted)) as event:
             while True:
                 event.clear()
-                fetched = await self._home.run(self._read, wanted, ids, max_bytes)
+                fetched = self._at_end(wanted, ids)
+                if fetched is None:
+                    fetched = await self._home.run(self._read, wanted, ids, max_bytes)
                 size = sum(len(one.records) for found in fetched.values() for one in found)
                 failed = any(one.outcome.code for found in fetched.values() for one in found)
                 left = end - loop.time()
@@ -322,6 +368,21 @@ class RecordFetcher:
         if name is None:
             name = self._home.topic_name(topic, await self._home.run(self._home.cluster.topics), "topic")
         return name
+
+    def _at_end(
+        self, wanted: Mapping[str, list[_Wanted]], ids: Mapping[str, uuid.UUID]
+    ) -> dict[str, list[_Fetched]] | None:
+        """Return empty answers for a client that is at the end of all of its partitions; None to read."""
+        found = {}
+        for name, partitions in wanted.items():
+            tail = self._tails.known(name)
+            if tail is None or ids.get(name, tail.topic_id) != tail.topic_id:
+                return None
+            answers = tail.at_end(partitions)
+            if answers is None:
+                return None
+            found[name] = answers
+        return found
 
     def _read(
         self, wanted: Mapping[str, list[_Wanted]], ids: Mapping[str, uuid.UUID], left: int
