@@ -33,12 +33,12 @@ EXTRAS: Final[Mapping[str, str]] = {
 
 
 def advice(error: ImportError, needs: str, extra: str | None = None) -> str | None:
-    """Return one line that says what is missing and which command installs it.
+    """Return one line that names the missing package and the command to install it.
 
     Args:
         error: of the import.
         needs: beginning of the line, such as "the console needs".
-        extra: the extra to name; None for the smallest one that has the package.
+        extra: the extra to name; default: the smallest extra with this package.
 
     Returns:
         None if no extra installs the missing module; then the installation is damaged, and `error` says more.
@@ -63,7 +63,7 @@ def require_module(module: str, use: str, extra: str | None = None) -> Any:  # n
     Args:
         module: name of the module.
         use: plural noun for the feature that needs it, the subject of the error message.
-        extra: the extra to name in the error; None for the smallest one that has the missing package.
+        extra: the extra to name in the error; default: the smallest extra with this package.
 
     Raises:
         KafkaConfigurationError: the package is missing, or its version does not fit; the message names the command.

@@ -19,7 +19,7 @@ from kafkalike.schemas import AvroSerializer, Registry
 BOARDING: Final = "boarding"
 ALERTS: Final = "alerts"
 DISPLAY: Final = "gate-display"
-"""Group that lags."""
+"""Group that stops after a third of the records, and so lags."""
 
 PASSENGERS: Final = 60
 BROKEN: Final = 7

@@ -125,7 +125,7 @@ def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, 
         tally = steps.consume(place, screen, count, clock)
     with screen.step("Live: a producer sends while a consumer polls"):
         sent = steps.live(place, screen, clock)
-    with screen.step("Operate: lag, a dead letter, transactions, two schema versions, maintenance"):
+    with screen.step("Operate: lag, a dead letter, transactions, maintenance"):
         incidents.lag(place, screen)
         incidents.transactions(place, screen)
         incidents.merge(place, screen, steps.DEPARTURES)
