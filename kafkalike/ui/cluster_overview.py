@@ -42,6 +42,9 @@ REST: Final = 4
 
 SHORTEST_REST_SECONDS: Final = 1.0
 
+FAR_REST_SECONDS: Final = 30.0
+"""Shortest rest in an object store, where a look at each topic is a paid request."""
+
 STOP_SECONDS: Final = 5.0
 """Time for the end of a look whose storage does not answer."""
 
@@ -221,8 +224,7 @@ class OverviewSampler:
                 self._known = replace(self._known, problems=[problem], looked_ms=self._clock.now_ms(), left=0)
             took = time.monotonic() - begun
             with self._lock:
-                rest = 0.0 if self._known.left else max(SHORTEST_REST_SECONDS, REST * took)
-                self._due = time.monotonic() + rest
+                self._due = time.monotonic() + rest_seconds(took, is_remote=self._cluster.store.scheduler.is_remote)
                 self._running = None
             done.set()
 
@@ -346,6 +348,13 @@ class OverviewSampler:
                 href="/transactions",
                 since_ms=now_ms - int(found["age_ms"]),
             )
+        if self._cluster.metadata.state.mirrors:
+            from kafkalike.replication.mirrors.mirror_lag import mirror_lags
+
+            for mirror in mirror_lags(self._cluster):
+                if mirror.problem:
+                    what = f"Mirror {mirror.topic} does not follow {mirror.source}: {mirror.problem}"
+                    yield ClusterProblem(what=what, href=f"/topics/{mirror.topic}", since_ms=mirror.seen_ms)
 
     def _of_brokers(self, brokers: Sequence[BrokerFigures]) -> Iterator[ClusterProblem]:
         for broker in brokers:
@@ -360,6 +369,16 @@ class OverviewSampler:
             yield ClusterProblem(
                 what=f"{len(late)} tables lack a replica in sync: {few}", href="/replicas", level="warn"
             )
+
+
+def rest_seconds(took_seconds: float, *, is_remote: bool) -> float:
+    """Return the time between two looks.
+
+    Args:
+        took_seconds: duration of the last look.
+        is_remote: True if each request is paid for.
+    """
+    return max(FAR_REST_SECONDS if is_remote else SHORTEST_REST_SECONDS, REST * took_seconds)
 
 
 def _figures(log: TopicLog, indexes: Mapping[int, PartitionIndex], history: WriteHistory) -> TopicFigures:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.cluster_mirror import Mirror
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, KafkaStorageError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.ui.cluster_overview import NOW_MS, LagThresholds, Overview, OverviewSampler
+from kafkalike.ui.cluster_overview import NOW_MS, LagThresholds, Overview, OverviewSampler, rest_seconds
 from kafkalike.ui.console_server import ConsoleServer
 from tests.tools.records import batch
 
@@ -213,7 +214,34 @@ def test_a_look_that_fails_is_a_fault_and_the_next_one_mends_it(
     assert look(sampler).problems == []
 
 
+@pytest.mark.parametrize(
+    ("took", "where", "rest"),
+    [(0.1, "disk", 1.0), (2.0, "disk", 8.0), (0.1, "objects", 30.0), (20.0, "objects", 80.0)],
+    ids=["local", "local, many topics", "object store", "object store, many topics"],
+)
+def test_looks_take_a_fifth_of_the_time_at_most(took: float, where: str, rest: float) -> None:
+    """And few requests where they cost money."""
+    assert rest_seconds(took, is_remote=where == "objects") == rest
+
+
 def test_thresholds_are_in_ascending_order() -> None:
     """Before a port is opened."""
     with pytest.raises(KafkaConfigurationError, match="two ages in ascending order, not 60 and 5"):
         ConsoleServer(MemoryCluster(), lag_seconds=(60, 5))
+
+
+def test_a_mirror_that_does_not_follow_is_a_fault(tmp_path: Path) -> None:
+    """With the reason that its last pass gave."""
+    source, target = connect(str(tmp_path / "source")), connect(str(tmp_path / "target"))
+    source.create_topic("t", 1, {})
+    write(source, "t", 3)
+    Mirror(source, target, ".*").run()
+    source.delete_topic("t")
+    Mirror(connect(source.root), target, ".*").run()
+    with KafkaAdminClient(bootstrap_servers=target) as admin:
+        found = look(OverviewSampler(target, admin, SYSTEM_CLOCK))
+
+    (problem,) = found.problems
+    assert problem.what.startswith(f"Mirror t does not follow {source.root}: ")
+    assert "was deleted at" in problem.what
+    assert problem.href == "/topics/t"
