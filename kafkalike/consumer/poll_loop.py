@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from kafkalike.consumer.assigner import Assigner
 from kafkalike.consumer.call_checks import ThreadGuard, check_max, check_timeout
@@ -412,21 +412,30 @@ class Delivery:
             StopIteration: no record came for `consumer_timeout_ms`.
             KafkaError: see `KafkaConsumer.poll`.
         """
-        while (record := self.collected()) is None:
-            if not self.collect(self._context.config.consumer_timeout_ms):
-                raise StopIteration
-        return record
+        # Nothing comes between the record and the caller: an interrupt there would lose it.
+        return self._taken(waits=True)
 
     def collected(self) -> ConsumerRecord | None:
         """Return the next record of an iteration if it is collected already; the position moves past it."""
+        return self._taken(waits=False)
+
+    @overload
+    def _taken(self, *, waits: Literal[True]) -> ConsumerRecord: ...
+
+    @overload
+    def _taken(self, *, waits: Literal[False]) -> ConsumerRecord | None: ...
+
+    def _taken(self, *, waits: bool) -> ConsumerRecord | None:
         state: PartitionState | None = None
         before: int | None = None
         try:
             with self._guard:
-                found = None if self._walk is None else next(self._walk, None)
-                if found is None:
+                while (found := None if self._walk is None else next(self._walk, None)) is None:
                     self._walk = None
-                    return None
+                    if not waits:
+                        return None
+                    if not self.collect(self._context.config.consumer_timeout_ms):
+                        raise StopIteration  # noqa: TRY301 - the handler below takes the walk back
                 before = found[0].position
                 state, record = found
                 state.position = record.offset + 1
