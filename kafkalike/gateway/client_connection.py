@@ -7,9 +7,9 @@ import collections
 import contextlib
 import logging
 import struct
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalike.errors import KafkaError, UnsupportedVersionError
 from kafkalike.gateway.api_versions import API_VERSIONS, VERSIONS, Answer, MessageFormat
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kafkalike.gateway.gateway_metrics import GatewayMetrics
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_FRAME: Final = 100 * 1024 * 1024
 """Most bytes of a request; Kafka's default of `socket.request.max.bytes`."""
@@ -215,8 +217,11 @@ class ClientConnection:
         return _Pending(key, known, correlation_id, reply, len(frame), reserved, begun)
 
     async def _handled(self, known: MessageFormat, key: int, call: Call) -> asyncio.Task[Reply] | Reply:
+        return await self._answer(known, key, self._handlers[key](call))
+
+    async def _answer(self, known: MessageFormat, key: int, reply: Awaitable[T]) -> T | Answer:
         try:
-            return await self._handlers[key](call)
+            return await reply
         except Exception as error:  # noqa: BLE001 - whatever fails concerns this request alone
             return self._failed(known, key, error)
 
@@ -251,10 +256,7 @@ class ClientConnection:
     async def _write(self, pending: _Pending) -> None:
         reply = pending.reply
         if isinstance(reply, asyncio.Task):
-            try:
-                reply = await reply
-            except Exception as error:  # noqa: BLE001 - whatever fails concerns this request alone
-                reply = self._failed(pending.format, pending.key, error)
+            reply = await self._answer(pending.format, pending.key, reply)
         now = asyncio.get_running_loop().time()
         if reply is None:
             self._metrics.answered(pending.key, now - pending.begun, pending.size, 0)

@@ -440,16 +440,17 @@ def transaction(producer: KafkaProducer) -> Iterator[Transaction]:
     manager = producer._transactions  # noqa: SLF001 - a part of the producer
     if manager is None:
         raise errors.IllegalStateError(NOT_TRANSACTIONAL)
-    opened = Transaction(producer)
+    opened, unanswered = Transaction(producer), False
     try:
         manager.init()
         manager.begin(opened)
         yield opened
         if manager.owner is opened:  # else the block has committed or aborted it
             opened.ranges = manager.commit_surely()
-    except BaseException as error:
-        # A commit without an answer may be retried. A commit that Ctrl-C interrupted is settled here.
-        unanswered = isinstance(error, errors.KafkaError) and manager.phase is TxnPhase.COMMITTING
+    except errors.KafkaError:
+        # A commit without an answer may be retried. A commit that Ctrl-C interrupted is settled below.
+        unanswered = manager.phase is TxnPhase.COMMITTING
+        raise
+    finally:
         if manager.owner is opened and not unanswered:
             manager.end()
-        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -56,16 +57,11 @@ class ObjectScheduler(Scheduler):
     def beside(self, calls: Sequence[Callable[[], R]]) -> list[R]:
         """Make calls in parallel."""
         others = [(call, self._root.started(call)) for call in calls[1:]]
-        results: list[R] = []
-        failed: Exception | None = None
-        for call, future in [*((call, None) for call in calls[:1]), *others]:
-            try:
-                results.append(call() if future is None else future.result())
-            except Exception as error:  # noqa: BLE001 - raised again when all have ended
-                failed = failed or error
-        if failed is not None:
-            raise failed
-        return results
+        try:
+            results = [call() for call in calls[:1]]
+        finally:
+            wait(future for _, future in others if future is not None)
+        return results + [call() if future is None else future.result() for call, future in others]
 
     def look(self, name: str, pace: Pace) -> bytes | None:
         """Look for an object; see `Storage.look`."""

@@ -12,6 +12,7 @@ import click
 from kafkalike.cli.environment import Interrupt
 from kafkalike.cli.jobs.record_options import Command, with_options
 from kafkalike.cli.output import output_option
+from kafkalike.errors import KafkaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,9 +30,11 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
         args: arguments after the script; default `sys.argv[1:]`.
 
     Returns:
-        Exit code: 0 done, 1 failed with one line on standard error, 2 wrong usage, 130 interrupted. With the
-        environment variable KAFKALIKE_DEBUG=1 errors are raised.
+        Exit code: 0 done, 1 failed with one line on standard error, 2 wrong usage, 130 interrupted. Unexpected errors
+        are raised, and with the environment variable KAFKALIKE_DEBUG=1 all errors.
     """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -45,7 +48,7 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
         return 2
     except click.Abort:
         return 130
-    except Exception as error:  # the outermost frame: users get one line instead of a traceback
+    except (KafkaError, PySparkException, Py4JError, ImportError, OSError, ValueError, click.ClickException) as error:
         if os.environ.get("KAFKALIKE_DEBUG", "") not in {"", "0"}:
             raise
         click.echo(f"Error: {first_line(error)}", err=True)

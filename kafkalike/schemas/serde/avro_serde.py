@@ -6,6 +6,7 @@ counting from the end, and fills a missing field with the default's plain JSON; 
 
 from __future__ import annotations
 
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
-from fastavro.read import LOGICAL_READERS
+from fastavro.read import LOGICAL_READERS, SchemaResolutionError
 
 from kafkalike.errors import IllegalArgumentError, InvalidSchemaError, SerializationError
 from kafkalike.errors.kafka_error import foreign_errors
@@ -32,6 +33,21 @@ from kafkalike.schemas.serde.serde_settings import READING, WRITING, read_settin
 from kafkalike.schemas.serialization import DeserializeFunction
 from kafkalike.schemas.serialization import Field as RecordField
 from kafkalike.schemas.wire import HEADER
+
+AVRO_ERRORS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    SchemaResolutionError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""Errors that fastavro raises for a value, or for bytes, that do not fit the schema."""
 
 
 class AvroSerializer(SchemaSerializer):
@@ -144,7 +160,8 @@ class AvroDeserializer(SchemaDeserializer):
                         value = schemaless_reader(payload, decode.wrote, None)
                         if payload.tell() == len(data):
                             return value
-                except Exception:  # noqa: BLE001, S110 - `every` reads it again and raises the error with its record
+                except AVRO_ERRORS:
+                    # `every` reads it again and raises the error with its record.
                     pass
             return every(topic, headers, data)
 
@@ -226,7 +243,7 @@ class AvroCodec(Codec):
             out = BytesIO()
             try:
                 write(out, writer, value)
-            except Exception as cause:
+            except AVRO_ERRORS as cause:
                 raise SerializationError(f"the value is not of the Avro schema: {_said(cause)}") from cause
             return prefix + out.getvalue()
 
@@ -306,7 +323,7 @@ class _Decode:
         payload.seek(self._start)
         try:
             value = self._read(payload, self.wrote, self._reader)
-        except Exception as cause:
+        except AVRO_ERRORS as cause:
             raise SerializationError(f"the record is not of its Avro schema: {_said(cause)}") from cause
         if payload.tell() != len(data):
             raise SerializationError(f"{len(data) - payload.tell()} bytes are left after the value")
