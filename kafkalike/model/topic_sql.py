@@ -41,8 +41,8 @@ def view_names(topics: Iterable[str], held: Mapping[str, str] | None = None) -> 
     """Name the view of each topic: the topic in lower case, with `_` for dots and hyphens.
 
     If several topics would share a name, as `a.b` and `a_b`, the topic that already has it keeps it; otherwise the
-    topic of exactly that name gets it, otherwise the first by name. The names of the others
-    are spelled out, see `sql_name`.
+    topic of exactly that name gets it, otherwise the first by name. The names of the others are spelled out, see
+    `sql_name`, and so are names that end like those of `DERIVED` views.
 
     Args:
         topics: all topics of the cluster.
@@ -63,13 +63,21 @@ def view_names(topics: Iterable[str], held: Mapping[str, str] | None = None) -> 
     return names
 
 
+TEXT: Final = "__text"
+VALUES: Final = "__values"
+DERIVED: Final = (TEXT, VALUES)
+"""Ends of the names of views that are derived from a topic's view: with text columns, and of `create_view`."""
+
+
 def plain_name(topic: str) -> str:
     """Return the name that users expect; two topics may share it."""
     return topic.replace(".", "_").replace("-", "_").lower()
 
 
 def _candidates(topic: str) -> Iterator[str]:
-    yield plain_name(topic)
+    plain = plain_name(topic)
+    if not plain.endswith(DERIVED):
+        yield plain
     name = sql_name(topic)
     while True:
         yield name

@@ -106,7 +106,7 @@ class RecordSchemas:
     value: SchemaChoice | None = None
     """Schema of the values, which are the column `value`, or without one a struct of all columns that are not `key`,
     `topic`, `partition`, `timestamp` or `headers`. They are encoded as Avro, Protobuf or JSON with a schema id.
-    `latest` takes the newest version of the subject `<topic>-value`. `avro` and `json` derive a schema from the
+    `latest` takes the newest version of the subject `<topic>-value`. `avro` and `json-schema` derive a schema from the
     columns, with nullable fields. `protobuf` takes the subject's newest version, or derives a schema if the subject is
     empty. A `kafkalike.schemas.Schema` is used as it is. None: `value` is bytes or text."""
     key: SchemaChoice | None = None

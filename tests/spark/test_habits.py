@@ -100,7 +100,7 @@ def test_stream_of_several_topics_keeps_headers(
     assert both.columns == frame.columns
     for topics in ([], ["four", "more"]):
         with pytest.raises(IllegalArgumentError, match="topic"):
-            ks.read_stream(spark, topics, root, format="json")
+            ks.read_stream(spark, topics, root, format="json-schema")
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])

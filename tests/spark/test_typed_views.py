@@ -182,7 +182,7 @@ def test_protobuf_and_json_with_keys_of_their_own(spark: SparkSession, root: str
     fill(root, [(b"k", framed(plain, b'{"id": 1, "any": [2]}')), (b"k", framed(proto, b"\0"))], "plain")
 
     create_view(spark, "orders", root, format="protobuf", key_format="avro", name="o")
-    create_view(spark, "plain", root, format="json", value_column="v", name="p")
+    create_view(spark, "plain", root, format="json-schema", value_column="v", name="p")
 
     rows = spark.sql("SELECT key, id, item.sku, item.n, _raw_key, _error FROM o ORDER BY offset").collect()
     assert [tuple(row) for row in rows] == [
@@ -265,7 +265,7 @@ def test_a_view_shows_no_value_in_another_unit_and_follows_anchors(spark: SparkS
     fill(root, [(None, framed(number, b'{"at":7}'))], "prices")
 
     create_view(spark, "orders", root, format="avro", name="orders_v")
-    create_view(spark, "prices", root, format="json", name="prices_v")
+    create_view(spark, "prices", root, format="json-schema", name="prices_v")
 
     rows = spark.sql("SELECT unix_micros(at) AS at, _error FROM orders_v ORDER BY offset").collect()
     assert [row["at"] for row in rows] == [None, 5_000]

@@ -12,8 +12,9 @@ from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings, settings_of
 from kafkalike.schemas import Schema
 from kafkalike.spark.call_options import RecordSchemas
-from kafkalike.spark.files.value_decoder import KEY_FORMATS, TYPED, VALUE_FORMATS, Decoding
+from kafkalike.spark.files.value_decoder import KEY_FORMATS, VALUE_FORMATS, Decoding
 from kafkalike.spark.record_columns import RecordColumns
+from kafkalike.spark.typed.decode import FORMATS as TYPED
 
 Command = Callable[..., None]
 
@@ -83,8 +84,8 @@ def schema_options(command: Command) -> Command:
         click.option(
             "--value-schema",
             metavar="SCHEMA",
-            help="Write values with a schema: latest (the newest of the topic), avro, json or protobuf (made of the "
-            "columns), or a file *.avsc, *.proto or *.json. The value is a struct of all columns, or the column of "
+            help="Write values with a schema: latest (the newest of the topic), avro, json-schema or protobuf (made of "
+            "the columns), or a file *.avsc, *.proto or *.json. The value is a struct of all columns, or the column of "
             "--value-columns.",
         ),
         click.option("--key-schema", metavar="SCHEMA", help="Schema of the key, as --value-schema."),
@@ -113,11 +114,11 @@ _TYPES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
 
 def _schema(said: str | None) -> str | Schema | None:
     """Return the schema as `kafkalike.spark.write` takes it: a word, or the content of a file."""
-    if said is None or said in {"latest", "avro", "json", "protobuf"}:
+    if said is None or said in {"latest", *TYPED}:
         return said
     path = Path(said)
     if path.suffix not in _TYPES or not path.is_file():
-        raise click.UsageError("a schema is latest, avro, json, protobuf, or a file *.avsc, *.proto or *.json")
+        raise click.UsageError("a schema is latest, avro, protobuf, json-schema, or a file *.avsc, *.proto or *.json")
     return Schema(path.read_text("utf-8"), _TYPES[path.suffix])
 
 

@@ -18,7 +18,8 @@ from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark import CheckpointProgress, QueryOptions, write_stream
 from kafkalike.spark.dead_letter_frames import ensure_topics
 from kafkalike.spark.files.consume import FileTarget, save
-from kafkalike.spark.files.value_decoder import TYPED, Decoding, decode_rows, decode_rows_and_letters
+from kafkalike.spark.files.value_decoder import Decoding, decode_rows, decode_rows_and_letters
+from kafkalike.spark.typed.decode import FORMATS as TYPED
 
 TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
 
@@ -77,7 +78,7 @@ def main(
     refused = {
         "--option is invalid for the console": console and bool(options),
         "several topics have different schemas: name one topic": "," in topics
-        and bool({decoding.value_format, decoding.key_format} & TYPED.keys()),
+        and bool({decoding.value_format, decoding.key_format} & set(TYPED)),
     }
     check_target(target_format, path, decoding, refused)
     check_errors(errors, decoding)

@@ -16,16 +16,15 @@ from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark.call_options import ReaderSchemaOptions
 from kafkalike.spark.dead_letter_frames import dead_letters, error_of
 from kafkalike.spark.sql.value_views import decoded_values
+from kafkalike.spark.typed.decode import FORMATS as TYPED
 from kafkalike.spark.typed.decode import Part, from_topic, open_with_registry
 from kafkalike.spark.typed.typed_views import Typed, typed_columns
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
 
-VALUE_FORMATS: Final = ("string", "json", "binary", "avro", "protobuf", "json-schema")
-KEY_FORMATS: Final = ("string", "avro", "protobuf", "json-schema")
-TYPED: Final[Mapping[str, str]] = {"avro": "avro", "protobuf": "protobuf", "json-schema": "json"}
-"""Formats with schemas, and their names in `kafkalike.spark.from_topic`."""
+VALUE_FORMATS: Final = ("string", "json", "binary", *TYPED)
+KEY_FORMATS: Final = ("string", *TYPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +130,8 @@ def _with_errors(frame: DataFrame, decoding: Decoding, topic: str, cluster: Clus
         how = Typed(
             topic=topic,
             where=open_with_registry(cluster, None, decoding.registry)[1],
-            value_format=TYPED[decoding.value_format],
-            key_format=TYPED.get(decoding.key_format, "binary"),
+            value_format=decoding.value_format,
+            key_format=decoding.key_format if decoding.key_format in TYPED else "binary",
             value_column="value",
             message=decoding.message,
         )
@@ -154,7 +153,7 @@ def _typed(part: Part, form: str, *, topic: str, cluster: Cluster, decoding: Dec
         topic,
         cluster,
         part=part,
-        format=TYPED[form],
+        format=form,
         on_error=decoding.malformed,
         schema_options=ReaderSchemaOptions(
             message=decoding.message if part == "value" else None, registry=decoding.registry

@@ -17,7 +17,7 @@ from kafkalike.spark.format.format import FORMAT
 from kafkalike.spark.format.registration import register_format
 from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
-from kafkalike.spark.typed.decode import FORMATS, open_with_registry, schema_of
+from kafkalike.spark.typed.decode import FORMATS, check_format, open_with_registry, schema_of
 from kafkalike.spark.typed.typed_views import PLAIN_KEYS, Typed, typed_columns
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def read_stream(
         spark: the session.
         topic: a topic, or several; exactly one with `format`.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        format: None: the columns of format `kafkalike`. `avro`, `protobuf` or `json`: the columns of
+        format: None: the columns of format `kafkalike`. `avro`, `protobuf` or `json-schema`: the columns of
             `kafkalike.spark.create_view` with this `format`, by the topic's newest schema when the query starts.
             Records of newer schemas are read too, without their new fields; restart the query to see those.
         key_format: with `format`: `string` (None), `binary`, or a format with schemas.
@@ -89,8 +89,8 @@ def read_stream(
         print(spark.table("seen").count())  # 2
         ```
     """
-    if format is not None and format not in FORMATS:
-        raise IllegalArgumentError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
+    if format is not None:
+        check_format("format", format)
     if format is None and (schema is not None or value_column is not None or schema_options is not None):
         raise IllegalArgumentError("schema, value_column and schema_options go with format")
     if key_format is not None and (format is None or key_format not in {*PLAIN_KEYS, *FORMATS}):

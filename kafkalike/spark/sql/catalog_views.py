@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import SparkSession
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.topic_sql import own_names, table_view, view_names
+from kafkalike.model.topic_sql import TEXT, own_names, table_view, view_names
 from kafkalike.spark.format.format import with_storage
 from kafkalike.spark.reads.conditions import readable_sql, soundness
 from kafkalike.spark.reads.frames import topic_frame
@@ -70,7 +70,8 @@ class SessionViews:
         names, own = view_names(topics, _held(spark, self._cluster.root)), own_names(topics)
         self._names = {topic: names[topic] for topic in chosen}
         self._own = {topic for topic in self._names if topic in own}
-        self._all = {*map(table_view, SCHEMAS), *self._names.values(), *self._own}
+        views = [name for view in self._names.values() for name in (view, view + TEXT)]
+        self._all = {*map(table_view, SCHEMAS), *views, *self._own}
         for view in sorted(self._all):
             if spark.catalog.tableExists(quoted(view)) and not self._is_ours(view):
                 raise IllegalArgumentError(
@@ -127,6 +128,7 @@ class SessionViews:
             sound = None if travels[topic] else soundness(spark, cluster, info)
             frame = topic_frame(spark, info, uri, include_headers=True, options=travels[topic], sound=sound)
             make_marked(frame, view)
+            make_marked(frame.selectExpr(*TEXT_COLUMNS), view + TEXT)
             if topic in self._own:
                 make_marked(frame, topic)
         gone = [
@@ -148,6 +150,7 @@ class SessionViews:
 
     def _made(self) -> dict[str, dict[str, str | None]]:
         topics = {view: topic for topic, view in self._names.items()} | {topic: topic for topic in self._own}
+        topics |= {view + TEXT: topic for topic, view in self._names.items()}
         return {view: {"root": self._cluster.root, "topic": topics.get(view)} for view in self._all}
 
     def _record(self, made: Mapping[str, Mapping[str, str | None]]) -> None:
@@ -158,7 +161,7 @@ def temporary_names(spark: SparkSession, cluster: Cluster) -> dict[str, str]:
     """Return the topic of each temporary view that a session has or would get, by the view's name."""
     topics = cluster.topics()
     views = {view: topic for topic, view in view_names(topics, _held(spark, cluster.root)).items()}
-    return {topic: topic for topic in own_names(topics)} | views
+    return {topic: topic for topic in own_names(topics)} | views | {view + TEXT: topic for view, topic in views.items()}
 
 
 def _recorded(spark: SparkSession) -> dict[str, dict[str, str | None]]:
@@ -168,11 +171,12 @@ def _recorded(spark: SparkSession) -> dict[str, dict[str, str | None]]:
 
 
 def _held(spark: SparkSession, root: str) -> dict[str, str]:
-    """Return this cluster's topics that have views in the session, by view, without views under own names."""
+    """Return this cluster's topics that have views in the session, by view, without derived views and own names."""
     return {
         view: topic
         for view, made in _recorded(spark).items()
         if (topic := made["topic"]) is not None and made["root"] == root and not {".", "-"} & set(view)
+        if not view.endswith(TEXT)
     }
 
 
@@ -244,13 +248,15 @@ class DatabaseViews:
         others: set[str] = set()
         if self._spark.catalog.databaseExists(quoted(self._database)):
             others = self._look()
-        self._names = view_names(topics, {name: found.topic for name, found in self._existing.items()})
+        held = {name: found.topic for name, found in self._existing.items() if not name.endswith(TEXT)}
+        self._names = view_names(topics, held)
         for topic in sorted(chosen):
-            if self._names[topic] in others:
-                raise IllegalArgumentError(
-                    f"{self._database}.{self._names[topic]} exists, but kafkalike has not made it, so topic "
-                    f"{topic} cannot have that name; nothing was made. Rename it, or register in another database"
-                )
+            for name in (self._names[topic], self._names[topic] + TEXT):
+                if name in others:
+                    raise IllegalArgumentError(
+                        f"{self._database}.{name} exists, but kafkalike has not made it, so topic {topic} cannot have "
+                        "that name; nothing was made. Rename it, or register in another database"
+                    )
         return {topic: f"{identifier(self._database)}.{identifier(self._names[topic])}" for topic in chosen}
 
     def _look(self) -> set[str]:
@@ -290,20 +296,15 @@ class DatabaseViews:
         for topic, info in sorted(chosen.items()):
             name = self._names[topic]
             select = select_of(self._cluster, info)
-            definition = hashlib.sha256(select.encode()).hexdigest()
-            old = self._existing.get(name)
-            if old is not None and old.definition == definition:
-                continue
-            # Another session may have registered since `plan`; its view is kept.
-            create = "CREATE VIEW IF NOT EXISTS" if old is None else "CREATE OR REPLACE VIEW"
-            properties = {CLUSTER: self._root, TOPIC: topic, DEFINITION: definition}
-            said = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
-            comment = literal(f"Topic {topic} of the kafkalike cluster at {self._cluster.root}; read-only")
-            statements.append(
-                f"{create} {self._in_database(name)} COMMENT {comment} TBLPROPERTIES ({said}) AS {select}"
-            )
-        kept = {found.topic: name for name, found in self._existing.items() if found.topic in set(topics)}
-        gone = sorted(self._existing.keys() - kept.values()) if drop else []
+            statements += self._creation(topic, name, select)
+            statements += self._creation(topic, name + TEXT, text_select(select))
+        known = set(topics)
+        gone = sorted(name for name, found in self._existing.items() if found.topic not in known) if drop else []
+        kept = {
+            found.topic: name
+            for name, found in self._existing.items()
+            if found.topic in known and not name.endswith(TEXT)
+        }
         views = {topic: self._in_database(name) for topic, name in kept.items()}
         views |= {topic: self._in_database(self._names[topic]) for topic in chosen}
         # At each call, because they keep the time zone in which they parse texts.
@@ -314,11 +315,37 @@ class DatabaseViews:
             self._spark.sql(statement)
         return [f"{identifier(self._database)}.{identifier(name)}" for name in gone]
 
+    def _creation(self, topic: str, name: str, select: str) -> list[str]:
+        """Return the statement that creates a view; nothing if it exists with the same query."""
+        definition = hashlib.sha256(select.encode()).hexdigest()
+        old = self._existing.get(name)
+        if old is not None and old.definition == definition:
+            return []
+        # Another session may have registered since `plan`; its view is kept.
+        create = "CREATE VIEW IF NOT EXISTS" if old is None else "CREATE OR REPLACE VIEW"
+        properties = {CLUSTER: self._root, TOPIC: topic, DEFINITION: definition}
+        said = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+        comment = literal(f"Topic {topic} of the kafkalike cluster at {self._cluster.root}; read-only")
+        return [f"{create} {self._in_database(name)} COMMENT {comment} TBLPROPERTIES ({said}) AS {select}"]
+
     def _in_database(self, name: str) -> str:
         return f"{quoted(self._database)}.{quoted(name)}"
 
     def _rows(self, statement: str) -> list[dict[str, str]]:
         return [row.asDict() for row in self._spark.sql(statement).collect()]
+
+
+TEXT_COLUMNS: Final = (
+    *(f"make_valid_utf8(CAST({column} AS STRING)) AS {column}" for column in ("key", "value")),
+    *("topic", "partition", "offset", "timestamp", "timestampType", "headers"),
+)
+"""Columns of a topic's view with text, as SQL. Bytes that are not UTF-8 become U+FFFD, so that every client can read
+them, and a value that is null is a tombstone."""
+
+
+def text_select(select: str) -> str:
+    """Return the query of a topic's view with text, given that of its view."""
+    return f"SELECT {', '.join(TEXT_COLUMNS)} FROM ({select})"  # noqa: S608 - SQL of ours
 
 
 def select_of(cluster: Cluster, info: TopicInfo) -> str:

@@ -28,10 +28,10 @@ from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.topic_sql import own_names, table_view, view_names
+from kafkalike.model.topic_sql import TEXT, own_names, table_view, view_names
 from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
 from kafkalike.spark.reads.frames import check_root, options_of, refuse_reserved
-from kafkalike.spark.sql.catalog_views import DatabaseViews, SessionViews, select_of
+from kafkalike.spark.sql.catalog_views import DatabaseViews, SessionViews, select_of, text_select
 from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS
 from kafkalike.spark.sql_text import literal, quoted, range_functions
 
@@ -68,7 +68,8 @@ def register_sql(
     """Create views of topics, in a database or in this session.
 
     A view has the name of its topic in lower case, with `_` for dots and hyphens: `web.clicks` is `web_clicks`. If two
-    topics would share a name, one name is spelled out; a view never changes to another topic.
+    topics would share a name, one name is spelled out; a view never changes to another topic. A second view has key and
+    value as text: `web_clicks__text`.
 
     If a later statement of this session does not find a view, and topics have been created since, they are registered
     and the statement is retried. Other sessions see new topics in the database after the next call. A further call
@@ -203,6 +204,8 @@ def view_statements(bootstrap_servers: Address | None = None) -> list[str]:
             f"CREATE TEMPORARY VIEW {quoted(view)} AS {select_of(cluster, info)}"
             for view in (names[name], *([name] if name in real else []))
         ]
+        text = text_select(select_of(cluster, info))
+        statements.append(f"CREATE TEMPORARY VIEW {quoted(names[name] + TEXT)} AS {text}")
     return statements + range_functions({name: quoted(view) for name, view in names.items()})
 
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.model.topic_sql import plain_name
+from kafkalike.model.json_types import inferred_schema
+from kafkalike.model.topic_sql import VALUES, plain_name
 from kafkalike.spark.call_options import AsOf, ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.jvm.spark_session import check_delta
 from kafkalike.spark.reads.frames import read
 from kafkalike.spark.sql_text import check_free, make_marked
 from kafkalike.spark.typed.decode import FORMATS as TYPED
-from kafkalike.spark.typed.decode import open_with_registry, schema_of
+from kafkalike.spark.typed.decode import check_format, open_with_registry, schema_of
 from kafkalike.spark.typed.typed_views import Typed, forget_view, make_view
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import TopicLog
 
 FORMATS: Final = ("json", "csv", "string", "binary")
 KEY_FORMATS: Final = ("string", "binary")
@@ -30,6 +35,10 @@ ERROR: Final = "value_error"
 RECORD_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 _CORRUPT: Final = "__kafkalike_corrupt"
+
+INFER: Final = "infer"
+SAMPLE: Final = 1000
+"""Number of the newest offsets of each partition whose values are sampled to infer a schema."""
 
 
 def create_view(
@@ -61,13 +70,15 @@ def create_view(
         spark: a session with Delta.
         topic: the topic.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        format: `avro`, `protobuf` or `json`: records start with the id of a schema of this type. Excludes
+        format: `avro`, `protobuf` or `json-schema`: records start with the id of a schema of this type. Excludes
             `value_format` and `options`.
         name: name of the view. None for the topic's name, as `register_sql` writes it, and `__values`, such as
             `orders__values`. An earlier view by kafkalike under the name is replaced.
-        value_format: `json` or `csv`, by `schema`; `string` or `binary`: one column `value`.
-        schema: fields of a JSON object or CSV line, as DDL or type. With `format`: reader schema, a
-            `kafkalike.schemas.Schema` or its text, instead of the newest schema of the subject `<topic>-value`.
+        value_format: `json` (plain JSON) or `csv`, by `schema`; `string` or `binary`: one column `value`.
+        schema: fields of a JSON object or CSV line, as DDL or type; for JSON also `infer`, which samples the values at
+            the newest 1,000 offsets of each partition (`kafkalike.model.json_types`): call again to see newer fields.
+            With `format`: reader schema, a `kafkalike.schemas.Schema` or its text, instead of the newest schema of the
+            subject `<topic>-value`.
         options: of Spark's `from_json` or `from_csv`, such as `timestampFormat`.
         key_format: `string` or `binary`; with `format` also a format with schemas.
         value_column: name of one struct column for the value; None makes each field a column.
@@ -81,8 +92,8 @@ def create_view(
         `_error`, with `_raw_key BINARY` before `_error` if keys have schemas.
 
     Raises:
-        IllegalArgumentError: bad arguments, a field with the name of another column, or a table or view of the name
-            that kafkalike has not made.
+        IllegalArgumentError: bad arguments, a field with the name of another column, a table or view of the name that
+            kafkalike has not made, or a sample without fields for columns.
         SchemaRegistryError: with `format`: the topic has no schema, or the schema cannot be parsed.
         ParseException: the schema is not valid DDL.
         AnalysisException: the version or time does not exist.
@@ -98,7 +109,7 @@ def create_view(
         as_of=as_of,
         storage_options=storage_options,
     )
-    view = name if name is not None else f"{plain_name(topic)}__values"
+    view = name if name is not None else plain_name(topic) + VALUES
     check_free(spark, view)
     if format is not None:
         how = _typed(topic, format, key_format, schema, plain=value_format != "json" or options is not None)
@@ -111,8 +122,14 @@ def create_view(
         raise IllegalArgumentError("schema_options go with format")
     if schema is not None and not isinstance(schema, (str, StructType)):
         raise IllegalArgumentError(f"schema must be DDL or a type of Spark's, not {schema!r}")
+    records = frame()
+    if schema == INFER:
+        if value_format != "json":
+            raise IllegalArgumentError(f"schema='infer' is for value_format='json', not for {value_format!r}")
+        cluster = connect(bootstrap_servers, storage_options, access="spark")
+        schema = _inferred(records, cluster.log(topic) if as_of is None else None)
     decoded = decoded_values(
-        frame(),
+        records,
         value_format=value_format,
         schema=schema,
         options=options,
@@ -124,14 +141,32 @@ def create_view(
     return view
 
 
+def _inferred(records: DataFrame, log: TopicLog | None) -> StructType:
+    """Infer the schema of JSON values, without reading more than a sample.
+
+    Args:
+        records: columns of `kafkalike.spark.read`.
+        log: the topic's log, which knows the newest offsets; None for an older version.
+    """
+    if log is None:
+        newest = {row[0]: row[1] + 1 for row in records.groupBy("partition").agg(F.max("offset")).collect()}
+    else:
+        newest = {p: log.log_end(p) for p in log.info.partitions}
+    sampled = F.lit(False)  # noqa: FBT003
+    for partition, end in newest.items():
+        sampled |= (F.col("partition") == partition) & (F.col("offset") >= end - SAMPLE)
+    rows = records.where(sampled & F.col("value").isNotNull()).orderBy("partition", "offset").select("value").collect()
+    return StructType.fromJson(inferred_schema(bytes(row.value) for row in rows))
+
+
 def _typed(topic: str, kind: str, key_kind: str, schema: object, *, plain: bool) -> Callable[..., Typed]:
     """Check the arguments for a view with a format, and return a partial `Typed`."""
-    if kind not in TYPED:
-        raise IllegalArgumentError(f"format must be one of {', '.join(TYPED)}, not {kind!r}")
-    if key_kind not in {*KEY_FORMATS, *TYPED}:
-        raise IllegalArgumentError(f"key_format must be one of {', '.join([*KEY_FORMATS, *TYPED])}, not {key_kind!r}")
+    check_format("format", kind)
+    check_format("key_format", key_kind, *KEY_FORMATS)
     if plain:
         raise IllegalArgumentError("value_format and options do not go with format")
+    if schema == INFER:
+        raise IllegalArgumentError("schema='infer' is for value_format='json'; format takes the topic's own schemas")
     reader = None if schema is None else schema_of(schema, kind)
     return partial(Typed, topic=topic, value_format=kind, key_format=key_kind, schema=reader)
 
@@ -162,7 +197,8 @@ def decoded_values(
         IllegalArgumentError: bad arguments, or a field with the name of another column.
     """
     if value_format not in FORMATS:
-        raise IllegalArgumentError(f"value_format must be one of {', '.join(FORMATS)}, not {value_format!r}")
+        hint = f"; create_view takes format={value_format!r} for records with schemas" if value_format in TYPED else ""
+        raise IllegalArgumentError(f"value_format must be one of {', '.join(FORMATS)}, not {value_format!r}{hint}")
     if key_format not in KEY_FORMATS:
         raise IllegalArgumentError(f"key_format must be one of {', '.join(KEY_FORMATS)}, not {key_format!r}")
     key = F.col("key").cast(key_format).alias("key")

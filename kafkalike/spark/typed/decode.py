@@ -133,7 +133,7 @@ def from_topic(
         topic: topic of the records.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         part: `key` or `value`.
-        format: `avro`, `protobuf` or `json`, to refuse schemas of other types; None takes any.
+        format: `avro`, `protobuf` or `json-schema`, to refuse schemas of other types; None takes any.
         subject: subject of the schemas; None for `<topic>-<part>`.
         schema: reader schema, a `kafkalike.schemas.Schema`; None for the subject's newest.
         on_error: a value that cannot be decoded becomes `null`, or lets the query `fail`. A tombstone is null.
@@ -153,6 +153,8 @@ def from_topic(
         raise IllegalArgumentError("name either topic or subject, to find the schemas")
     options = schema_options or ReaderSchemaOptions()
     _, where = open_with_registry(bootstrap_servers, storage_options, options.registry)
+    if format is not None:
+        check_format("format", format)
     reader = None if schema is None else schema_of(schema, format)
     reading = reading_of(where, subject or subject_of(topic or "", part), format, reader)
     decode = Decode(reading, depth=options.depth, message=options.message, fail=on_error == "fail")
@@ -227,8 +229,31 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 Part = Literal["key", "value"]
 
-FORMATS: Final[Mapping[str, SchemaType]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
-"""Formats of records with schemas, and their schema types."""
+FORMATS: Final[Mapping[str, SchemaType]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
+"""Formats of records with schemas, and their schema types. `json` is plain JSON, without the id of a schema."""
+
+
+def check_format(name: str, given: str, *more: str) -> None:
+    """Reject an unknown format of records with schemas.
+
+    Args:
+        name: the argument.
+        given: its value.
+        more: other allowed values.
+
+    Raises:
+        IllegalArgumentError: the format is unknown.
+    """
+    known = [*more, *FORMATS]
+    if given not in known:
+        hint = (
+            "; json is plain JSON, without the id of a schema: for that, give create_view or decoded_values "
+            "value_format='json' and a schema such as 'id BIGINT'"
+        )
+        raise IllegalArgumentError(
+            f"{name} must be one of {', '.join(known)}, not {given!r}{hint if given == 'json' else ''}"
+        )
+
 
 NO_SUBJECT: Final = 40401
 

@@ -196,8 +196,7 @@ def writing_of(
     if said == LATEST:
         wanted = None
     elif isinstance(said, str):
-        if said not in decode.FORMATS:
-            raise IllegalArgumentError(f"a schema is latest, {', '.join(decode.FORMATS)} or a Schema, not {said!r}")
+        decode.check_format("a schema that is not a Schema", said, LATEST)
         wanted = _of_columns(kind, f"{topic}_{part}", decode.FORMATS[said], where, subject, register=schemas.register)
     else:
         wanted = decode.schema_of(said)

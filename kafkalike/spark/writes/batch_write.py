@@ -96,10 +96,10 @@ def write(
             time to find it out, and topics of the column get the default number.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         schemas: the schema of the values: `latest` for the newest version of the subject `<topic>-value`; `avro`,
-            `json` or `protobuf` for a schema derived from the columns; or a `kafkalike.schemas.Schema`. `RecordSchemas`
-            has more choices, such as keys. The value is the column `value`, or without one a struct of the columns that
-            are not `key`, `topic`, `partition`, `timestamp` or `headers`. Needs the argument `topic`. None: keys and
-            values are bytes or text.
+            `json-schema` or `protobuf` for a schema derived from the columns; or a `kafkalike.schemas.Schema`.
+            `RecordSchemas` has more choices, such as keys. The value is the column `value`, or without one a struct of
+            the columns that are not `key`, `topic`, `partition`, `timestamp` or `headers`. Needs the argument `topic`.
+            None: keys and values are bytes or text.
         txn_id: names the application that writes; with `txn_version`, a rerun adds nothing.
         txn_version: number of the write; it must rise with each write of the application.
         producer_options: partitioner, compression and timeout.

@@ -44,7 +44,7 @@ def main() -> None:
         "in_sql": told(lambda: ks.register_sql(spark, root, temporary=True)),
         "in_database": told(lambda: ks.register_sql(spark, root, database="log")),
         "typed": told(lambda: ks.create_view(spark, "t", root, schema="id BIGINT")),
-        "by_schema": told(lambda: ks.create_view(spark, "t", root, format="json")),
+        "by_schema": told(lambda: ks.create_view(spark, "t", root, format="json-schema")),
         "streamed": told(lambda: ks.read_stream(spark, "t", root, engine="delta")),
     }
     result["settings"] = {name: value for name, value in spark.conf.getAll.items() if before.get(name) != value}
