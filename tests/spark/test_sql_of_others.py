@@ -125,8 +125,8 @@ def test_registering_again_follows_topics_and_leaves_other_views(
     views = register_sql(spark, root, database="log")
 
     assert views == {"web.clicks": "log.web_clicks", "new": "log.new"}
-    assert views.dropped == ("log.orders",)
-    assert in_log(spark) == {"web_clicks", "new", "mine"}
+    assert views.dropped == ("log.orders", "log.orders__text")
+    assert in_log(spark) == {"web_clicks", "web_clicks__text", "new", "new__text", "mine"}
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_temporary_views_are_of_one_cluster(spark: SparkSession, root: str, clus
 
     views = register_sql(spark, other, temporary=True)
 
-    assert set(views.dropped) == {"orders", "web_clicks", "`web.clicks`"}
-    assert temporary(spark) == {"parcels", *views.tables.values()}
+    assert set(views.dropped) == {"orders", "orders__text", "web_clicks", "web_clicks__text", "`web.clicks`"}
+    assert temporary(spark) == {"parcels", "parcels__text", *views.tables.values()}
     assert spark.sql("SELECT topic FROM kafkalike_topics").collect() == [("parcels",)]
 
 

@@ -136,6 +136,9 @@ def show_named_errors() -> None:
                 setattr(owner, "__str__", _showing(own))  # noqa: B010 - mypy takes an assignment for a mistake
 
 
+HINT: Final = "kafkalike_hint"
+"""Attribute of an exception of PySpark: a sentence that says what to do, which is shown first."""
+
 _TOLD_BY_SPARK: Final = {
     "pyspark.errors.exceptions.captured": ("CapturedException", "PythonException"),
     "pyspark.errors.exceptions.connect": ("SparkConnectGrpcException",),
@@ -146,7 +149,9 @@ _TOLD_BY_SPARK: Final = {
 def _showing(method: Callable[[Any], str]) -> Callable[[Any], str]:
     @wraps(method)
     def showing(self: Any) -> str:  # noqa: ANN401 - PySpark's class
-        return named_first(method(self))
+        text = named_first(method(self))
+        hint = getattr(self, HINT, "")
+        return f"{hint}\nSpark: {text}" if hint else text
 
     showing.shows_named_errors = True  # type: ignore[attr-defined]
     return showing

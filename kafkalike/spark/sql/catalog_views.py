@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.topic_sql import TEXT, own_names, table_view, view_names
@@ -22,7 +23,16 @@ from kafkalike.spark.format.format import with_storage
 from kafkalike.spark.reads.conditions import readable_sql, soundness
 from kafkalike.spark.reads.frames import topic_frame
 from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS, ClusterTables, offsets_then
-from kafkalike.spark.sql_text import FUNCTIONS, identifier, is_marked, literal, make_marked, quoted, range_functions
+from kafkalike.spark.sql_text import (
+    FUNCTIONS,
+    MARK,
+    identifier,
+    is_marked,
+    literal,
+    make_marked,
+    quoted,
+    range_functions,
+)
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -51,8 +61,9 @@ class SessionViews:
     def __init__(self, spark: SparkSession, cluster: Cluster) -> None:
         self._spark = spark
         self._cluster = cluster
-        self._recorded = _recorded(spark)
+        self._recorded = recorded_views(spark)
         self._names: dict[str, str] = {}
+        self._tables: dict[str, str] = {}
         self._own: set[str] = set()
         self._all: set[str] = set()
 
@@ -112,6 +123,7 @@ class SessionViews:
             The views that were dropped.
         """
         spark, cluster = self._spark, self._cluster
+        self._tables = {topic: cluster.table_uri(info) for topic, info in chosen.items()}
         # Recorded before they are created, so that the views of an interrupted call are known as ours.
         self._record(self._recorded | self._made())
         spark.dataSource.register(with_storage(ClusterTables, cluster.store.tasks.sent_options()))
@@ -122,13 +134,16 @@ class SessionViews:
             # Without a mark, because it needs a projection, over which Spark's refusal to change the table is an
             # internal error.
             frame.createOrReplaceTempView(quoted(table_view(table)))
+        # Marked here: `make_marked` would analyze each view once more.
+        key, *others = map(F.expr, TEXT_COLUMNS)
+        text_columns = (key.alias("key", metadata={MARK: "view"}), *others)
         for topic, view in self._names.items():
             info = chosen[topic]
             uri = cluster.table_uri(info)
             sound = None if travels[topic] else soundness(spark, cluster, info)
             frame = topic_frame(spark, info, uri, include_headers=True, options=travels[topic], sound=sound)
             make_marked(frame, view)
-            make_marked(frame.selectExpr(*TEXT_COLUMNS), view + TEXT)
+            frame.select(*text_columns).createOrReplaceTempView(quoted(view + TEXT))
             if topic in self._own:
                 make_marked(frame, topic)
         gone = [
@@ -151,7 +166,14 @@ class SessionViews:
     def _made(self) -> dict[str, dict[str, str | None]]:
         topics = {view: topic for topic, view in self._names.items()} | {topic: topic for topic in self._own}
         topics |= {view + TEXT: topic for topic, view in self._names.items()}
-        return {view: {"root": self._cluster.root, "topic": topics.get(view)} for view in self._all}
+        return {
+            view: {
+                "root": self._cluster.root,
+                "topic": topics.get(view),
+                "table": self._tables.get(topics.get(view, "")),
+            }
+            for view in self._all
+        }
 
     def _record(self, made: Mapping[str, Mapping[str, str | None]]) -> None:
         self._spark.conf.set(VIEWS_SETTING, json.dumps(made))
@@ -164,8 +186,8 @@ def temporary_names(spark: SparkSession, cluster: Cluster) -> dict[str, str]:
     return {topic: topic for topic in own_names(topics)} | views | {view + TEXT: topic for view, topic in views.items()}
 
 
-def _recorded(spark: SparkSession) -> dict[str, dict[str, str | None]]:
-    """Return root and topic of each temporary view that was made in this session."""
+def recorded_views(spark: SparkSession) -> dict[str, dict[str, str | None]]:
+    """Return root, topic and table of each temporary view that was made in this session."""
     found: dict[str, dict[str, str | None]] = json.loads(spark.conf.get(VIEWS_SETTING, "{}") or "{}")
     return found
 
@@ -174,7 +196,7 @@ def _held(spark: SparkSession, root: str) -> dict[str, str]:
     """Return this cluster's topics that have views in the session, by view, without derived views and own names."""
     return {
         view: topic
-        for view, made in _recorded(spark).items()
+        for view, made in recorded_views(spark).items()
         if (topic := made["topic"]) is not None and made["root"] == root and not {".", "-"} & set(view)
         if not view.endswith(TEXT)
     }
@@ -199,8 +221,9 @@ def _make_functions(spark: SparkSession, views: Mapping[str, str]) -> None:
 
 CLUSTER: Final = "kafkalike.cluster"
 TOPIC: Final = "kafkalike.topic"
+TABLE: Final = "kafkalike.table"
 DEFINITION: Final = "kafkalike.definition"
-"""Properties of a view: the cluster's root, the topic's name, and a hash of the view's query."""
+"""Properties of a view: the cluster's root, the topic's name and its table, and a hash of the view's query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +319,9 @@ class DatabaseViews:
         for topic, info in sorted(chosen.items()):
             name = self._names[topic]
             select = select_of(self._cluster, info)
-            statements += self._creation(topic, name, select)
-            statements += self._creation(topic, name + TEXT, text_select(select))
+            table = self._cluster.table_uri(info)
+            statements += self._creation(topic, name, select, table)
+            statements += self._creation(topic, name + TEXT, text_select(select), table)
         known = set(topics)
         gone = sorted(name for name, found in self._existing.items() if found.topic not in known) if drop else []
         kept = {
@@ -315,7 +339,7 @@ class DatabaseViews:
             self._spark.sql(statement)
         return [f"{identifier(self._database)}.{identifier(name)}" for name in gone]
 
-    def _creation(self, topic: str, name: str, select: str) -> list[str]:
+    def _creation(self, topic: str, name: str, select: str, table: str) -> list[str]:
         """Return the statement that creates a view; nothing if it exists with the same query."""
         definition = hashlib.sha256(select.encode()).hexdigest()
         old = self._existing.get(name)
@@ -323,7 +347,7 @@ class DatabaseViews:
             return []
         # Another session may have registered since `plan`; its view is kept.
         create = "CREATE VIEW IF NOT EXISTS" if old is None else "CREATE OR REPLACE VIEW"
-        properties = {CLUSTER: self._root, TOPIC: topic, DEFINITION: definition}
+        properties = {CLUSTER: self._root, TOPIC: topic, TABLE: table, DEFINITION: definition}
         said = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         comment = literal(f"Topic {topic} of the kafkalike cluster at {self._cluster.root}; read-only")
         return [f"{create} {self._in_database(name)} COMMENT {comment} TBLPROPERTIES ({said}) AS {select}"]

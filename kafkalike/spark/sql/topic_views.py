@@ -12,13 +12,15 @@ has not run before, because Spark resolves all tables first.
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
@@ -29,9 +31,19 @@ from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.topic_sql import TEXT, own_names, table_view, view_names
+from kafkalike.spark.jvm.spark_errors import HINT, SPARK_FAILURES, show_named_errors
 from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
 from kafkalike.spark.reads.frames import check_root, options_of, refuse_reserved
-from kafkalike.spark.sql.catalog_views import DatabaseViews, SessionViews, select_of, text_select
+from kafkalike.spark.sql.catalog_views import (
+    CLUSTER,
+    TABLE,
+    TOPIC,
+    DatabaseViews,
+    SessionViews,
+    recorded_views,
+    select_of,
+    text_select,
+)
 from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS
 from kafkalike.spark.sql_text import literal, quoted, range_functions
 
@@ -127,6 +139,8 @@ def register_sql(
         follow_topics(spark, None, None)
     if names is None and as_of is None:
         _follow(spark, cluster, database)
+    # Errors of statements are explained in any case.
+    patch_sessions()
     return made
 
 
@@ -255,6 +269,12 @@ def follow_topics(spark: SparkSession, place: str | None, register: Register | N
     if register is not None:
         registered[place] = register
     setattr(spark, _REGISTERED, registered)
+    patch_sessions()
+
+
+def patch_sessions() -> None:
+    """Patch `sql` and `table` of PySpark's sessions to retry after a registration, and to explain errors."""
+    show_named_errors()
     for module in _SESSIONS:
         session = getattr(sys.modules.get(module), "SparkSession", None)
         for method in _METHODS:
@@ -267,14 +287,105 @@ def _following(method: Any) -> Any:  # noqa: ANN401 - PySpark's method
     @wraps(method)
     def following(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         try:
+            try:
+                return method(self, *args, **kwargs)
+            except AnalysisException as error:
+                if not _changed(self, error):
+                    raise
             return method(self, *args, **kwargs)
-        except AnalysisException as error:
-            if not _changed(self, error):
-                raise
-        return method(self, *args, **kwargs)
+        except SPARK_FAILURES as error:
+            explain(self, error, str(args[0]) if args else "")
+            raise
 
     following.follows_topics = True  # type: ignore[attr-defined]
     return following
+
+
+_NAME: Final = re.compile(r"(?:`[^`]+`|\w+)(?:\.(?:`[^`]+`|\w+))*")
+"""A name in a statement or a message, such as `log.orders` or `` `web`.`clicks` ``."""
+
+
+def explain(spark: Any, error: Exception, statement: str) -> None:  # noqa: ANN401
+    """Add a sentence about what to do to an error of a statement over topics' views.
+
+    Raises:
+        AnalysisException: with that sentence, instead of an internal error of Spark's about paths such as
+            `value:amount`.
+    """
+    is_path = _PATH in str(error)
+    condition = (error.getCondition() or "") if isinstance(error, PySparkException) else _PATH if is_path else ""
+    if not condition.startswith(_EXPLAINED) or getattr(_here, "registers", False):
+        return
+    said = str(error).strip().split("\n")[0]
+    if condition.startswith(_ABOUT_BYTES) and '"BINARY"' not in said:
+        return
+    names = _NAME.findall(said if condition.startswith(_NAMES_VIEW) else statement)
+    try:
+        with not_following():
+            views = (_made_view(spark, name.replace("`", "").removeprefix("spark_catalog.")) for name in names)
+            made = next(filter(None, views), None)
+        hint = "" if made is None else hint_of(condition, statement, **made)
+    except (PySparkException, Py4JError):
+        return
+    if hint and is_path:
+        raise AnalysisException(hint) from error
+    if hint:
+        setattr(error, HINT, hint)
+
+
+def _made_view(spark: Any, name: str) -> dict[str, str] | None:  # noqa: ANN401
+    """Return view, topic, root and table of a view of a topic, or of a topic with that name; None for other names."""
+    temporary = recorded_views(spark)
+    found = temporary.get(name.lower()) or temporary.get(name)
+    if found is None and "." in name:
+        with suppress(AnalysisException):
+            sql = ".".join(map(quoted, name.split(".")))
+            rows = spark.sql(f"SHOW TBLPROPERTIES {sql}").collect()
+            properties = {row["key"]: row["value"] for row in rows}
+            found = {"topic": properties.get(TOPIC), "root": properties.get(CLUSTER), "table": properties.get(TABLE)}
+    if found is None or not found.get("topic") or not found.get("table"):
+        return None
+    own = [view for view, made in temporary.items() if made["topic"] == found["topic"] == name and view != name]
+    view = min(own, key=len, default=name)
+    return {"view": view.removesuffix(TEXT), **{key: str(found[key]) for key in ("topic", "root", "table")}}
+
+
+_PATH: Final = "COLUMN_IS_NOT_VARIANT_TYPE"
+_TRAVEL: Final = "UNSUPPORTED_FEATURE.TIME_TRAVEL"
+_NOT_FOUND: Final = "TABLE_OR_VIEW_NOT_FOUND"
+_NAMES_VIEW: Final = (_TRAVEL, _NOT_FOUND, "EXPECT_TABLE_NOT_VIEW")
+"""Conditions whose message names the view; for the others, the statement does."""
+_ABOUT_BYTES: Final = ("DATATYPE_MISMATCH", "INVALID_EXTRACT_BASE_FIELD_TYPE")
+_EXPLAINED: Final = (_PATH, "DELTA_ONLY_OPERATION", *_NAMES_VIEW, *_ABOUT_BYTES)
+
+
+def hint_of(condition: str, statement: str, *, view: str, topic: str, root: str, table: str) -> str:
+    """Return the sentence that says what to do about an error.
+
+    Args:
+        condition: Spark's error condition.
+        statement: the statement.
+        view: the topic's view.
+        topic: the topic.
+        root: its cluster.
+        table: URI of its Delta table.
+    """
+    columns = f"ks.create_view(spark, '{topic}', '{root}', schema='infer') makes columns of JSON fields"
+    delta = f"delta.{quoted(table)}"
+    if condition == _PATH:
+        return f"key and value are not VARIANT: write parse_json(value):field over the view {view}{TEXT}; or {columns}"
+    if condition == _TRAVEL:
+        return (
+            f"{view} is a view, and Spark allows time travel on tables only: name the table {delta} VERSION AS OF 12, "
+            f"or call ks.read(spark, '{topic}', '{root}', as_of=12)"
+        )
+    if condition == _NOT_FOUND:
+        return f"the view of topic {topic} is {view}"
+    if condition.startswith(("EXPECT_TABLE_NOT_VIEW", "DELTA_ONLY_OPERATION")):
+        if re.match(r"\s*DESC(RIBE)?\b", statement, re.IGNORECASE):
+            return f"{view} is a view: write DESCRIBE HISTORY {delta}, or run kafkalike history {topic}"
+        return f"{view} is a view, and only kafkalike changes the table of a topic: see kafkalike maintain --help"
+    return f"key and value are BINARY in {view}: {view}{TEXT} has them as text, and {columns}"
 
 
 def _changed(spark: Any, error: AnalysisException) -> bool:  # noqa: ANN401
