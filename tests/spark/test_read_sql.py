@@ -288,7 +288,7 @@ def test_a_roots_name_is_data(spark: SparkSession, tmp_path: Path, folder: str) 
     assert spark.sql("SELECT count(*) FROM `a.b`").collect() == [(1,)]
     assert spark.sql("SELECT topic, view, records FROM kafkalike_topics").collect() == [("a.b", "a_b", 1)]
 
-    for view in [*views.values(), *views.tables.values(), "a.b"]:
+    for view in [*views.values(), *views.tables.values(), "a.b", "a_b__text"]:
         spark.catalog.dropTempView(view)
     for statement in view_statements(root):
         spark.sql(statement)
