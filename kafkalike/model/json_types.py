@@ -35,7 +35,7 @@ class ObjectType:
 
 
 JsonType: TypeAlias = "str | ArrayType | ObjectType | None"
-"""The name of one of Spark's types, a nested type, or None for null alone."""
+"""A name of a type in Spark, a nested type, or None for null alone."""
 
 
 def inferred_schema(values: Iterable[bytes]) -> dict[str, Any]:

@@ -339,8 +339,8 @@ def _made_view(spark: Any, name: str) -> dict[str, str] | None:  # noqa: ANN401
     found = temporary.get(name.lower()) or temporary.get(name)
     if found is None and "." in name:
         with suppress(AnalysisException):
-            sql = ".".join(map(quoted, name.split(".")))
-            rows = spark.sql(f"SHOW TBLPROPERTIES {sql}").collect()
+            statement = f"SHOW TBLPROPERTIES {'.'.join(map(quoted, name.split('.')))}"
+            rows = spark.sql(statement).collect()
             properties = {row["key"]: row["value"] for row in rows}
             found = {"topic": properties.get(TOPIC), "root": properties.get(CLUSTER), "table": properties.get(TABLE)}
     if found is None or not found.get("topic") or not found.get("table"):
