@@ -6,9 +6,12 @@ import json
 import os
 import shlex
 import shutil
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from kafkalike import KafkaProducer
@@ -155,3 +158,42 @@ def test_dbt_makes_a_table_of_a_topic(tmp_path: Path) -> None:
     assert "PASS=1 WARN=0 ERROR=0" in told
     table = tmp_path / "spark-warehouse" / "reports.db" / "by_day"
     assert list(table.glob("*.parquet"))
+
+
+QUERIES = {
+    "SELECT key, value FROM orders__text ORDER BY partition, offset": ["key,value", "alice,tea"],
+    "SELECT topic, records FROM kafkalike_topics": ["topic,records", "orders,1"],
+    "SELECT count(*) AS found FROM kafkalike_range('orders', NULL, NULL)": ["found", "1"],
+}
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_jdbc_client_queries_topics_through_the_thrift_server(tmp_path: Path) -> None:
+    """The program of the page, and Spark's own client; each statement's columns and rows."""
+    root = str(tmp_path / "log")
+    with KafkaProducer(bootstrap_servers=root) as producer:
+        producer.send("orders", b"tea", key=b"alice")
+    page, heading = "docs/sql.md", "DBeaver and JDBC"
+    (program,), (command,) = recipe(heading, "python", page), recipe(heading, "sh", page)
+    (tmp_path / "serve_sql.py").write_text(program)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    words = shlex.split(command.replace("/srv/log", root).replace("10000", port))
+    beeline = Path(pyspark.__file__).parent / "bin" / "beeline"
+
+    server = subprocess.Popen([sys.executable, *words[1:]], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "serving\n"
+        statements = [word for query in QUERIES for word in ("-e", query)]
+        url = f"jdbc:hive2://127.0.0.1:{port}"
+        told = ran(beeline, "-u", url, "--silent=true", "--outputformat=csv2", *statements, folder=tmp_path)
+    finally:
+        server.kill()
+        server.wait()
+
+    lines = [line.rpartition("> ")[2] for line in told.splitlines()]
+    assert [line for line in lines if line] == [line for rows in QUERIES.values() for line in rows]
