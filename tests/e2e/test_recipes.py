@@ -184,16 +184,15 @@ def test_jdbc_client_queries_topics_through_the_thrift_server(tmp_path: Path) ->
     words = shlex.split(command.replace("/srv/log", root).replace("10000", port))
     beeline = Path(pyspark.__file__).parent / "bin" / "beeline"
 
-    server = subprocess.Popen([sys.executable, *words[1:]], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        assert server.stdout.readline() == "serving\n"
-        statements = [word for query in QUERIES for word in ("-e", query)]
-        url = f"jdbc:hive2://127.0.0.1:{port}"
-        told = ran(beeline, "-u", url, "--silent=true", "--outputformat=csv2", *statements, folder=tmp_path)
-    finally:
-        server.kill()
-        server.wait()
+    with subprocess.Popen([sys.executable, *words[1:]], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "serving\n"
+            statements = [word for query in QUERIES for word in ("-e", query)]
+            url = f"jdbc:hive2://127.0.0.1:{port}"
+            told = ran(beeline, "-u", url, "--silent=true", "--outputformat=csv2", *statements, folder=tmp_path)
+        finally:
+            server.kill()
 
     lines = [line.rpartition("> ")[2] for line in told.splitlines()]
     assert [line for line in lines if line] == [line for rows in QUERIES.values() for line in rows]

@@ -28,6 +28,7 @@ from kafkalike.errors import (
 from kafkalike.errors.kafka_error import foreign_errors, innermost
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.topic_sql import SQL_RESERVED, own_tables, refusal, relations
+from kafkalike.spark.jvm.spark_errors import HINT
 from kafkalike.spark.jvm.spark_session import answers, end_jobs
 from kafkalike.spark.sql.catalog_views import temporary_names
 from kafkalike.spark.sql.topic_views import register_sql
@@ -265,9 +266,10 @@ def _cell(value: str | bytes | bytearray | None) -> str | None:
 
 
 def _said(error: PySparkException) -> str:
-    """Return the first lines of Spark's message, without the plan."""
+    """Return the first lines of Spark's message, without the plan, after our own sentence about it."""
     text = str(error.getMessage() if error.getCondition() else error).strip()
-    return text.split("\n\nJVM stacktrace")[0][:2_000]
+    told = text.split("\n\nJVM stacktrace")[0]
+    return "\n".join(filter(None, [getattr(error, HINT, ""), told]))[:2_000]
 
 
 def parsed(spark: SparkSession, text: str) -> str:

@@ -301,6 +301,8 @@ def _following(method: Any) -> Any:  # noqa: ANN401 - PySpark's method
     return following
 
 
+MOST_NAMES: Final = 5
+
 _NAME: Final = re.compile(r"(?:`[^`]+`|\w+)(?:\.(?:`[^`]+`|\w+))*")
 """A name in a statement or a message, such as `log.orders` or `` `web`.`clicks` ``."""
 
@@ -319,11 +321,13 @@ def explain(spark: Any, error: Exception, statement: str) -> None:  # noqa: ANN4
     said = str(error).strip().split("\n")[0]
     if condition.startswith(_ABOUT_BYTES) and '"BINARY"' not in said:
         return
-    names = _NAME.findall(said if condition.startswith(_NAMES_VIEW) else statement)
+    found = _NAME.findall(said if condition.startswith(_NAMES_VIEW) else statement)
+    names = [name.replace("`", "").removeprefix("spark_catalog.") for name in dict.fromkeys(found)]
+    # Each name with a dot is a question to the catalog.
+    names = [name for name in names if "." not in name] + [name for name in names if "." in name][:MOST_NAMES]
     try:
         with not_following():
-            views = (_made_view(spark, name.replace("`", "").removeprefix("spark_catalog.")) for name in names)
-            made = next(filter(None, views), None)
+            made = next(filter(None, (_made_view(spark, name) for name in names)), None)
         hint = "" if made is None else hint_of(condition, statement, **made)
     except (PySparkException, Py4JError):
         return
