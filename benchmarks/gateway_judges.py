@@ -215,7 +215,40 @@ def java(place: Place) -> Verdict:
             lambda: tool("ConsumerPerformance", *server, "--topic", "perf", "--num-records", "50000"),
             r"\b50\d{3}\b",
         ),
+        "DeleteRecordsCommand": (
+            lambda: tool("DeleteRecordsCommand", *server, "--offset-json-file", str(deleted)),
+            r"perf-0\s+low_watermark: 5",
+        ),
+        "GetOffsetShell --time earliest": (
+            lambda: tool("GetOffsetShell", *server, "--topic", "perf", "--time", "earliest"),
+            r"perf:0:5",
+        ),
+        "ConsumerGroupCommand --reset-offsets": (
+            lambda: tool(
+                "consumer.group.ConsumerGroupCommand", *server, "--group", "java-classic", "--topic", "java",
+                "--reset-offsets", "--to-earliest", "--execute",
+            ),
+            r"java-classic\s+java\s+\d\s+0\b",
+        ),
+        "ConsumerGroupCommand --delete": (
+            lambda: tool("consumer.group.ConsumerGroupCommand", *server, "--delete", "--group", "java-consumer"),
+            r"Deletion of requested consumer groups \('java-consumer'\) was successful",
+        ),
+        "TransactionsCommand list": (lambda: tool("TransactionsCommand", *server, "list"), r"TransactionalId"),
+        "EndToEndLatency": (
+            lambda: tool(
+                "EndToEndLatency", "--bootstrap-server", place.address, "--topic", "latency", "--num-records", "200",
+                "--producer-acks", "all", "--record-size", "100",
+            ),
+            r"Avg latency: .* ms",
+        ),
+        "TopicCommand --delete": (
+            lambda: tool("TopicCommand", *server, "--delete", "--topic", "java") + "deleted",
+            r"^(?!.*Error).*deleted",
+        ),
     }  # fmt: skip
+    deleted = place.folder / "deleted.json"
+    deleted.write_text('{"version": 1, "partitions": [{"topic": "perf", "partition": 0, "offset": 5}]}')
     checks: dict[str, bool] = {}
     for name, (step, expected) in steps.items():
         told = step()
