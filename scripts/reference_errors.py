@@ -13,11 +13,13 @@ _SETTING: Final = "correct the setting; the text names the nearest known one"
 _VERIFY: Final = "run `kafkalike verify`, then see [after a finding](findings.md)"
 _POLL: Final = "call `poll` again: the consumer joins its group anew; records since the last commit come again"
 _AGAIN: Final = "try again; clients do so by themselves until their time is up"
+_RULE: Final = "give the user a rule with `kafkalike gateway users add --allow`"
 _ABORT: Final = "call `abort_transaction`, then begin again"
 
 ADVICE: Final = {
     "BrokerResponseError": "see the error that it is",
     "CheckpointMismatchError": "give the query its own checkpoint and a new `txn_id`, or go on with the old checkpoint",
+    "ClusterAuthorizationFailedError": _RULE,
     "CommitFailedError": _POLL,
     "ConcurrentTransactionsError": _AGAIN,
     "CoordinatorLoadInProgressError": _AGAIN,
@@ -31,6 +33,7 @@ ADVICE: Final = {
     "GroupSubscribedToTopicError": "stop the members first",
     "IllegalArgumentError": _CODE,
     "IllegalGenerationError": _POLL,
+    "IllegalSaslStateError": "authenticate once, with SaslHandshake before SaslAuthenticate",
     "IllegalStateError": f"{_CODE}: make clients after a fork, use a consumer from one thread",
     "InconsistentGroupProtocolError": "give all members an assignor in common",
     "InvalidConfigurationError": _SETTING,
@@ -65,6 +68,7 @@ ADVICE: Final = {
     "NotEnoughReplicasError": "bring replicas back with `kafkalike replicate`, or lower `min.insync.replicas`",
     "OffsetMetadataTooLargeError": "commit a shorter text, or raise `offset.metadata.max.bytes`",
     "OffsetOutOfRangeError": "seek to an offset that is there, or set `auto_offset_reset`",
+    "OperationNotAttemptedError": "see the errors of the other parts",
     "OutOfOrderSequenceNumberError": "give a higher version, or a new `txn_id`",
     "PolicyViolationError": "see which property the text names",
     "ProducerFencedError": "end this process: a newer one has its transactional id",
@@ -72,6 +76,7 @@ ADVICE: Final = {
     "RecordDeserializationError": "`seek` past the record, or set `errors_tolerance='all'`",
     "RequestTimedOutError": _AGAIN,
     "RetriableError": _AGAIN,
+    "SaslAuthenticationFailedError": "check user and password; `kafkalike gateway users list` shows the users",
     "SchemaRegistryError": "see its code and text",
     "SerializationError": "correct the value; its text and fields say where it is",
     "TopicAlreadyExistsError": "take it as it is, or another name",
@@ -79,6 +84,7 @@ ADVICE: Final = {
     "TopicDeletedError": "make the client anew, if the new topic is meant",
     "TransactionAbortableError": _ABORT,
     "TransactionAbortedError": "send the record again, in the next transaction",
+    "TransactionalIdAuthorizationFailedError": _RULE,
     "TransactionalIdNotFoundError": "check the name with `kafkalike transactions list`",
     "UnknownMemberCommitError": _POLL,
     "UnknownMemberIdError": _POLL,
@@ -91,6 +97,7 @@ ADVICE: Final = {
     "UnsafeStorageError": "take another storage: this one would lose records ([guarantees](../guarantees.md))",
     "UnsupportedAssignorError": "set `group.remote.assignor` to `uniform` or `range`",
     "UnsupportedCodecError": "take none, gzip, snappy, lz4 or zstd",
+    "UnsupportedSaslMechanismError": "take SCRAM-SHA-256 or SCRAM-SHA-512; PLAIN needs TLS or the loopback",
     "UnsupportedVersionError": "upgrade this client, or begin it anew; or take off the property that the text names",
     "BrokerNotAvailableError": "see `kafkalike brokers list`",
     "ElectionNotNeededError": "nothing",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from kafkalike.cli.environment import Environment, Interrupt, pass_options
-from kafkalike.cli.options import cluster_options, version_option
+from kafkalike.cli.environment import Environment, Interrupt, SuggestingGroup, pass_options
+from kafkalike.cli.options import certificate, cluster_options, tls_options, version_option
+
+if TYPE_CHECKING:
+    from kafkalike.gateway.authentication import UserFile
 
 LOOK_SECONDS: Final = 0.1
 """Interval at which the command checks for a signal."""
@@ -24,6 +29,9 @@ class _Options:
     advertise: str | None
     anyone: bool
     metrics_port: int | None
+    users_file: str | None
+    tls_cert_file: str | None
+    tls_key_file: str | None
 
 
 def _address(value: str, option: str) -> tuple[str, int]:
@@ -34,7 +42,9 @@ def _address(value: str, option: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-@click.command(epilog="Example: kafkalike gateway --listen 127.0.0.1:9092")
+@click.group(
+    cls=SuggestingGroup, invoke_without_command=True, epilog="Example: kafkalike gateway --listen 127.0.0.1:9092"
+)
 @cluster_options
 @click.option(
     "--listen",
@@ -56,6 +66,13 @@ def _address(value: str, option: str) -> tuple[str, int]:
     type=click.IntRange(PORTS.start, PORTS.stop - 1),
     help="Serve /metrics for Prometheus at this port of the loopback; it answers once clients are served.",
 )
+@click.option(
+    "--users-file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Users that authenticate by SASL, with their rules; see `kafkalike gateway users add`.",
+)
+@tls_options
 @version_option
 @pass_options(_Options)
 def gateway(environment: Environment, options: _Options) -> None:
@@ -63,12 +80,16 @@ def gateway(environment: Environment, options: _Options) -> None:
 
     The gateway keeps no state: stop it at any moment, and run as many as you like for one cluster.
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     from prometheus_client import start_http_server
 
     from kafkalike.admin.metrics.cluster_collector import exposition
     from kafkalike.errors.optional_imports import require_module
 
     server_module = require_module("kafkalike.gateway.gateway_server", "gateways", "gateway")
+    users = None if options.users_file is None else _user_file(options.users_file)
+    tls = certificate(options.tls_cert_file, options.tls_key_file)
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
     registry = exposition(cluster, clock=environment.clock)
     host, port = _address(options.listen, "--listen")
@@ -80,6 +101,8 @@ def gateway(environment: Environment, options: _Options) -> None:
             port=port,
             advertised=advertised,
             anyone=options.anyone,
+            users=users,
+            certificate=tls,
             registry=registry,
             clock=environment.clock,
         )
@@ -97,3 +120,74 @@ def gateway(environment: Environment, options: _Options) -> None:
                 metrics[0].shutdown()
                 metrics[0].server_close()
             server.stop()
+
+
+def _user_file(path: str) -> UserFile:
+    from kafkalike.errors.optional_imports import require_module
+
+    found: UserFile = require_module("kafkalike.gateway.authentication", "gateways", "gateway").UserFile(Path(path))
+    return found
+
+
+@gateway.group(cls=SuggestingGroup, epilog="Example: kafkalike gateway users list --users-file users.toml")
+def users() -> None:
+    """Manage the users of gateways: their passwords and rules, in a file.
+
+    Gateways read the file again when it changes. The rules guard the gateway's port, not the storage.
+    """
+
+
+_file_option = click.option(
+    "--users-file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    required=True,
+    help="The file, which the owner alone may read and write.",
+)
+
+
+@users.command(
+    epilog="Example: kafkalike gateway users add alice --users-file users.toml --allow 'write topic orders*' --allow "
+    "'use group app-*'"
+)
+@click.argument("name")
+@_file_option
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="RULE",
+    help="`read|write|manage topic PATTERN`, `use|manage group PATTERN`, `use transactional-id PATTERN`, or `admin`; "
+    "repeat it. A * ends the pattern of a prefix. Replaces the user's rules.",
+)
+@click.option("--password-stdin", is_flag=True, help="Read the password from the first line of standard input.")
+@click.option("--keep-password", is_flag=True, help="Change the rules of a known user only.")
+def add(name: str, users_file: str, allow: tuple[str, ...], *, password_stdin: bool, keep_password: bool) -> None:
+    """Add a user, or change a user's password and rules."""
+    file = _user_file(users_file)
+    if password_stdin and keep_password:
+        raise click.UsageError("--password-stdin and --keep-password exclude each other")
+    password: str | None = None
+    if password_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    elif not keep_password:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    file.add(name, password, allow or None)
+    click.echo(f"User {name} is in {users_file}.", err=True)
+
+
+@users.command("list", epilog="Example: kafkalike gateway users list --users-file users.toml")
+@_file_option
+def list_users(users_file: str) -> None:
+    """Print each user with its rules."""
+    for name, user in sorted(_user_file(users_file).users().items()):
+        click.echo(f"{name}: {', '.join(user.allowed) or 'no rules'}")
+
+
+@users.command(epilog="Example: kafkalike gateway users remove alice --users-file users.toml")
+@click.argument("name")
+@_file_option
+def remove(name: str, users_file: str) -> None:
+    """Remove a user. Its open connections may do nothing from then on."""
+    if not _user_file(users_file).remove(name):
+        raise click.UsageError(f"{users_file} has no user {name!r}")
+    click.echo(f"User {name} is removed from {users_file}.", err=True)

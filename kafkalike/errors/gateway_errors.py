@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalike.errors.kafka_error import BrokerResponseError, RetriableError
+from kafkalike.errors.kafka_error import AuthorizationError, BrokerResponseError, RetriableError
 
 
 class CoordinatorLoadInProgressError(RetriableError, BrokerResponseError):
@@ -57,3 +57,39 @@ class StaleMemberEpochError(BrokerResponseError):
     """The member of a group commits offsets under an epoch that has ended."""
 
     errno = 113
+
+
+class ClusterAuthorizationFailedError(AuthorizationError):
+    """A user of the gateway may not do this to the cluster."""
+
+    errno = 31
+
+
+class UnsupportedSaslMechanismError(BrokerResponseError):
+    """A client of the gateway chooses a SASL mechanism that is not offered."""
+
+    errno = 33
+
+
+class IllegalSaslStateError(BrokerResponseError):
+    """A client of the gateway sends a message of authentication at the wrong time."""
+
+    errno = 34
+
+
+class TransactionalIdAuthorizationFailedError(AuthorizationError):
+    """A user of the gateway may not use the transactional id."""
+
+    errno = 53
+
+
+class OperationNotAttemptedError(BrokerResponseError):
+    """Part of a request was not tried, because another part failed."""
+
+    errno = 55
+
+
+class SaslAuthenticationFailedError(BrokerResponseError):
+    """A client of the gateway has a wrong user or password."""
+
+    errno = 58

@@ -50,12 +50,6 @@ class NotControllerError(RetriableError, BrokerResponseError):
     errno = 41
 
 
-class OperationNotAttemptedError(BrokerResponseError):
-    """Kafka's error 55: operation not attempted."""
-
-    errno = 55
-
-
 class LogDirNotFoundError(BrokerResponseError):
     """Kafka's error 57: log dir not found."""
 
@@ -332,40 +326,10 @@ class InvalidShareSessionEpochError(RetriableError, BrokerResponseError):
 # Logins, tokens and rights
 
 
-class ClusterAuthorizationFailedError(AuthorizationError):
-    """Kafka's error 31: cluster authorization failed."""
-
-    errno = 31
-
-
-class UnsupportedSaslMechanismError(BrokerResponseError):
-    """Kafka's error 33: unsupported sasl mechanism."""
-
-    errno = 33
-
-
-class IllegalSaslStateError(BrokerResponseError):
-    """Kafka's error 34: illegal sasl state."""
-
-    errno = 34
-
-
-class TransactionalIdAuthorizationFailedError(AuthorizationError):
-    """Kafka's error 53: transactional id authorization failed."""
-
-    errno = 53
-
-
 class SecurityDisabledError(BrokerResponseError):
     """Kafka's error 54: security disabled."""
 
     errno = 54
-
-
-class SaslAuthenticationFailedError(BrokerResponseError):
-    """Kafka's error 58: sasl authentication failed."""
-
-    errno = 58
 
 
 class DelegationTokenAuthDisabledError(BrokerResponseError):

@@ -25,6 +25,7 @@ LEAVE_GROUP: Final = 13
 SYNC_GROUP: Final = 14
 DESCRIBE_GROUPS: Final = 15
 LIST_GROUPS: Final = 16
+SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
@@ -38,6 +39,7 @@ TXN_OFFSET_COMMIT: Final = 28
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
+SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
 INCREMENTAL_ALTER_CONFIGS: Final = 44
@@ -65,6 +67,8 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     SYNC_GROUP: (0, 5),
     DESCRIBE_GROUPS: (0, 6),
     LIST_GROUPS: (0, 5),
+    # Version 0 is followed by messages outside of the protocol.
+    SASL_HANDSHAKE: (1, 1),
     API_VERSIONS: (0, 4),
     CREATE_TOPICS: (2, 7),
     DELETE_TOPICS: (1, 6),
@@ -79,6 +83,7 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     DESCRIBE_CONFIGS: (1, 4),
     ALTER_CONFIGS: (0, 2),
     DESCRIBE_LOG_DIRS: (1, 4),
+    SASL_AUTHENTICATE: (0, 2),
     CREATE_PARTITIONS: (0, 3),
     DELETE_GROUPS: (0, 2),
     INCREMENTAL_ALTER_CONFIGS: (0, 1),

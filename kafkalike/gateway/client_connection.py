@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalike.errors import KafkaError, UnsupportedVersionError
-from kafkalike.gateway.api_versions import API_VERSIONS, VERSIONS, Answer, MessageFormat
+from kafkalike.gateway.api_versions import (
+    API_VERSIONS,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    VERSIONS,
+    Answer,
+    MessageFormat,
+)
 from kafkalike.gateway.error_codes import NONE, code_of
 from kafkalike.gateway.gateway_cluster import MAX_NAME, Call, Handler, Reply
 from kafkalike.gateway.message_codec import MalformedRequestError
 
 if TYPE_CHECKING:
+    from kafkalike.gateway.authentication import SaslSession
     from kafkalike.gateway.gateway_metrics import GatewayMetrics
 
 logger = logging.getLogger(__name__)
@@ -33,6 +41,15 @@ MIN_FRAME: Final = 8
 SMALL_FRAME: Final = 16 * 1024
 """Bytes of a request up to which it does not wait for the budget, so that heartbeats pass when large requests fill it.
 The numbers of connections and of requests bound their memory."""
+
+MAX_UNAUTHENTICATED_FRAME: Final = 64 * 1024
+"""Most bytes of a request before the client has authenticated."""
+
+AUTHENTICATION_SECONDS: Final = 30.0
+"""Time for a client to authenticate."""
+
+FAILURE_SECONDS: Final = 0.5
+"""Delay of the answer to a client that fails to authenticate, so that guessing takes long."""
 
 BUDGET_BYTES: Final = 256 * 1024 * 1024
 """Bytes of all larger requests that one gateway holds in memory."""
@@ -95,12 +112,20 @@ class ByteBudget:
         return True
 
 
-def offered_versions(handlers: Mapping[int, Handler]) -> list[dict[str, Any]]:
-    """Return the requests that have a handler, with their versions, as ApiVersions lists them."""
+_SASL: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
+
+
+def offered_versions(handlers: Mapping[int, Handler], *, sasl: bool = False) -> list[dict[str, Any]]:
+    """Return the requests that have a handler, with their versions, as ApiVersions lists them.
+
+    Args:
+        handlers: by API key.
+        sasl: whether clients authenticate.
+    """
     return [
         {"api_key": key, "min_version": low, "max_version": high}
         for key, (low, high) in sorted(VERSIONS.items())
-        if key in handlers or key == API_VERSIONS
+        if key in handlers or key == API_VERSIONS or (sasl and key in _SASL)
     ]
 
 
@@ -132,6 +157,7 @@ class ClientConnection:
         handlers: by API key.
         budget: memory of all requests.
         metrics: counts requests.
+        sasl: how the client authenticates; None if it need not.
     """
 
     def __init__(
@@ -141,15 +167,25 @@ class ClientConnection:
         handlers: Mapping[int, Handler],
         budget: ByteBudget,
         metrics: GatewayMetrics,
+        *,
+        sasl: SaslSession | None = None,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._handlers = handlers
         self._budget = budget
         self._metrics = metrics
+        self._sasl = sasl
+        self._ends = False
+        """True after a failure to authenticate, which ends the connection."""
         peer = writer.get_extra_info("peername")
         self.host = str(peer[0]) if peer else ""
         self._pending: asyncio.Queue[_Pending] = asyncio.Queue(MAX_REQUESTS)
+
+    @property
+    def authenticated(self) -> bool:
+        """True if the client may send requests."""
+        return self._sasl is None or self._sasl.principal is not None
 
     async def serve(self) -> None:
         """Answer requests until the client or a malformed request ends the connection."""
@@ -172,11 +208,18 @@ class ClientConnection:
                 await self._writer.wait_closed()
 
     async def _read_requests(self) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + AUTHENTICATION_SECONDS
         while True:
-            async with asyncio.timeout(IDLE_SECONDS):
+            wait, most = IDLE_SECONDS, MAX_FRAME
+            if not self.authenticated:
+                # After a failure, the client has time to take the answer.
+                left = until - loop.time()
+                wait, most = min(left, FAILURE_SECONDS) if self._ends else left, MAX_UNAUTHENTICATED_FRAME
+            async with asyncio.timeout(wait):
                 head = await self._reader.readexactly(_LENGTH.size)
             (size,) = _LENGTH.unpack(head)
-            if not MIN_FRAME <= size <= MAX_FRAME:
+            if not MIN_FRAME <= size <= most:
                 raise MalformedRequestError(f"a request of {size} bytes")
             reserved = size if size > SMALL_FRAME else 0
             await self._budget.reserve(reserved)
@@ -204,17 +247,39 @@ class ClientConnection:
             # As in Kafka: a newer client is told the versions in the oldest form, and asks again.
             answer = {**self._versions(), "error_code": UnsupportedVersionError.errno}
             return _Pending(key, MessageFormat.of(key, 0), correlation_id, answer, len(frame), reserved, begun)
-        if not low <= version <= high or (key not in self._handlers and key != API_VERSIONS):
+        if not low <= version <= high or not self._offers(key):
             raise MalformedRequestError(f"request {key} of version {version} is not offered")
+        if not self.authenticated and (self._ends or key not in _SASL | {API_VERSIONS}):
+            raise MalformedRequestError(f"request {key} came before authentication")
         known = MessageFormat.of(key, version)
         header, body = known.request(frame)
         reply: asyncio.Task[Reply] | Reply
         if key == API_VERSIONS:
             reply = self._versions()
+        elif self._sasl is not None and key in _SASL:
+            reply = await self._authenticate(self._sasl, key, body)
         else:
-            call = Call(version, body, (header.client_id or "")[:MAX_NAME], self.host)
+            principal = "" if self._sasl is None else self._sasl.principal or ""
+            call = Call(version, body, (header.client_id or "")[:MAX_NAME], self.host, principal)
             reply = await self._handled(known, key, call)
         return _Pending(key, known, correlation_id, reply, len(frame), reserved, begun)
+
+    def _offers(self, key: int) -> bool:
+        return key in self._handlers or key == API_VERSIONS or (self._sasl is not None and key in _SASL)
+
+    async def _authenticate(self, sasl: SaslSession, key: int, body: Any) -> Answer:  # noqa: ANN401
+        """Take a step of the client's authentication. After a failure the connection ends with this answer."""
+        try:
+            if key == SASL_HANDSHAKE:
+                sasl.choose(body.mechanism)
+                return {"error_code": NONE, "mechanisms": sasl.mechanisms}
+            # Hashing takes some milliseconds.
+            return {"error_code": NONE, "auth_bytes": await asyncio.to_thread(sasl.answer, bytes(body.auth_bytes))}
+        except KafkaError as error:
+            self._ends = True
+            logger.warning("gateway: %s: %s", self.host, error)
+            await asyncio.sleep(FAILURE_SECONDS)
+            return {"error_code": code_of(error), "error_message": str(error), "mechanisms": sasl.mechanisms}
 
     async def _handled(self, known: MessageFormat, key: int, call: Call) -> asyncio.Task[Reply] | Reply:
         return await self._answer(known, key, self._handlers[key](call))
@@ -239,7 +304,7 @@ class ClientConnection:
         return {"error_code": code_of(error), "error_message": str(error)[:MAX_NAME]}
 
     def _versions(self) -> Answer:
-        return {"error_code": NONE, "api_keys": offered_versions(self._handlers)}
+        return {"error_code": NONE, "api_keys": offered_versions(self._handlers, sasl=self._sasl is not None)}
 
     async def _write_answers(self) -> None:
         try:

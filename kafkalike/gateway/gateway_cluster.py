@@ -41,6 +41,8 @@ class Call:
     client_id: str
     host: str
     """Address of the client."""
+    principal: str = ""
+    """Name of the user; empty if clients need not authenticate."""
 
     def field(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
         """Return a field of the request, or a default in versions without it."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.gateway.client_connection import BUDGET_BYTES, ByteBudget, ClientConnection
+from kafkalike.gateway.authentication import SaslSession, UserFile
+from kafkalike.gateway.client_connection import BUDGET_BYTES, FRAME_SECONDS, ByteBudget, ClientConnection
 from kafkalike.gateway.gateway_cluster import GatewayCluster, Handler
 from kafkalike.gateway.gateway_metrics import GatewayMetrics
 from kafkalike.gateway.group_sessions import GroupSessions
@@ -28,6 +29,7 @@ from kafkalike.gateway.handlers.record_fetcher import RecordFetcher, TopicTails
 from kafkalike.gateway.handlers.topic_requests import TopicRequests
 from kafkalike.gateway.handlers.transaction_requests import TransactionRequests
 from kafkalike.gateway.live_gateways import LiveGateways
+from kafkalike.gateway.request_access import RequestAccess
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.schemas.service.credentials import is_loopback
 
@@ -39,6 +41,9 @@ logger = logging.getLogger(__name__)
 MAX_CONNECTIONS: Final = 1000
 MAX_CONNECTIONS_PER_HOST: Final = 500
 """Connections of all clients, and of one address; further ones are closed at once."""
+
+MAX_UNAUTHENTICATED: Final = 200
+"""Connections whose clients have not authenticated yet."""
 
 BUFFER_BYTES: Final = 256 * 1024
 """Bytes of a connection that are read ahead."""
@@ -56,6 +61,8 @@ class GatewayServer:
         port: 0 finds a free one.
         advertised: host and port that clients are told to connect to; None for the listening address.
         anyone: serve clients at an address beyond the loopback although they need not authenticate.
+        users: the users by whose rules clients are served; None serves everybody.
+        certificate: files of a certificate chain and its key, for TLS; the key may be in the same file (None).
         registry: gets the metrics; None makes one.
         clock: time.
 
@@ -71,14 +78,21 @@ class GatewayServer:
         port: int = 0,
         advertised: tuple[str, int] | None = None,
         anyone: bool = False,
+        users: UserFile | None = None,
+        certificate: tuple[str, str | None] | None = None,
         registry: CollectorRegistry | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if not is_loopback(host) and not anyone:
+        if not is_loopback(host) and not anyone and users is None:
             raise KafkaConfigurationError(
                 f"refusing to listen on {host}: every client that reaches it could read and write all topics. Listen "
-                "on 127.0.0.1, or name --anyone if the network is closed to others"
+                "on 127.0.0.1, name --users-file, or name --anyone if the network is closed to others"
             )
+        self._users, self._tls = users, None if certificate is None else tls_context(certificate)
+        # A password in the clear may pass only where nobody else can read it.
+        self._plain = certificate is not None or is_loopback(host)
+        if users is not None:
+            users.users()
         if advertised is None and host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not listened on
             raise KafkaConfigurationError(f"clients cannot connect to {host}: name --advertise HOST:PORT")
         self._socket = _listening(host, port)
@@ -91,7 +105,7 @@ class GatewayServer:
         sessions = GroupSessions(self._home)
         self._metrics.members.set_function(lambda: sessions.count)
         transactions = TransactionRequests(self._home)
-        self._handlers: Mapping[int, Handler] = {
+        handlers: dict[int, Handler] = {
             **ClusterMetadata(self._home).handlers,
             **TopicRequests(self._home).handlers,
             **transactions.handlers,
@@ -102,6 +116,9 @@ class GatewayServer:
             **ClassicMembers(sessions).handlers,
             **ConsumerMembers(sessions).handlers,
         }
+        self._handlers: Mapping[int, Handler] = (
+            handlers if users is None else RequestAccess(self._home, users).guarded(handlers)
+        )
         self._stopping: asyncio.Event | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafkalike-gateway", daemon=True)
@@ -153,19 +170,25 @@ class GatewayServer:
     async def _serve(self) -> None:
         self._home.loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         budget = ByteBudget(BUDGET_BYTES)
-        open_connections: dict[asyncio.Task[None], str] = {}
+        open_connections: dict[asyncio.Task[None], ClientConnection] = {}
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            connection = ClientConnection(reader, writer, self._handlers, budget, self._metrics)
-            by_host = collections.Counter(open_connections.values())
-            if len(open_connections) >= MAX_CONNECTIONS or by_host[connection.host] >= MAX_CONNECTIONS_PER_HOST:
+            sasl = None if self._users is None else SaslSession(self._users, plain=self._plain)
+            connection = ClientConnection(reader, writer, self._handlers, budget, self._metrics, sasl=sasl)
+            of_host = sum(one.host == connection.host for one in open_connections.values())
+            strangers = sum(not one.authenticated for one in open_connections.values())
+            if (
+                len(open_connections) >= MAX_CONNECTIONS
+                or of_host >= MAX_CONNECTIONS_PER_HOST
+                or strangers >= MAX_UNAUTHENTICATED
+            ):
                 logger.warning("gateway: too many connections; one of %s is closed", connection.host)
                 writer.close()
                 return
             task = asyncio.current_task()
             if task is None:
                 return
-            open_connections[task] = connection.host
+            open_connections[task] = connection
             self._metrics.connections.set(len(open_connections))
             try:
                 await connection.serve()
@@ -176,7 +199,13 @@ class GatewayServer:
                 del open_connections[task]
                 self._metrics.connections.set(len(open_connections))
 
-        server = await asyncio.start_server(connected, sock=self._socket, limit=BUFFER_BYTES)
+        server = await asyncio.start_server(
+            connected,
+            sock=self._socket,
+            limit=BUFFER_BYTES,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else FRAME_SECONDS,
+        )
         logger.info("gateway: serving %s at %s", self._home.cluster.root, self.bootstrap_servers)
         self._ready.set()
         try:
@@ -205,3 +234,25 @@ def _listening(host: str, port: int) -> socket.socket:
         opened.close()
         raise KafkaConfigurationError(f"cannot listen on {host}:{port}: {cause}") from cause
     return opened
+
+
+def tls_context(certificate: tuple[str, str | None]) -> ssl.SSLContext:
+    """Return the TLS settings of a server.
+
+    Args:
+        certificate: files of the certificate chain and its key.
+
+    Raises:
+        KafkaConfigurationError: the files are not a certificate and its key.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(*certificate, password=_no_password)
+    except (OSError, ValueError) as cause:
+        raise KafkaConfigurationError(f"{certificate[0]} and its key cannot be used: {cause}") from cause
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")

@@ -6,26 +6,21 @@ import re
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from kafkalike.schemas import Registry, Schema, open_registry
 from kafkalike.schemas.registry_client import RegistryClient
 from tests.e2e.conftest import MAIN, Run
+from tests.tools.certificates import certificate
 
 
 def test_schemas_are_served_until_a_signal(root: str, environ: dict[str, str], kafkalike: Run, tmp_path: Path) -> None:
     """Over TLS. Other writers of the root are seen; who trusts nobody, or has no token, gets nothing."""
-    certificate = _certificate(tmp_path)
+    made = certificate(tmp_path)
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "schema-registry", "--port", "0", "--tls-cert-file", certificate],
+        [sys.executable, "-c", MAIN, "schema-registry", "--port", "0", "--tls-cert-file", made],
         env={**environ, "KAFKALIKE_REGISTRY_TOKEN": "open-sesame"},
         stderr=subprocess.PIPE,
         text=True,
@@ -34,38 +29,18 @@ def test_schemas_are_served_until_a_signal(root: str, environ: dict[str, str], k
         assert process.stderr is not None
         found = re.search(r"https://127\.0\.0\.1:\d+", process.stderr.readline())
         assert found is not None
-        with open_registry(
-            {"url": found[0], "bearer.auth.token": "open-sesame", "ssl.ca.location": certificate}
-        ) as client:
+        with open_registry({"url": found[0], "bearer.auth.token": "open-sesame", "ssl.ca.location": made}) as client:
             assert client.register_schema("s", Schema('"long"')) == 1
             Registry(root).register_schema("t", Schema('"int"'))
             assert client.get_subjects() == ["s", "t"]
         listed = kafkalike("schemas", "list", "--url", found[0])
         assert (listed.returncode, "certificate" in listed.stderr) == (1, True)
-        with open_registry({"url": found[0], "ssl.ca.location": certificate}) as stranger:
+        with open_registry({"url": found[0], "ssl.ca.location": made}) as stranger:
             assert "401" in str(_refusal(stranger))
     finally:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
-
-
-def _certificate(folder: Path) -> str:
-    """A file with a key and a certificate of 127.0.0.1 that vouches for itself."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
-    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(days=1), now + timedelta(days=1))
-        .add_extension(address, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    plain = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    file = folder / "certificate.pem"
-    file.write_bytes(plain + made.public_bytes(serialization.Encoding.PEM))
-    return str(file)
 
 
 def _refusal(client: RegistryClient) -> Exception:

@@ -1,0 +1,324 @@
+"""Request access: the permissions that a request needs, and the answer to a user who lacks one.
+
+A request is handled as a whole or refused as a whole, with the same code for each of its items. Only lists of topics,
+groups and transactional ids are shortened to what the user may see.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalike.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.gateway import api_versions as keys
+from kafkalike.model.access_rules import AccessKind, AccessOperation
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kafkalike.gateway.authentication import UserFile
+    from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
+    from kafkalike.model.access_rules import AccessRules
+
+TOPIC, GROUP, TRANSACTIONAL_ID = AccessKind.TOPIC, AccessKind.GROUP, AccessKind.TRANSACTIONAL_ID
+READ, WRITE = AccessOperation.READ, AccessOperation.WRITE
+MANAGE, USE = AccessOperation.MANAGE, AccessOperation.USE
+
+CODES: Final = {
+    TOPIC: TopicAuthorizationFailedError.errno,
+    GROUP: GroupAuthorizationFailedError.errno,
+    TRANSACTIONAL_ID: TransactionalIdAuthorizationFailedError.errno,
+}
+
+OPEN: Final = frozenset(
+    {
+        keys.METADATA,
+        keys.FIND_COORDINATOR,
+        keys.DESCRIBE_CLUSTER,
+        keys.LIST_GROUPS,
+        keys.LIST_TRANSACTIONS,
+    }
+)
+"""Requests of every user. Lists among their answers are shortened."""
+
+TOPICS: Final = {
+    keys.PRODUCE: WRITE,
+    keys.FETCH: READ,
+    keys.LIST_OFFSETS: READ,
+    keys.OFFSET_FOR_LEADER_EPOCH: READ,
+    keys.OFFSET_COMMIT: READ,
+    keys.TXN_OFFSET_COMMIT: READ,
+    keys.DESCRIBE_PRODUCERS: READ,
+    keys.DESCRIBE_TOPIC_PARTITIONS: READ,
+    keys.ADD_PARTITIONS_TO_TXN: WRITE,
+    keys.CREATE_TOPICS: MANAGE,
+    keys.DELETE_TOPICS: MANAGE,
+    keys.DELETE_RECORDS: MANAGE,
+    keys.CREATE_PARTITIONS: MANAGE,
+}
+"""Operation on each topic that a request names."""
+
+TOPIC_FIELDS: Final = ("topic_data", "v3_and_below_topics", "topic_names", "topics")
+
+GROUPS: Final = {
+    **dict.fromkeys(
+        (
+            keys.JOIN_GROUP,
+            keys.SYNC_GROUP,
+            keys.HEARTBEAT,
+            keys.LEAVE_GROUP,
+            keys.CONSUMER_GROUP_HEARTBEAT,
+            keys.OFFSET_COMMIT,
+            keys.OFFSET_FETCH,
+            keys.ADD_OFFSETS_TO_TXN,
+            keys.TXN_OFFSET_COMMIT,
+            keys.DESCRIBE_GROUPS,
+            keys.CONSUMER_GROUP_DESCRIBE,
+        ),
+        USE,
+    ),
+    keys.DELETE_GROUPS: MANAGE,
+    keys.OFFSET_DELETE: MANAGE,
+}
+"""Operation on each group that a request names."""
+
+GROUP_FIELDS: Final = ("group_id", "groups", "group_ids", "groups_names")
+
+TRANSACTIONS: Final = frozenset(
+    {
+        keys.PRODUCE,
+        keys.INIT_PRODUCER_ID,
+        keys.ADD_PARTITIONS_TO_TXN,
+        keys.ADD_OFFSETS_TO_TXN,
+        keys.TXN_OFFSET_COMMIT,
+        keys.END_TXN,
+        keys.DESCRIBE_TRANSACTIONS,
+    }
+)
+"""Requests that use the transactional id that they name, if they name one."""
+
+ID_FIELDS: Final = ("transactional_id", "v3_and_below_transactional_id", "transactional_ids")
+
+CONFIGS: Final = {keys.DESCRIBE_CONFIGS: READ, keys.ALTER_CONFIGS: MANAGE, keys.INCREMENTAL_ALTER_CONFIGS: MANAGE}
+"""Operation on each topic whose settings a request names; settings of the cluster are for administrators."""
+
+TOPIC_RESOURCE: Final = 2
+"""Kafka's number of the resource type "topic"."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """Where an answer lists what a request names."""
+
+    answers: str
+    asked: tuple[str, ...]
+    """Fields of the request, of which a version has one."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Fields of an item of the request by fields of the answer; empty for an item that is a plain value."""
+    inner: _Items | None = None
+    code: str = "error_code"
+
+
+def _by_partition(answers: str, asked: str, topic: str, partition: str) -> _Items:
+    inner = _Items("partitions", ("partitions",), {"partition_index": partition})
+    return _Items(answers, (asked,), {topic: topic, "topic_id": "topic_id"}, inner)
+
+
+_RESOURCES: Final = {"resource_type": "resource_type", "resource_name": "resource_name"}
+
+ITEMS: Final = {
+    keys.PRODUCE: _Items(
+        "responses",
+        ("topic_data",),
+        {"name": "name", "topic_id": "topic_id"},
+        _Items("partition_responses", ("partition_data",), {"index": "index"}),
+    ),
+    keys.FETCH: _by_partition("responses", "topics", "topic", "partition"),
+    keys.LIST_OFFSETS: _by_partition("topics", "topics", "name", "partition_index"),
+    keys.OFFSET_COMMIT: _by_partition("topics", "topics", "name", "partition_index"),
+    keys.TXN_OFFSET_COMMIT: _by_partition("topics", "topics", "name", "partition_index"),
+    keys.DELETE_RECORDS: _by_partition("topics", "topics", "name", "partition_index"),
+    keys.OFFSET_FOR_LEADER_EPOCH: _Items(
+        "topics", ("topics",), {"topic": "topic"}, _Items("partitions", ("partitions",), {"partition": "partition"})
+    ),
+    keys.DESCRIBE_PRODUCERS: _Items(
+        "topics", ("topics",), {"name": "name"}, _Items("partitions", ("partition_indexes",), {"partition_index": ""})
+    ),
+    keys.ADD_PARTITIONS_TO_TXN: _Items(
+        "results_by_topic_v3_and_below",
+        ("v3_and_below_topics",),
+        {"name": "name"},
+        _Items("results_by_partition", ("partitions",), {"partition_index": ""}, code="partition_error_code"),
+    ),
+    keys.DESCRIBE_TOPIC_PARTITIONS: _Items("topics", ("topics",), {"name": "name"}),
+    keys.CREATE_TOPICS: _Items("topics", ("topics",), {"name": "name"}),
+    keys.CREATE_PARTITIONS: _Items("results", ("topics",), {"name": "name"}),
+    keys.DELETE_TOPICS: _Items("responses", ("topics", "topic_names"), {"name": "name", "topic_id": "topic_id"}),
+    keys.DESCRIBE_CONFIGS: _Items("results", ("resources",), _RESOURCES),
+    keys.ALTER_CONFIGS: _Items("responses", ("resources",), _RESOURCES),
+    keys.INCREMENTAL_ALTER_CONFIGS: _Items("responses", ("resources",), _RESOURCES),
+    keys.OFFSET_FETCH: _Items("groups", ("groups",), {"group_id": "group_id"}),
+    keys.DESCRIBE_GROUPS: _Items("groups", ("groups",), {"group_id": ""}),
+    keys.CONSUMER_GROUP_DESCRIBE: _Items("groups", ("group_ids",), {"group_id": ""}),
+    keys.DELETE_GROUPS: _Items("results", ("groups_names",), {"group_id": ""}),
+    keys.DESCRIBE_TRANSACTIONS: _Items("transaction_states", ("transactional_ids",), {"transactional_id": ""}),
+}
+"""Answers without a code of their own for the whole request."""
+
+
+class RequestAccess:
+    """Checks requests by the rules of their users.
+
+    Args:
+        home: the cluster.
+        users: the users and their rules.
+    """
+
+    def __init__(self, home: GatewayCluster, users: UserFile) -> None:
+        self._home = home
+        self._users = users
+
+    def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+        """Return handlers that refuse requests for which a user has no rule."""
+        return {key: self._guarded(key, handler) for key, handler in handlers.items()}
+
+    def _guarded(self, key: int, handler: Handler) -> Handler:
+        async def handle(call: Call) -> Reply | asyncio.Task[Reply]:
+            rules = self._users.rules(call.principal)
+            if rules.admin:
+                return await handler(call)
+            if key == keys.METADATA:
+                return await self._metadata(call, handler, rules)
+            code = await self._refusal(key, call, rules)
+            if code:
+                return _refused(key, call, code)
+            reply = await handler(call)
+            return _shortened(key, reply, rules) if isinstance(reply, Mapping) else reply
+
+        return handle
+
+    async def _refusal(self, key: int, call: Call, rules: AccessRules) -> int:
+        """Return the code with which a request is refused; 0 if it is allowed."""
+        body = call.body
+        if key not in OPEN | TOPICS.keys() | GROUPS.keys() | TRANSACTIONS | CONFIGS.keys():
+            return ClusterAuthorizationFailedError.errno
+        wanted: list[tuple[AccessOperation, AccessKind, str]] = []
+        if key in TOPICS:
+            for item in _named(body, TOPIC_FIELDS):
+                name = await self._topic(item)
+                if name is None:
+                    return UnknownTopicIdError.errno
+                wanted.append((TOPICS[key], TOPIC, name))
+        if key in GROUPS:
+            wanted += [(GROUPS[key], GROUP, _name(item, "group_id")) for item in _named(body, GROUP_FIELDS)]
+        if key in TRANSACTIONS:
+            wanted += [(USE, TRANSACTIONAL_ID, str(item)) for item in _named(body, ID_FIELDS)]
+        if key in CONFIGS:
+            for item in body.resources:
+                if int(item.resource_type) != TOPIC_RESOURCE:
+                    return ClusterAuthorizationFailedError.errno
+                wanted.append((CONFIGS[key], TOPIC, item.resource_name))
+        return next((CODES[kind] for operation, kind, name in wanted if not rules.allow(operation, kind, name)), 0)
+
+    async def _topic(self, item: Any) -> str | None:  # noqa: ANN401 - of any request
+        """Return the topic that an item names or gives the id of; None for an unknown id."""
+        if isinstance(item, str):
+            return item
+        attribute = "topic" if hasattr(item, "topic") else "name"
+        name = self._home.topic_name(item, self._home.cluster.metadata.state.topics, attribute)
+        if name is None:
+            # Created after the last look.
+            topics = await self._home.run(self._home.cluster.topics)
+            name = self._home.topic_name(item, topics, attribute)
+        return name
+
+    async def _metadata(self, call: Call, handler: Handler, rules: AccessRules) -> Reply:
+        """Describe the topics that a user may see, and create only those that it may create."""
+        asked, body, refused = call.body.topics, call.body, []
+        if asked is not None:
+            passed = []
+            for item in asked:
+                name = await self._topic(item)
+                code = self._metadata_refusal(name, rules)
+                if code:
+                    refused.append({"error_code": code, "name": name, "topic_id": getattr(item, "topic_id", None)})
+                else:
+                    passed.append(item)
+            body = dataclasses.replace(body, topics=tuple(passed))
+        reply = await handler(dataclasses.replace(call, body=body))
+        assert isinstance(reply, Mapping)
+        shown = [topic for topic in reply["topics"] if topic["name"] is None or rules.show(TOPIC, topic["name"])]
+        return {**reply, "topics": [*shown, *refused]}
+
+    def _metadata_refusal(self, name: str | None, rules: AccessRules) -> int:
+        if name is None:
+            return UnknownTopicIdError.errno
+        if not rules.show(TOPIC, name):
+            return TopicAuthorizationFailedError.errno
+        known = name in self._home.cluster.metadata.state.topics
+        # The request would create a missing topic.
+        creates = rules.allow(WRITE, TOPIC, name) or rules.allow(MANAGE, TOPIC, name)
+        return 0 if known or creates else UnknownTopicOrPartitionError.errno
+
+
+def _named(body: Any, fields: Sequence[str]) -> Iterable[Any]:  # noqa: ANN401 - any request
+    """Return what a request names in the first of the fields that it has."""
+    found = next((getattr(body, name) for name in fields if hasattr(body, name)), None)
+    if found is None:
+        return ()
+    return (found,) if isinstance(found, str) else found
+
+
+def _name(item: Any, attribute: str) -> str:  # noqa: ANN401 - an item of any request
+    return item if isinstance(item, str) else str(getattr(item, attribute))
+
+
+def _refused(key: int, call: Call, code: int) -> Reply:
+    answer: dict[str, Any] = {"error_code": code, "producer_id": -1, "producer_epoch": -1}
+    items = ITEMS.get(key)
+    if items is not None and any(hasattr(call.body, name) for name in items.asked):
+        answer = _refused_items(items, call.body, code)
+    return answer if call.field("acks", -1) else None
+
+
+def _refused_items(items: _Items, source: Any, code: int) -> dict[str, Any]:  # noqa: ANN401 - any part of a request
+    found = []
+    for item in _named(source, items.asked):
+        plain = isinstance(item, str | int)
+        answer: dict[str, Any] = {
+            name: item if plain else getattr(item, attribute)
+            for name, attribute in items.names.items()
+            if plain or hasattr(item, attribute)
+        }
+        if items.inner is None:
+            answer[items.code] = code
+        else:
+            answer |= _refused_items(items.inner, item, code)
+        found.append(answer)
+    return {items.answers: found}
+
+
+_LISTS: Final = {
+    keys.LIST_GROUPS: ("groups", GROUP, "group_id"),
+    keys.LIST_TRANSACTIONS: ("transaction_states", TRANSACTIONAL_ID, "transactional_id"),
+}
+
+
+def _shortened(key: int, reply: Mapping[str, Any], rules: AccessRules) -> Mapping[str, Any]:
+    if key not in _LISTS:
+        return reply
+    name, kind, attribute = _LISTS[key]
+    return {**reply, name: [one for one in reply[name] if rules.show(kind, str(_field(one, attribute)))]}
+
+
+def _field(item: Any, name: str) -> Any:  # noqa: ANN401 - a mapping or an object
+    return item[name] if isinstance(item, Mapping) else getattr(item, name)

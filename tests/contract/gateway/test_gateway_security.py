@@ -1,0 +1,222 @@
+"""Users of a gateway: TLS, passwords, and what their rules allow, judged by other clients."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from kafka import KafkaAdminClient as ForeignAdminClient
+from kafka import KafkaConsumer as ForeignConsumer
+from kafka import KafkaProducer as ForeignProducer
+from kafka import errors as foreign
+
+from kafkalike import KafkaProducer
+from kafkalike.connect import connect
+from kafkalike.errors import KafkaConfigurationError
+from kafkalike.gateway.authentication import UserFile
+from kafkalike.gateway.gateway_server import GatewayServer
+from kafkalike.log.cluster.cluster import Cluster
+from tests.contract.gateway.test_gateway_records import code_of, native_records
+from tests.tools.certificates import certificate
+
+USERS = {
+    "root": ["admin"],
+    "writer": ["write topic orders*", "use transactional-id pay-*", "read topic orders", "use group copy"],
+    "reader": ["read topic orders", "use group app-*"],
+    "nobody": [],
+}
+
+
+class Guarded:
+    """A gateway with TLS and users."""
+
+    def __init__(self, root: Path) -> None:
+        self.cluster: Cluster = connect(str(root / "cluster"))
+        for name in ("orders", "secret"):
+            self.cluster.create_topic(name, 1, {})
+        self.certificate = certificate(root)
+        self.users = UserFile(root / "users.toml")
+        for name, rules in USERS.items():
+            self.users.add(name, f"{name}-password", rules)
+        self.server = GatewayServer(self.cluster, users=self.users, certificate=(self.certificate, None))
+        self.server.start()
+
+    def settings(self, user: str, mechanism: str = "SCRAM-SHA-256", password: str | None = None) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.server.bootstrap_servers,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": password or f"{user}-password",
+            "ssl.ca.location": self.certificate,
+        }
+
+    def foreign(self, user: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.server.bootstrap_servers,
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": user,
+            "sasl_plain_password": f"{user}-password",
+            "ssl_cafile": self.certificate,
+        }
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    made = Guarded(tmp_path_factory.mktemp("guarded"))
+    yield made
+    made.server.stop()
+
+
+def produced(settings: dict[str, Any], topic: str, value: bytes) -> int:
+    """Send a record, and return the code of its error; 0 for none."""
+    reports: list[int] = []
+    producer = Producer({**settings, "linger.ms": 0, "message.timeout.ms": 3000})
+    producer.produce(topic, value, on_delivery=lambda error, _: reports.append(code_of(error)))
+    producer.flush(10)
+    return reports[0]
+
+
+def fetched(settings: dict[str, Any], topic: str, seconds: float) -> list[bytes | None]:
+    """Return the first record, if one comes."""
+    consumer = Consumer({**settings, "group.id": "app-1", "auto.offset.reset": "earliest"})
+    try:
+        consumer.assign([Place(topic, 0, 0)])
+        return [message.value() for message in consumer.consume(1, timeout=seconds) if message.error() is None]
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_librdkafka_authenticates_over_tls(guarded: Guarded, mechanism: str) -> None:
+    settings = guarded.settings("writer", mechanism)
+    assert produced(settings, "orders-new", mechanism.encode()) == 0
+    assert mechanism.encode() in [value for _, _, value in native_records(guarded.cluster, "orders-new")]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_kafka_python_authenticates_over_tls(guarded: Guarded, mechanism: str) -> None:
+    producer = ForeignProducer(**guarded.foreign("writer", mechanism))
+    assert producer.send("orders-py", b"v").get(20).topic == "orders-py"
+    producer.close()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_wrong_password_is_refused(guarded: Guarded, mechanism: str) -> None:
+    for user, password in (("writer", "wrong"), ("stranger", "stranger-password")):
+        errors: list[int] = []
+        producer = Producer(
+            {**guarded.settings(user, mechanism, password), "error_cb": lambda e, to=errors: to.append(e.code())}
+        )
+        with pytest.raises(KafkaException):
+            producer.list_topics(timeout=2)
+        producer.poll(2)
+        assert KafkaError._AUTHENTICATION in errors
+
+
+def test_client_without_authentication_gets_no_answer(guarded: Guarded) -> None:
+    context = ssl.create_default_context(cafile=guarded.certificate)
+    metadata = struct.pack(">hhihi", 3, 1, 7, -1, -1)
+    for frame in (metadata, b"\0" * 70_000):
+        with (
+            socket.create_connection(guarded.server.address, 10) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+        ):
+            secure.sendall(struct.pack(">i", len(frame)) + frame)
+            assert secure.recv(1) == b""
+
+
+def test_client_without_tls_gets_no_answer(guarded: Guarded) -> None:
+    with socket.create_connection(guarded.server.address, 10) as plain:
+        plain.sendall(struct.pack(">ihhih", 10, 18, 0, 1, -1))
+        received = b""
+        while part := plain.recv(100):
+            received += part
+    # An alert of TLS, and no answer of Kafka's.
+    assert received[:1] in {b"", b"\x15"}
+
+
+def test_topic_without_a_rule_is_neither_written_nor_read(guarded: Guarded) -> None:
+    with KafkaProducer(bootstrap_servers=guarded.cluster) as native:
+        native.send("secret", b"s")
+        native.send("orders", b"o")
+    denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    assert produced(guarded.settings("reader"), "orders", b"x") == denied
+    # Its client does not even send it: Metadata refuses the topic.
+    assert produced(guarded.settings("writer"), "secret", b"x") in {denied, KafkaError._MSG_TIMED_OUT}
+    assert fetched(guarded.settings("reader"), "orders", 15) == [b"o"]
+    assert fetched(guarded.settings("reader"), "secret", 1) == []
+    assert [value for _, _, value in native_records(guarded.cluster, "secret")] == [b"s"]
+    assert [value for _, _, value in native_records(guarded.cluster, "orders")] == [b"o"]
+
+
+def test_lists_show_only_what_a_user_may_use(guarded: Guarded) -> None:
+    seen = {
+        user: {t for t in AdminClient(guarded.settings(user)).list_topics(timeout=10).topics if not t.startswith("_")}
+        for user in ("root", "reader", "nobody")
+    }
+    assert {"orders", "secret"} <= seen["root"]
+    assert (seen["reader"], seen["nobody"]) == ({"orders"}, set())
+
+
+def test_look_of_a_reader_creates_no_topic(guarded: Guarded) -> None:
+    """A reader may see `orders` only, and creates nothing."""
+    consumer = ForeignConsumer("orders-7", **guarded.foreign("reader"), group_id="app-2")
+    assert consumer.poll(1_000) == {}
+    consumer.close()
+    assert "orders-7" not in guarded.cluster.topics()
+
+
+def test_group_and_admin_requests_need_rules(guarded: Guarded) -> None:
+    denied = ForeignConsumer("orders", **guarded.foreign("reader"), group_id="other")
+    with pytest.raises(foreign.GroupAuthorizationFailedError):
+        denied.poll(10_000)
+    denied.close(autocommit=False)
+    writer, root = AdminClient(guarded.settings("writer")), AdminClient(guarded.settings("root"))
+    with pytest.raises(KafkaException) as refused:
+        writer.create_topics([NewTopic("orders-x", 1)])["orders-x"].result(10)
+    assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    root.create_topics([NewTopic("made", 1)])["made"].result(10)
+    assert "made" in guarded.cluster.topics()
+
+
+def test_transactional_id_needs_a_rule(guarded: Guarded) -> None:
+    allowed = Producer({**guarded.settings("writer"), "transactional.id": "pay-1"})
+    allowed.init_transactions(15)
+    denied = Producer({**guarded.settings("writer"), "transactional.id": "other"})
+    with pytest.raises(KafkaException) as refused:
+        denied.init_transactions(15)
+    assert refused.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_changed_rules_hold_for_open_connections(guarded: Guarded) -> None:
+    guarded.users.add("guest", "guest-password", ["admin"])
+    admin = ForeignAdminClient(**guarded.foreign("guest"))
+    try:
+        assert "secret" in admin.list_topics()
+        UserFile(guarded.users.path).remove("guest")
+        assert "secret" not in admin.list_topics()
+    finally:
+        admin.close()
+
+
+def test_gateway_listens_elsewhere_only_with_users_or_the_flag(guarded: Guarded, tmp_path: Path) -> None:
+    with pytest.raises(KafkaConfigurationError, match="name --users-file, or name --anyone"):
+        GatewayServer(guarded.cluster, host="0.0.0.0")  # noqa: S104 - refused
+    with pytest.raises(KafkaConfigurationError, match="name --advertise"):
+        GatewayServer(guarded.cluster, host="0.0.0.0", users=guarded.users)  # noqa: S104 - refused
+    with pytest.raises(KafkaConfigurationError, match="cannot be read"):
+        GatewayServer(guarded.cluster, users=UserFile(tmp_path / "missing.toml"))
+    with pytest.raises(KafkaConfigurationError, match="cannot be used"):
+        GatewayServer(guarded.cluster, certificate=(str(guarded.users.path), None))
