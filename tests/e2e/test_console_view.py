@@ -19,18 +19,21 @@ from tests.tools.browser import chromium
 from tests.tools.records import batch_now
 
 ROWS = 14
-"""Partitions of the large topic; enough for a filter."""
+"""Partitions of the large topic, and groups that read it; enough for a filter."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
-    """A cluster with two topics and a group."""
+    """A cluster with three topics, and groups that read one of them."""
     made = connect(str(tmp_path_factory.mktemp("root")))
     with KafkaAdminClient(bootstrap_servers=made) as admin:
         admin.create_topics([NewTopic("a-small", 1), NewTopic("b-large", ROWS), NewTopic("c-empty", 1)])
         write(made, "a-small", 3)
         write(made, "b-large", 1200)
-        admin.alter_group_offsets("g", {TopicPartition("b-large", 0): OffsetAndMetadata(5)})
+        for number in range(ROWS):
+            admin.alter_group_offsets(
+                f"g{number:02}", {TopicPartition("b-large", 0): OffsetAndMetadata(number * 100 % 1300)}
+            )
     return made
 
 
@@ -90,15 +93,15 @@ def test_tables_with_pages_are_sorted_by_the_server(visit: Any, url: str) -> Non
 
 def test_whole_tables_are_sorted_and_filtered_in_the_page(visit: Any, url: str) -> None:
     """By figures, not by their texts."""
-    visit.goto(f"{url}/topics/b-large")
-    visit.get_by_role("button", name="Log end").press("Enter")
+    visit.goto(f"{url}/topics/b-large/groups")
+    visit.get_by_role("button", name="Records").press("Enter")
 
-    assert visit.locator("th[aria-sort=descending]").inner_text() == "Log end"
-    assert first_column(visit)[:3] == ["0", "1", "2"]
-    visit.get_by_role("button", name="Partition", exact=True).click()
-    assert first_column(visit)[:3] == ["13", "12", "11"]
-    visit.get_by_label("Filter rows").fill("1\u202f200")
-    assert first_column(visit) == ["0"]
+    assert visit.locator("th[aria-sort=descending]").inner_text() == "Records"
+    assert first_column(visit)[:3] == ["g00", "g13", "g01"]
+    visit.get_by_role("button", name="Records").press("Enter")
+    assert first_column(visit)[:3] == ["g12", "g11", "g10"]
+    visit.get_by_label("Filter rows").fill("1\u202f100")
+    assert first_column(visit) == ["g01"]
 
 
 def test_chosen_columns_are_remembered(visit: Any, url: str) -> None:

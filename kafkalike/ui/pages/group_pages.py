@@ -8,7 +8,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kafkalike.admin.group_lag import Lags, lag_history
+from kafkalike.admin.group_lag import GroupLag, Lags, lag_history
 from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError, NoError
 from kafkalike.model.lag import Moment
 from kafkalike.model.segments import shifted, storable
@@ -24,6 +24,8 @@ SPAN_MS: Final = 3 * 3_600_000
 STEP_MS: Final = 2 * 60_000
 
 PER_PAGE: Final = 50
+
+LAGS_PER_PAGE: Final = 200
 
 SCENARIOS: Final = ("earliest", "latest", "time", "offset", "shift")
 
@@ -81,13 +83,25 @@ def group(request: Request) -> Response:
         "group.html",
         id=group_id,
         group=described,
-        lags=lags,
+        found=listing(request, lags, LAG_COLUMNS, LAGS_PER_PAGE),
         topics=sorted({lag.partition.topic for lag in lags}),
         scenarios=SCENARIOS,
         level=view.thresholds.level,
         now_ms=view.clock.now_ms(),
         said=query_parameter(request, "said"),
     )
+
+
+LAG_COLUMNS: Final[Mapping[str, Callable[[GroupLag], Any]]] = {
+    "partition": lambda one: one.partition,
+    "waiting": lambda one: None if one.lag.oldest_ms is None else -one.lag.oldest_ms,
+    "lag": lambda one: one.lag.offsets,
+    "records": lambda one: one.lag.records,
+    "committed": lambda one: one.committed.position.offset,
+    "end": lambda one: one.index.log_end,
+    "time": lambda one: one.committed.time_ms,
+}
+"""Value to sort by, by column."""
 
 
 def lag_chart(request: Request) -> Response:

@@ -10,6 +10,8 @@ from starlette.responses import Response
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.topic.write_history import NOTHING
+from kafkalike.model.lag import PartitionIndex
+from kafkalike.model.segments import Segment
 from kafkalike.model.structs import ConfigResource, ConfigResourceType, NewTopic, TopicPartition
 from kafkalike.model.topic import TopicInfo
 from kafkalike.ui.charts import starts_of, write_charts
@@ -21,13 +23,14 @@ from kafkalike.ui.page_request import (
     number,
     optional,
     page,
-    paged,
     query_parameter,
     site,
     whole,
 )
 
 PER_PAGE: Final = 50
+
+PARTITIONS_PER_PAGE: Final = 200
 
 SEGMENTS_PER_PAGE: Final = 100
 
@@ -104,12 +107,24 @@ def topic(request: Request) -> Response:
         request,
         "topic.html",
         info=view.cluster.topic(name),
-        partitions=partitions,
+        found=listing(request, partitions.items(), PARTITION_COLUMNS, PARTITIONS_PER_PAGE),
         said=query_parameter(request, "said"),
         size=sum(segment.size_bytes for index in partitions.values() for segment in index.segments),
         records=sum(index.records_from(index.log_start) for index in partitions.values()),
         name=name,
     )
+
+
+PARTITION_COLUMNS: Final[Mapping[str, Callable[[tuple[int, PartitionIndex]], Any]]] = {
+    "partition": lambda row: row[0],
+    "start": lambda row: row[1].log_start,
+    "end": lambda row: row[1].log_end,
+    "records": lambda row: row[1].records_from(row[1].log_start),
+    "size": lambda row: sum(segment.size_bytes for segment in row[1].segments),
+    "segments": lambda row: len(row[1].segments),
+    "newest": lambda row: row[1].newest_ms,
+}
+"""Value to sort by, by column."""
 
 
 def writes(request: Request) -> Response:
@@ -132,20 +147,25 @@ def segments(request: Request) -> Response:
     found = site(request).view.partitions(name)
     if partition not in found:
         raise IllegalArgumentError(f"{name} has no partition {partition}; it has {len(found)} partitions")
-    whole_run = found[partition].segments
-    # The last page has the newest segments.
-    some, at, pages = paged(request, whole_run, SEGMENTS_PER_PAGE, len(whole_run))
     return page(
         request,
         "segments.html",
         name=name,
         partition=partition,
         partitions=list(found),
-        segments=some,
-        count=len(whole_run),
-        at=at,
-        pages=pages,
+        found=listing(request, found[partition].segments, SEGMENT_COLUMNS, SEGMENTS_PER_PAGE, descending=True),
     )
+
+
+SEGMENT_COLUMNS: Final[Mapping[str, Callable[[Segment], Any]]] = {
+    "start": lambda one: one.start,
+    "end": lambda one: one.stop,
+    "records": lambda one: one.num_records,
+    "size": lambda one: one.size_bytes,
+    "oldest": lambda one: one.min_timestamp,
+    "newest": lambda one: one.max_timestamp,
+}
+"""Value to sort by, by column."""
 
 
 def settings(request: Request) -> Response:
