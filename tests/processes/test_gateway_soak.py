@@ -69,6 +69,7 @@ class Gateways:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(SECONDS + 300)
 def test_nothing_is_lost_or_owned_twice_while_gateways_and_members_come_and_go(tmp_path: Path) -> None:
     chance = random.Random(int(os.environ.get("KAFKALIKE_SEED", "1")))
     root = tmp_path / "root"
