@@ -258,7 +258,7 @@ class Assigner:
         held = frozenset(self._subscription)
         failed = None
         if self._subscription.automatic and held:
-            failed = self._call(assignment.Call("on_partitions_revoked", held))
+            failed = self._call(assignment.CallListener("on_partitions_revoked", held))
         self._subscription.unsubscribe()
         self._commits.forget()
         self._positions.awaited.clear()
@@ -285,7 +285,7 @@ class Assigner:
             match act:
                 case assignment.CommitPositions():
                     self._commits.commit_automatically()
-                case assignment.Call():
+                case assignment.CallListener():
                     failed = self._call(act) or failed
                 case assignment.HoldPartitions(target):
                     self._subscription.apply(target)
@@ -315,7 +315,7 @@ class Assigner:
             phase.generation,
         )
 
-    def _call(self, call: assignment.Call) -> Exception | None:
+    def _call(self, call: assignment.CallListener) -> Exception | None:
         """Call the user's listener; return its error, so that the caller can finish the change first."""
         listener = self._subscription.listener
         if listener is None:

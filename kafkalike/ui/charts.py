@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from kafkalike.log.topic.write_history import Written
+from kafkalike.log.topic.write_history import WriteVolume
 
 MOST_LINES: Final = 5
 """Lines with a name; further ones are added up."""
@@ -116,7 +116,7 @@ def rates(
 
 
 def write_charts(
-    rows: Mapping[str, Sequence[Written]], since_ms: Mapping[str, int | None], starts: range, now_ms: int
+    rows: Mapping[str, Sequence[WriteVolume]], since_ms: Mapping[str, int | None], starts: range, now_ms: int
 ) -> Sequence[Chart]:
     """Chart the records and the bytes that were written, per second.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.admin.group_lag import Lags
 from kafkalike.errors import KafkaError
-from kafkalike.log.topic.write_history import NOTHING, WriteHistory, Written
+from kafkalike.log.topic.write_history import NOTHING, WriteHistory, WriteVolume
 from kafkalike.model.lag import Lag, PartitionIndex, total
 from kafkalike.ui.charts import MINUTE_MS, step_of
 
@@ -69,7 +69,7 @@ class TopicFigures:
     """Bytes below the log start, which maintenance removes."""
     stale: tuple[int, int] | None
     """Number and bytes of data files on the disk that are not in the table; None if they were not counted."""
-    now: Written
+    now: WriteVolume
     """Written in the last `NOW_MS`."""
     history: WriteHistory = field(compare=False)
 
@@ -400,9 +400,9 @@ def _figures(log: TopicLog, indexes: Mapping[int, PartitionIndex], history: Writ
     )
 
 
-def _sum(written: Iterable[Written]) -> Written:
+def _sum(written: Iterable[WriteVolume]) -> WriteVolume:
     known = list(written)
-    return Written(sum(one.records for one in known), sum(one.size_bytes for one in known))
+    return WriteVolume(sum(one.records for one in known), sum(one.size_bytes for one in known))
 
 
 def _of_groups(groups: Mapping[str, GroupFigures]) -> Iterator[ClusterProblem]:

@@ -312,7 +312,7 @@ class Actions:
                 click.echo(line, err=True)
         yield from ()
 
-    def _report(self, group_ids: Sequence[str]) -> Callable[[group_report.Description], group_report.Report]:
+    def _report(self, group_ids: Sequence[str]) -> Callable[[group_report.Description], group_report.KafkaTable]:
         """Return the function that makes the report of a group."""
         verbose = self._options.verbose
         if self._options.members:
@@ -371,7 +371,7 @@ class Actions:
             )
             for tp, outcome in sorted(outcomes.items())
         ]
-        report = group_report.Report(("TOPIC", "PARTITION", "STATUS"), rows, (15, 10, 15), {0})
+        report = group_report.KafkaTable(("TOPIC", "PARTITION", "STATUS"), rows, (15, 10, 15), {0})
         yield from report.lines(as_json=self._options.as_json)
 
     # --- resetting -----------------------------------------------------------------------------
@@ -405,7 +405,7 @@ class Actions:
             for name, plan in plans.items()
             for tp, offset in sorted(plan.items())
         ]
-        report = group_report.Report(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows, (30, 30, 10, 15), {0, 1})
+        report = group_report.KafkaTable(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows, (30, 30, 10, 15), {0, 1})
         yield from report.lines(as_json=self._options.as_json)
 
     def _scope(self, group_id: str) -> Sequence[TopicPartition]:

@@ -94,11 +94,11 @@ def listing(groups: Iterable[Mapping[str, str]], *, types: bool, states: bool, a
         yield _line((f"{group['group_id']:<{width}}", *(f"{group[name]:<20}" for _, name in wanted)))
 
 
-def offsets(group: Description, lags: Lags, *, verbose: bool) -> Report:
+def offsets(group: Description, lags: Lags, *, verbose: bool) -> KafkaTable:
     """Return the report of `--describe --offsets`: owned partitions, then committed partitions without an owner."""
     widths = (15, 15, 10, 15, 15, 15, 15, 15, 15, 0)
     rows = list(_offset_rows(group, lags))
-    return Report(OFFSET_HEADS, rows, widths, {0, 1, 7, 8}, () if verbose else (3,), needs_rows=True)
+    return KafkaTable(OFFSET_HEADS, rows, widths, {0, 1, 7, 8}, () if verbose else (3,), needs_rows=True)
 
 
 def _offset_rows(group: Description, lags: Lags) -> Iterator[Row]:
@@ -123,7 +123,7 @@ def _offset_rows(group: Description, lags: Lags) -> Iterator[Row]:
         )
 
 
-def members(group: Description, *, verbose: bool) -> Report:
+def members(group: Description, *, verbose: bool) -> KafkaTable:
     """Return the report of `--describe --members`."""
     static = any(member["group_instance_id"] for member in group["members"])
     rows = []
@@ -145,7 +145,7 @@ def members(group: Description, *, verbose: bool) -> Report:
             )
         )
     left_out = () if verbose else (6, 7, 8, 9)
-    return Report(
+    return KafkaTable(
         MEMBER_HEADS,
         rows,
         (15, 15, 17, 15, 15, 15, 15, 20, 15, 20),
@@ -154,7 +154,7 @@ def members(group: Description, *, verbose: bool) -> Report:
     )
 
 
-def state(group: Description, coordinator: str, *, verbose: bool) -> Report:
+def state(group: Description, coordinator: str, *, verbose: bool) -> KafkaTable:
     """Return the report of `--describe --state`."""
     row = (
         group["group_id"],
@@ -165,11 +165,11 @@ def state(group: Description, coordinator: str, *, verbose: bool) -> Report:
         group["generation_id"],
         len(group["members"]),
     )
-    return Report(STATE_HEADS, [row], (15, 25, 20, 20, 15, 25, 0), {0, 1}, () if verbose else (4, 5))
+    return KafkaTable(STATE_HEADS, [row], (15, 25, 20, 20, 15, 25, 0), {0, 1}, () if verbose else (4, 5))
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class KafkaTable:
     """A table in Kafka's form: an empty line, the heads, the rows; left-aligned."""
 
     heads: Sequence[str]
@@ -288,7 +288,9 @@ def rates_now(lags: Lags, group_ids: Sequence[str], now_ms: int) -> dict[tuple[s
     return {(group_id, tp): moment for group_id, tp, moment in found}
 
 
-def lag_report(group_id: str, lags: Lags, moments: Mapping[tuple[str, TopicPartition], Moment], now_ms: int) -> Report:
+def lag_report(
+    group_id: str, lags: Lags, moments: Mapping[tuple[str, TopicPartition], Moment], now_ms: int
+) -> KafkaTable:
     """Return the report of `--describe --lag`: each partition, sums of topics with several partitions, the group's sum.
 
     Args:
@@ -308,7 +310,7 @@ def lag_report(group_id: str, lags: Lags, moments: Mapping[tuple[str, TopicParti
             rows.append(_sum_row(group_id, topic, own, moments, now_ms))
     if topics > 1:
         rows.append(_sum_row(group_id, ALL, found, moments, now_ms))
-    return Report(HEADS, rows, WIDTHS, {0, 1}, needs_rows=True)
+    return KafkaTable(HEADS, rows, WIDTHS, {0, 1}, needs_rows=True)
 
 
 def _partition_row(found: GroupLag, moments: Mapping[tuple[str, TopicPartition], Moment], now_ms: int) -> Row:

@@ -25,7 +25,7 @@ from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.error_codes import DONE, Outcome
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
 from kafkalike.gateway.handlers.transaction_requests import TransactionRequests
-from kafkalike.log.topic.producer_append import ProducerBatch, append_batches
+from kafkalike.log.topic.producer_append import SentBatch, append_batches
 from kafkalike.log.wire.batch_heads import WireBatch, read_batches
 from kafkalike.log.wire.record_decoder import decode
 from kafkalike.model.appends.producer_sequences import SequencedBatch
@@ -202,7 +202,7 @@ class RecordAppender:
 
     def _stage(self, call: Call, name: str, parts: Sequence[_Part]) -> None:
         """Stage the batches of a transaction, and note the outcome of each. They have no offsets before its end."""
-        batches = [ProducerBatch(part.records, _sequence(part)) for part in parts]
+        batches = [SentBatch(part.records, _sequence(part)) for part in parts]
         outcomes = self._transactions.stage(
             call.field("transactional_id"), name, batches, [part.wire.codec for part in parts]
         )
@@ -281,7 +281,7 @@ class RecordAppender:
     def _write(log: TopicLog, parts: Sequence[_Part]) -> None:
         """Append batches; an error of a batch leaves the others alone."""
         largest = max(parts, key=lambda part: part.records.size)
-        batches = [ProducerBatch(part.records, _sequence(part)) for part in parts]
+        batches = [SentBatch(part.records, _sequence(part)) for part in parts]
         try:
             results = append_batches(log, batches, codec=largest.wire.codec, timeout_ms=APPEND_TIMEOUT_MS)
         except (KafkaError, OSError) as error:

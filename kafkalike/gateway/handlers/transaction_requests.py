@@ -20,7 +20,7 @@ from kafkalike.model.transactions.rules import MAX_EPOCH
 from kafkalike.model.transactions.transaction_views import TransactionState
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.producer_append import ProducerBatch
+    from kafkalike.log.topic.producer_append import SentBatch
     from kafkalike.log.topic.topic_log import TopicLog
 
 PRODUCER_ID_BITS: Final = 63
@@ -100,7 +100,7 @@ class TransactionRequests:
     # --- records of transactions -----------------------------------------------------------------
 
     def stage(
-        self, transactional_id: str | None, name: str, batches: Sequence[ProducerBatch], codecs: Sequence[str]
+        self, transactional_id: str | None, name: str, batches: Sequence[SentBatch], codecs: Sequence[str]
     ) -> list[Outcome]:
         """Store batches of a transaction, and return the outcome of each.
 
@@ -119,7 +119,7 @@ class TransactionRequests:
             outcomes.append(outcome)
         return outcomes
 
-    def _stage(self, transactional_id: str | None, name: str, batch: ProducerBatch, codec: str) -> None:
+    def _stage(self, transactional_id: str | None, name: str, batch: SentBatch, codec: str) -> None:
         sequence = batch.sequence
         if transactional_id is None or sequence is None:
             raise errors.InvalidTxnStateError("the request has records of a transaction, and no transactional id")

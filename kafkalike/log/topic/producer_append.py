@@ -47,7 +47,7 @@ MOST_MISSED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerBatch:
+class SentBatch:
     """A batch as a producer sent it to one partition."""
 
     columns: ColumnBatch
@@ -62,7 +62,7 @@ class ProducerBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchResult:
+class BatchOutcome:
     """Outcome of a batch."""
 
     base_offset: int = -1
@@ -89,8 +89,8 @@ class AppendableLog(Protocol):
 
 
 def append_batches(
-    log: AppendableLog, batches: Sequence[ProducerBatch], *, codec: str = "none", timeout_ms: float | None = 120_000
-) -> list[BatchResult]:
+    log: AppendableLog, batches: Sequence[SentBatch], *, codec: str = "none", timeout_ms: float | None = 120_000
+) -> list[BatchOutcome]:
     """Write batches in one table commit, and return the outcome of each.
 
     Records of one partition get offsets in the order of the batches.
@@ -125,7 +125,7 @@ class SequencedPayload:
         schemas: the cluster's schema registry.
     """
 
-    def __init__(self, batches: Sequence[ProducerBatch], schemas: SchemasOf) -> None:
+    def __init__(self, batches: Sequence[SentBatch], schemas: SchemasOf) -> None:
         self.batches = batches
         self.verdicts: list[Verdict] = [WRITE] * len(batches)
         """Verdicts of the latest plan."""
@@ -144,7 +144,7 @@ class SequencedPayload:
         return self._every.size
 
     @property
-    def written(self) -> list[ProducerBatch]:
+    def written(self) -> list[SentBatch]:
         """The batches that the latest plan writes."""
         return [batch for batch, verdict in zip(self.batches, self.verdicts, strict=True) if verdict.writes]
 
@@ -154,7 +154,7 @@ class SequencedPayload:
         return any(verdict.error is not None for verdict in self.verdicts)
 
     @property
-    def staged(self) -> list[ProducerBatch]:
+    def staged(self) -> list[SentBatch]:
         """The batches that may wait in a staged file."""
         return [batch for at, batch in enumerate(self.batches) if at not in self._final]
 
@@ -202,7 +202,7 @@ class SequencedPayload:
         columns = self._every if len(written) == len(self.batches) else joined([batch.columns for batch in written])
         return payload_of(columns, self._schemas, most_loose)
 
-    def records(self, batches: Sequence[ProducerBatch]) -> RecordBatch:
+    def records(self, batches: Sequence[SentBatch]) -> RecordBatch:
         """Return the records of some of the batches as Python objects."""
         whole = RecordBatch()
         for batch in batches:
@@ -219,7 +219,7 @@ class SequencedPayload:
         """Return the change that writes the batches, with their sequences; see `record_sequences`."""
         return record_sequences(change, state, placed_sequences(sequences_of(self.written), runs))
 
-    def results(self, ranges: Mapping[int, range], time_ms: int) -> list[BatchResult]:
+    def results(self, ranges: Mapping[int, range], time_ms: int) -> list[BatchOutcome]:
         """Return the outcome of each batch.
 
         Args:
@@ -232,22 +232,22 @@ class SequencedPayload:
         written = staged if whole else [at for at, verdict in enumerate(self.verdicts) if verdict.writes]
         sequences = sequences_of([self.batches[at] for at in written])
         offsets = dict(zip(written, _offsets(sequences, ranges), strict=True))
-        results = list[BatchResult]()
+        results = list[BatchOutcome]()
         for at, verdict in enumerate(self.verdicts):
             if at in offsets:
-                result = BatchResult(base_offset=offsets[at], append_time_ms=time_ms)
+                result = BatchOutcome(base_offset=offsets[at], append_time_ms=time_ms)
             elif verdict.error is not None:
-                result = BatchResult(error=verdict.error)
+                result = BatchOutcome(error=verdict.error)
             elif verdict.twin is not None:
-                result = BatchResult(base_offset=results[verdict.twin].base_offset, duplicate=True)
+                result = BatchOutcome(base_offset=results[verdict.twin].base_offset, duplicate=True)
             else:
                 assert verdict.offset is not None
-                result = BatchResult(base_offset=verdict.offset, duplicate=True)
+                result = BatchOutcome(base_offset=verdict.offset, duplicate=True)
             results.append(result)
         return results
 
 
-def sequences_of(batches: Sequence[ProducerBatch]) -> StagedSequences:
+def sequences_of(batches: Sequence[SentBatch]) -> StagedSequences:
     """Return the partition, number of records and sequence of each batch."""
     return [(batch.partition, len(batch.columns), batch.sequence) for batch in batches]
 

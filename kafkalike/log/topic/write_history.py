@@ -22,20 +22,20 @@ MOST_COMMITS: Final = 2000
 """Most commits that a call reads."""
 
 
-class Written(NamedTuple):
+class WriteVolume(NamedTuple):
     """Records and bytes of data files, as they were written."""
 
     records: int
     size_bytes: int
 
 
-NOTHING: Final = Written(0, 0)
+NOTHING: Final = WriteVolume(0, 0)
 
 
 class _Known(NamedTuple):
     """State of a history."""
 
-    minutes: Mapping[int, Written]
+    minutes: Mapping[int, WriteVolume]
     """By the start of the minute, ms."""
     versions: range
     """Versions that were read."""
@@ -63,7 +63,7 @@ class WriteHistory:
     def __init__(self) -> None:
         self._known = _Known({}, range(0), None)
         """Replaced whole by `read`."""
-        self._steps: dict[int, tuple[_Known, Mapping[int, Written]]] = {}
+        self._steps: dict[int, tuple[_Known, Mapping[int, WriteVolume]]] = {}
         """Sums by length of the steps, ms, with the state that they belong to."""
 
     @property
@@ -114,7 +114,7 @@ class WriteHistory:
         self._take(before, known, [(one.timestamp_ms, _appended(one)) for one in found if one is not None], horizon_ms)
         return known.reaches(horizon_ms)
 
-    def _take(self, before: _Known, known: _Known, new: Sequence[tuple[int, Written]], horizon_ms: int) -> None:
+    def _take(self, before: _Known, known: _Known, new: Sequence[tuple[int, WriteVolume]], horizon_ms: int) -> None:
         """Replace the state by one with new writes, and the sums of the state before."""
         kept = [(step, sums) for step, (of, sums) in list(self._steps.items()) if of is before]
         minutes = known.minutes
@@ -126,7 +126,7 @@ class WriteHistory:
         self._steps = {step: (known, _added(sums, new, step)) for step, sums in kept}
         self._known = known
 
-    def by_step(self, step_ms: int) -> Mapping[int, Written]:
+    def by_step(self, step_ms: int) -> Mapping[int, WriteVolume]:
         """Return what was written by steps of whole minutes.
 
         Args:
@@ -142,14 +142,16 @@ class WriteHistory:
         return kept[1]
 
 
-def _added(sums: Mapping[int, Written], new: Iterable[tuple[int, Written]], step_ms: int) -> Mapping[int, Written]:
+def _added(
+    sums: Mapping[int, WriteVolume], new: Iterable[tuple[int, WriteVolume]], step_ms: int
+) -> Mapping[int, WriteVolume]:
     """Return sums by step with new writes, by their time in ms."""
     found = dict(sums)
     for at, written in new:
         if written != NOTHING:
             start = at // step_ms * step_ms
             known = found.get(start, NOTHING)
-            found[start] = Written(known.records + written.records, known.size_bytes + written.size_bytes)
+            found[start] = WriteVolume(known.records + written.records, known.size_bytes + written.size_bytes)
     return found
 
 
@@ -162,11 +164,11 @@ def _commit(log: TopicLog, version: int) -> TableCommit | None:
         return None
 
 
-def _appended(commit: TableCommit) -> Written:
+def _appended(commit: TableCommit) -> WriteVolume:
     if maintenance_of(commit.user_metadata) or commit.removes or not commit.data_change:
         return NOTHING
     records = 0
     for add in commit.adds:
         count = add.stats.get("numRecords", 0)
         records += count if isinstance(count, int) else 0
-    return Written(records, sum(add.size for add in commit.adds))
+    return WriteVolume(records, sum(add.size for add in commit.adds))

@@ -28,7 +28,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.topic.batch_payload import Loose, pack, unpack_sequences
-from kafkalike.log.topic.producer_append import ProducerBatch, sequences_of
+from kafkalike.log.topic.producer_append import SentBatch, sequences_of
 from kafkalike.log.topic.record_rules import check_batch, codec_for
 from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransaction, TransactionContext
 from kafkalike.model import faults
@@ -112,7 +112,7 @@ class GatewayTransactions:
     # --- staging -----------------------------------------------------------------------------------
 
     def stage(
-        self, attempt: txn.TransactionAttempt, log: TopicLog, batch: ProducerBatch, *, codec: str, deadline: Deadline
+        self, attempt: txn.TransactionAttempt, log: TopicLog, batch: SentBatch, *, codec: str, deadline: Deadline
     ) -> None:
         """Store a batch of a transaction, unless it is stored.
 

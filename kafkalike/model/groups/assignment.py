@@ -168,7 +168,7 @@ class CommitPositions:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallListener:
     """Call the listener. Its error is raised after all acts."""
 
     name: Callback
@@ -196,7 +196,7 @@ class Release:
     given_up: Partitions
 
 
-Act = CommitPositions | Call | HoldPartitions | Take | Release
+Act = CommitPositions | CallListener | HoldPartitions | Take | Release
 Acts = tuple[Act, ...]
 
 
@@ -240,7 +240,7 @@ def _done(phase: Phase) -> Phase:
 
 
 def _losing(held: Held) -> Acts:
-    return (Call("on_partitions_lost", frozenset(held)), HoldPartitions({})) if held else ()
+    return (CallListener("on_partitions_lost", frozenset(held)), HoldPartitions({})) if held else ()
 
 
 def _seen(phase: Phase, seen: RosterSeen) -> tuple[Phase, Acts]:
@@ -272,7 +272,7 @@ def _revoking(phase: Phase, seen: RosterSeen, due: Partitions, *, greeting: bool
     if not going and not greeting:
         return revoking, (Release(due),)
     kept = {tp: topic_id for tp, topic_id in held.items() if tp not in going}
-    acts = (CommitPositions(), Call("on_partitions_revoked", going), HoldPartitions(kept))
+    acts = (CommitPositions(), CallListener("on_partitions_revoked", going), HoldPartitions(kept))
     return (Joining() if greeting else revoking), acts
 
 
@@ -288,7 +288,7 @@ def _taking(phase: Phase, seen: RosterSeen, owned: Partitions, *, waits: bool) -
         telling = frozenset(new | ((untold or frozenset()) & target.keys()))
     else:
         telling = frozenset(target)
-    call = Call("on_partitions_assigned", telling)
+    call = CallListener("on_partitions_assigned", telling)
     acts: Acts = (call,) if same and not _fresh(phase) else (Take(target), call)
     return Assigning(roster.generation, telling, waits), acts
 
@@ -296,9 +296,13 @@ def _taking(phase: Phase, seen: RosterSeen, owned: Partitions, *, waits: bool) -
 def _matched(phase: Phase, matched: Matched) -> tuple[Phase, Acts]:
     """Outside a group: give up the current partitions and take the target."""
     everything = frozenset(matched.target)
-    assigning, assigned = Assigning(None, everything, waits=False), Call("on_partitions_assigned", everything)
+    assigning, assigned = Assigning(None, everything, waits=False), CallListener("on_partitions_assigned", everything)
     if matched.held != matched.target or matched.changed:
-        return assigning, (Call("on_partitions_revoked", frozenset(matched.held)), Take(matched.target), assigned)
+        return assigning, (
+            CallListener("on_partitions_revoked", frozenset(matched.held)),
+            Take(matched.target),
+            assigned,
+        )
     if isinstance(phase, Assigning):
         return assigning, (assigned,)
     return phase, ()

@@ -24,7 +24,7 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class MemberSubscription:
     """What a consumer wants, and what it has."""
 
     topics: tuple[str, ...]
@@ -75,7 +75,7 @@ class _Bytes:
         self._at += max(size, 0)
 
 
-def parse_subscription(data: bytes) -> Subscription:
+def parse_subscription(data: bytes) -> MemberSubscription:
     """Parse a subscription of any version; unknown fields at its end are ignored.
 
     Raises:
@@ -92,7 +92,7 @@ def parse_subscription(data: bytes) -> Subscription:
         for _ in range(given.length()):
             topic = given.text()
             owned |= {TopicPartition(topic, given.number(">i")) for _ in range(given.length())}
-    return Subscription(topics, frozenset(owned))
+    return MemberSubscription(topics, frozenset(owned))
 
 
 def subscription_bytes(topics: Iterable[str], owned: Iterable[TopicPartition] = ()) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.batch_payload import unpack_sequences
 from kafkalike.log.topic.column_batch import column_batch
-from kafkalike.log.topic.producer_append import BatchResult, ProducerBatch, append_batches
+from kafkalike.log.topic.producer_append import BatchOutcome, SentBatch, append_batches
 from kafkalike.model.appends.producer_sequences import ProducerEntry, SequencedBatch
 from tests.contract.delta.test_combined_log import Place, combined_of
 from tests.tools.effort import seeds
@@ -22,9 +22,9 @@ MUTANT_SEEDS = 200
 """Within so many trials a fault must be found."""
 
 
-def batch_of(values: list[str], partition: int) -> ProducerBatch:
+def batch_of(values: list[str], partition: int) -> SentBatch:
     columns = {"value": pa.array([v.encode() for v in values]), "partition": pa.array([partition] * len(values))}
-    return ProducerBatch(column_batch(pa.table(columns), NOW_MS))
+    return SentBatch(column_batch(pa.table(columns), NOW_MS))
 
 
 @dataclass
@@ -36,14 +36,14 @@ class Producer:
     pending: list[str] = field(default_factory=list)
     acked: dict[str, int] = field(default_factory=dict)
 
-    def next_batch(self, rng: random.Random) -> ProducerBatch:
+    def next_batch(self, rng: random.Random) -> SentBatch:
         if not self.pending:
             self.pending = [f"{self.number}.{self.sent + n}" for n in range(rng.randint(1, 3))]
         plain = batch_of(self.pending, self.number % 2)
         sequence = SequencedBatch(self.number, 0, self.number % 2, self.sent, len(self.pending))
-        return ProducerBatch(plain.columns, sequence)
+        return SentBatch(plain.columns, sequence)
 
-    def take(self, result: BatchResult) -> None:
+    def take(self, result: BatchOutcome) -> None:
         assert result.error is None, result.error
         for nth, value in enumerate(self.pending):
             self.acked[value] = result.base_offset + nth
@@ -163,11 +163,11 @@ def _wrong(seed: int) -> bool:
 # --- one by one ---------------------------------------------------------------------------------
 
 
-def sent(first: int, *values: str, producer: int = 1) -> ProducerBatch:
-    return ProducerBatch(batch_of(list(values), 0).columns, SequencedBatch(producer, 0, 0, first, len(values)))
+def sent(first: int, *values: str, producer: int = 1) -> SentBatch:
+    return SentBatch(batch_of(list(values), 0).columns, SequencedBatch(producer, 0, 0, first, len(values)))
 
 
-def left_waiting(place: Place, *batches: ProducerBatch) -> None:
+def left_waiting(place: Place, *batches: SentBatch) -> None:
     """Batches that a writer has put beside the table before it died."""
 
     class Died(BaseException):
@@ -183,7 +183,7 @@ def left_waiting(place: Place, *batches: ProducerBatch) -> None:
         append_batches(dead, batches)
 
 
-def offsets(results: list[BatchResult]) -> list[tuple[int, bool]]:
+def offsets(results: list[BatchOutcome]) -> list[tuple[int, bool]]:
     return [(result.base_offset, result.duplicate) for result in results]
 
 

@@ -18,7 +18,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.topic.column_batch import column_batch
-from kafkalike.log.topic.producer_append import BatchResult, ProducerBatch, append_batches
+from kafkalike.log.topic.producer_append import BatchOutcome, SentBatch, append_batches
 from kafkalike.model.appends.producer_sequences import MOST_LINKS, SequencedBatch
 from kafkalike.model.record_batch import TxnId
 from tests.tools.forked import killed
@@ -36,7 +36,7 @@ OUT = OutOfOrderSequenceNumberError
 
 def sent(
     first: int | None, *values: str, producer: int = 7, epoch: int = 0, partition: int = 0, key: bytes | None = b"k"
-) -> ProducerBatch:
+) -> SentBatch:
     """A batch of a producer; without sequence if `first` is None."""
     columns = {
         "value": pa.array([value.encode() for value in values]),
@@ -45,17 +45,17 @@ def sent(
     }
     made = column_batch(pa.table(columns), NOW_MS)
     sequence = None if first is None else SequencedBatch(producer, epoch, partition, first, len(values))
-    return ProducerBatch(made, sequence)
+    return SentBatch(made, sequence)
 
 
-def told(results: list[BatchResult]) -> list[Any]:
+def told(results: list[BatchOutcome]) -> list[Any]:
     """The first offset of each batch, in a list if it was in the log before; or the class of its refusal."""
     return [
         type(r.error) if r.error is not None else [r.base_offset] if r.duplicate else r.base_offset for r in results
     ]
 
 
-def append(log: TopicLog, *batches: ProducerBatch) -> list[Any]:
+def append(log: TopicLog, *batches: SentBatch) -> list[Any]:
     return told(append_batches(log, batches))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalike.errors import InvalidRequestError
 from kafkalike.model.groups.consumer_protocol import (
-    Subscription,
+    MemberSubscription,
     assignment_bytes,
     parse_subscription,
     subscription_bytes,
@@ -22,25 +22,25 @@ OWNED = frozenset({TopicPartition("a", 0), TopicPartition("a", 2)})
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        pytest.param(b"\0\0\0\0\0\2\0\1b\0\1a\xff\xff\xff\xff", Subscription(("a", "b")), id="version-0"),
+        pytest.param(b"\0\0\0\0\0\2\0\1b\0\1a\xff\xff\xff\xff", MemberSubscription(("a", "b")), id="version-0"),
         pytest.param(
             b"\0\1\0\0\0\1\0\1a\0\0\0\2xy\0\0\0\1\0\1a\0\0\0\2\0\0\0\0\0\0\0\2",
-            Subscription(("a",), OWNED),
+            MemberSubscription(("a",), OWNED),
             id="version-1-with-owned-partitions",
         ),
         pytest.param(
             b"\0\3\0\0\0\1\0\1a\xff\xff\xff\xff\0\0\0\0\0\0\0\7\0\4rack",
-            Subscription(("a",)),
+            MemberSubscription(("a",)),
             id="version-3-with-generation-and-rack",
         ),
     ],
 )
-def test_subscription_is_parsed(data: bytes, expected: Subscription) -> None:
+def test_subscription_is_parsed(data: bytes, expected: MemberSubscription) -> None:
     assert parse_subscription(data) == expected
 
 
 def test_subscription_that_was_written_is_parsed() -> None:
-    assert parse_subscription(subscription_bytes(["b", "ä"], OWNED)) == Subscription(("b", "ä"), OWNED)
+    assert parse_subscription(subscription_bytes(["b", "ä"], OWNED)) == MemberSubscription(("b", "ä"), OWNED)
 
 
 def test_assignment_lists_partitions_by_topic() -> None:

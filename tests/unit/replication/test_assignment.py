@@ -19,7 +19,7 @@ from kafkalike.model.groups import assignment, group_protocol
 from kafkalike.model.groups.assignment import (
     Assigned,
     Assigning,
-    Call,
+    CallListener,
     CommitPositions,
     Done,
     Fenced,
@@ -80,8 +80,8 @@ def test_the_first_assignment_of_an_eager_member() -> None:
     assigning, second = step(joined, seen)
     assigned, _ = step(assigning, Done())
 
-    assert first == (CommitPositions(), Call("on_partitions_revoked", frozenset()), HoldPartitions({}))
-    assert second == (Take(HELD), Call("on_partitions_assigned", frozenset({T0, T1})))
+    assert first == (CommitPositions(), CallListener("on_partitions_revoked", frozenset()), HoldPartitions({}))
+    assert second == (Take(HELD), CallListener("on_partitions_assigned", frozenset({T0, T1})))
     assert assigned == Assigned(1, waits=False)
     assert step(assigned, RosterSeen(alone(EAGER), "me", HELD)) == (assigned, ())
 
@@ -97,7 +97,11 @@ def test_a_cooperative_member_gives_up_what_moves_and_nothing_else() -> None:
     after = group_protocol.release(roster, "me", [moves], known(COOPERATIVE))
     assigned, third = step(still, RosterSeen(after, "me", {stays: "1"}))
 
-    assert first == (CommitPositions(), Call("on_partitions_revoked", frozenset({moves})), HoldPartitions({stays: "1"}))
+    assert first == (
+        CommitPositions(),
+        CallListener("on_partitions_revoked", frozenset({moves})),
+        HoldPartitions({stays: "1"}),
+    )
     assert second == (Release((moves,)),)
     assert (assigned, third) == (Assigned(after.generation, waits=False), ())
 
@@ -114,7 +118,7 @@ def test_an_eager_member_gives_up_everything_and_waits() -> None:
     )
 
     assert isinstance(revoking, Revoking)
-    assert first == (CommitPositions(), Call("on_partitions_revoked", frozenset({T0, T1})), HoldPartitions({}))
+    assert first == (CommitPositions(), CallListener("on_partitions_revoked", frozenset({T0, T1})), HoldPartitions({}))
     assert (waiting, none) == (WaitingForOthers(before.generation, fresh=False), ())
 
 
@@ -127,7 +131,7 @@ def test_a_topic_that_was_created_again_is_told_as_new() -> None:
 
     _, acts = step(Assigned(1, waits=False), RosterSeen(again, "me", {T0: None, T1: None}))
 
-    assert acts == (Take({T0: "2", T1: "2"}), Call("on_partitions_assigned", frozenset({T0, T1})))
+    assert acts == (Take({T0: "2", T1: "2"}), CallListener("on_partitions_assigned", frozenset({T0, T1})))
 
 
 def test_a_member_that_nobody_owes_anything_waits_no_more() -> None:
@@ -146,7 +150,7 @@ def test_one_that_is_fenced_stays_so() -> None:
     again, second = step(fenced, NotAMember(HELD))
 
     assert fenced == again == Fenced(STOLEN)
-    assert first == second == (Call("on_partitions_lost", frozenset({T0, T1})), HoldPartitions({}))
+    assert first == second == (CallListener("on_partitions_lost", frozenset({T0, T1})), HoldPartitions({}))
     assert step(fenced, NotAMember({})) == (fenced, ())
     assert step(fenced, RosterSeen(alone(EAGER), "me", {})) == (fenced, ())
 
@@ -158,15 +162,15 @@ def test_without_a_group_everything_is_given_up_and_taken_when_something_changes
     _, more = step(assigned, Matched(HELD, {T0: "1"}, changed=False))
 
     assert first == (
-        Call("on_partitions_revoked", frozenset()),
+        CallListener("on_partitions_revoked", frozenset()),
         Take({T0: "1"}),
-        Call("on_partitions_assigned", frozenset({T0})),
+        CallListener("on_partitions_assigned", frozenset({T0})),
     )
     assert step(assigned, Matched({T0: "1"}, {T0: "1"}, changed=False)) == (assigned, ())
     assert more == (
-        Call("on_partitions_revoked", frozenset({T0})),
+        CallListener("on_partitions_revoked", frozenset({T0})),
         Take(HELD),
-        Call("on_partitions_assigned", frozenset({T0, T1})),
+        CallListener("on_partitions_assigned", frozenset({T0, T1})),
     )
 
 
@@ -210,7 +214,7 @@ class Consumer:
         self.held: dict[TopicPartition, str | None] = {}
         self.told: set[TopicPartition] = set()
         """What its listener believes to be held, of calls that came to their end."""
-        self.calls: list[Call] = []
+        self.calls: list[CallListener] = []
         self.partitions = 2
         self.life = 1
         self.harm = 0.0
@@ -249,9 +253,9 @@ class Consumer:
 
     def do(self, act: assignment.Act) -> None:
         match act:
-            case Call("on_partitions_assigned", partitions):
+            case CallListener("on_partitions_assigned", partitions):
                 assert partitions <= self.held.keys(), (act, self.held)
-            case Call(_, partitions):
+            case CallListener(_, partitions):
                 assert partitions <= self.held.keys(), (act, self.held)
             case HoldPartitions(target) | Take(target):
                 self.held = dict(target)
@@ -260,7 +264,7 @@ class Consumer:
                 self.roster = group_protocol.release(self.roster, "me", given_up, self.known)
             case CommitPositions():
                 pass
-        if isinstance(act, Call):
+        if isinstance(act, CallListener):
             self.calls.append(act)
             self.disturb()
             if act.name == "on_partitions_assigned":
@@ -396,6 +400,6 @@ def test_any_event_may_come_in_any_phase_and_come_again(phase: assignment.Phase,
 
     if not isinstance(event, Done):
         assert step(after, event)[1] == acts
-    calls = [act for act in acts if isinstance(act, Call)]
+    calls = [act for act in acts if isinstance(act, CallListener)]
     assert len({call.name for call in calls}) == len(calls)
     assert not acts or not any(isinstance(act, Release) for act in acts) or len(acts) == 1

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.log.topic.write_history import Written
+from kafkalike.log.topic.write_history import WriteVolume
 from kafkalike.ui.charts import MINUTE_MS, MOST_LINES, POINTS, Chart, levels, rates, starts_of, step_of, write_charts
 
 HOUR = 60 * MINUTE_MS
@@ -50,7 +50,7 @@ def test_records_and_bytes_have_a_chart_each() -> None:
     """Of the same steps."""
     starts = starts_of(2 * MINUTE_MS - 1, 2 * MINUTE_MS)
 
-    records, size = write_charts({"t": [Written(60, 600), Written(0, 0)]}, {}, starts, 2 * MINUTE_MS)
+    records, size = write_charts({"t": [WriteVolume(60, 600), WriteVolume(0, 0)]}, {}, starts, 2 * MINUTE_MS)
 
     assert [(one.unit, list(one.lines[0].values)) for one in (records, size)] == [
         ("records/s", [1.0, 0.0]),
