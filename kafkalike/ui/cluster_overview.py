@@ -112,6 +112,10 @@ class LagThresholds:
             return "bad"
         return "warn" if waiting_ms >= self.warn_seconds * 1000 else "ok"
 
+    def of(self, group: GroupFigures) -> str:
+        """Return the level of a group; `bad` also if the log has lost records that it has read."""
+        return "bad" if group.beyond else self.level(group.waiting_ms)
+
 
 THRESHOLDS: Final = LagThresholds()
 

@@ -35,7 +35,7 @@ def groups(request: Request) -> Response:
     wanted, view = query_parameter(request, "q").lower(), site(request).view
     level, found = query_parameter(request, "level"), view.overview()
     rows = [
-        (group_id, known, "" if known is None else view.thresholds.level(known.waiting_ms))
+        (group_id, known, "" if known is None else view.thresholds.of(known))
         for group_id, known in ((one, found.groups.get(one)) for one in view.group_ids())
         if wanted in group_id.lower()
     ]

@@ -33,10 +33,12 @@ def overview(request: Request) -> Response:
     if span not in SPANS:
         raise IllegalArgumentError(f"span must be {', '.join(SPANS)}, not {span[:40]!r}")
     found, now_ms = view.overview(), view.clock.now_ms()
-    groups = sorted(found.groups.values(), key=lambda one: (-one.waiting_ms, -one.lag.records, one.group_id))
+    groups = sorted(
+        found.groups.values(), key=lambda one: (not one.beyond, -one.waiting_ms, -one.lag.records, one.group_id)
+    )
     late: dict[str, list[GroupFigures]] = {"ok": [], "warn": [], "bad": []}
     for group in groups:
-        late[view.thresholds.level(group.waiting_ms)].append(group)
+        late[view.thresholds.of(group)].append(group)
     topics = list(found.topics.values())
     records, size = charts(found, now_ms, SPANS[span])
     return page(
@@ -49,7 +51,6 @@ def overview(request: Request) -> Response:
         records=records,
         size=size,
         groups=groups[:ROWS],
-        level=view.thresholds.level,
         thresholds=view.thresholds,
         late=late,
         busiest=sorted((one for one in topics if one.written_ms is not None), key=_rank)[:ROWS],

@@ -99,6 +99,7 @@ def test_offsets_above_the_log_end_are_a_fault(sampler: OverviewSampler, cluster
     found = look(sampler)
 
     assert found.groups["g"].beyond
+    assert LagThresholds().of(found.groups["g"]) == "bad"
     assert [problem.what for problem in found.problems] == [
         "Group g has committed offsets above the log end: the log has lost records."
     ]
