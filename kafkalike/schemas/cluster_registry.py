@@ -66,6 +66,11 @@ class Registry(RegistryClient):
         known = self._repository.now.subject(check_subject(subject))
         return [known.versions[version].id for version in known.live]
 
+    def registered_ms(self, subject: str) -> Mapping[int, int]:
+        """Refresh the table and return the times at which the versions of a subject were registered, ms."""
+        known = self._repository.now.subject(check_subject(subject))
+        return {version: known.versions[version].registered_ms for version in known.live}
+
     def referenced(self, schema: Schema) -> Mapping[str, Schema]:
         """Return the schemas that a schema references, directly or indirectly, by reference name."""
         if not schema.references:

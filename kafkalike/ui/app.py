@@ -25,7 +25,15 @@ from kafkalike.ui.access_control import CHANGES, HEADERS, AccessControl
 from kafkalike.ui.background_jobs import TooManyJobsError
 from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.page_request import Site, page, site, templates
-from kafkalike.ui.pages import cluster_pages, group_pages, overview_pages, record_pages, topic_pages
+from kafkalike.ui.pages import (
+    cluster_pages,
+    group_pages,
+    overview_pages,
+    produce_pages,
+    record_pages,
+    schema_pages,
+    topic_pages,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -85,15 +93,15 @@ READ: Final[Mapping[str, Handler]] = {
     "/topics/{name}/records": record_pages.records,
     "/topics/{name}/records/{partition:int}/{offset:int}": record_pages.record,
     "/topics/{name}/records/{partition:int}/{offset:int}/{part}": record_pages.download,
-    "/topics/{name}/produce": record_pages.produce_form,
+    "/topics/{name}/produce": produce_pages.produce_form,
     "/topics/{name}/tail": record_pages.tail,
     "/groups": group_pages.groups,
     "/group": group_pages.group,
     "/group/lag": group_pages.lag_chart,
     "/group/reset": group_pages.preview,
     "/transactions": cluster_pages.transactions,
-    "/schemas": cluster_pages.schemas,
-    "/schema": cluster_pages.schema,
+    "/schemas": schema_pages.schemas,
+    "/schema": schema_pages.schema,
     "/dead-letters": cluster_pages.dead_letters,
     "/dead-letters/all": cluster_pages.dead_letter_rows,
     "/letters": cluster_pages.letters,
@@ -113,11 +121,11 @@ CHANGE: Final[Mapping[str, Handler]] = {
     "/topics/{name}/partitions": topic_pages.add_partitions,
     "/topics/{name}/delete": topic_pages.delete,
     "/topics/{name}/delete-records": topic_pages.delete_records,
-    "/topics/{name}/produce": record_pages.produce,
+    "/topics/{name}/produce": produce_pages.produce,
     "/group/reset": group_pages.reset,
     "/group/delete": group_pages.delete,
     "/transactions/abort": cluster_pages.abort,
-    "/schema": cluster_pages.check_schema,
+    "/schema": schema_pages.check_schema,
     "/letters": cluster_pages.replay,
     "/checks": cluster_pages.start_check,
     "/sql": cluster_pages.run,

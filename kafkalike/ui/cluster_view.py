@@ -20,7 +20,7 @@ from kafkalike.schemas.cluster_registry import Registry
 from kafkalike.schemas.wire import HEADER, MAGIC
 from kafkalike.ui.background_jobs import BackgroundJobs
 from kafkalike.ui.cluster_overview import THRESHOLDS, LagThresholds, Overview, OverviewSampler
-from kafkalike.ui.value_tree import Decode, Kind, no_schemas
+from kafkalike.ui.value_tree import Decode, Kind, exact_json, message_fields, no_schemas
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -278,8 +278,8 @@ def _decoder(kind: str, registry: Registry) -> Callable[[bytes], Any]:
     if kind == "AVRO":
         return AvroDeserializer(registry)
     if kind == "JSON":
-        return JSONDeserializer(None, schema_registry_client=registry)
-    from google.protobuf.json_format import MessageToDict
-
+        valid = JSONDeserializer(None, schema_registry_client=registry)
+        # The deserializer checks the value; the page shows the digits of the text.
+        return lambda data: (valid(data), exact_json(data[HEADER:]))[1]
     read = ProtobufDeserializer(None, schema_registry_client=registry)
-    return lambda data: MessageToDict(read(data), preserving_proto_field_name=True)
+    return lambda data: message_fields(read(data))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Final, Literal
 
 from kafkalike.errors import KafkaError
@@ -38,8 +39,11 @@ Decode = Callable[[bytes], tuple[Kind, Any] | None]
 class ValueLeaf:
     """JSON value without parts, as text."""
 
-    kind: Literal["string", "number", "boolean", "null", "more"]
+    kind: Literal["string", "number", "boolean", "null", "bytes", "more"]
     text: str
+    """Notation of the value; hexadecimal digits of bytes."""
+    base64: str = ""
+    """Base64 of bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +73,91 @@ class ShownValue:
     """True if `text` or `tree` is incomplete."""
     problem: str = ""
     """Error of bytes that could not be decoded with their schema."""
+    base64: str = ""
+    """Base64 of binary bytes, of as many as `text` shows."""
+    schema_id: int | None = None
+    """Id of the schema by which the bytes were decoded."""
 
     @property
     def short(self) -> str:
         """Return one line of the text, for a table."""
         line = " ".join(self.text.split())
         return line if len(line) <= SHORT else f"{line[:SHORT]}…"
+
+
+class JsonNumber(str):
+    """Number of a JSON text, in the digits of the text."""
+
+    __slots__ = ()
+
+
+class JsonObject(Sequence[tuple[str, Any]]):
+    """Object of a JSON text: its names in order, repeated ones too.
+
+    Args:
+        pairs: names and values.
+    """
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        self._pairs = pairs
+
+    def __getitem__(self, at: Any) -> Any:  # noqa: ANN401 - an index or a slice
+        """Return a pair."""
+        return self._pairs[at]
+
+    def __len__(self) -> int:
+        """Return the number of names."""
+        return len(self._pairs)
+
+
+def exact_json(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON
+    """Parse JSON without loss: objects as `JsonObject`, numbers as `JsonNumber`.
+
+    Raises:
+        ValueError: it is not JSON.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(
+        text,
+        object_pairs_hook=JsonObject,
+        parse_float=JsonNumber,
+        parse_int=JsonNumber,
+        parse_constant=JsonNumber,
+    )
+
+
+def message_fields(message: Any) -> Any:  # noqa: ANN401 - a Protobuf message
+    """Return the fields of a Protobuf message with exact numbers and bytes, those without presence too.
+
+    Args:
+        message: the message. Types of Google's own files have the form of Protobuf's JSON.
+    """
+    if message.DESCRIPTOR.file.name.startswith("google/protobuf/"):
+        from google.protobuf.json_format import MessageToDict
+
+        return MessageToDict(message, preserving_proto_field_name=True)
+
+    def one(field: Any, value: Any) -> Any:  # noqa: ANN401
+        if field.message_type is not None:
+            return message_fields(value)
+        if field.enum_type is not None:
+            known = field.enum_type.values_by_number.get(value)
+            return value if known is None else known.name
+        return value
+
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            of = field.message_type.fields_by_name["value"]
+            found[field.name] = {str(key): one(of, value[key]) for key in value}
+        elif field.is_repeated:
+            found[field.name] = [one(field, item) for item in value]
+        elif not field.has_presence or message.HasField(field.name):
+            found[field.name] = one(field, value)
+    return found
 
 
 def no_schemas(data: bytes) -> None:
@@ -101,19 +184,21 @@ def shown(data: bytes | None, decode: Decode = no_schemas, *, brief: bool = Fals
         found, problem = None, f"{type(error).__name__}: {error}"
     if found is not None:
         kind, value = found
-        return _structured(kind, value, len(data), _line(value))
+        made = _structured(kind, value, len(data), _line(value))
+        return replace(made, schema_id=int.from_bytes(data[1:5], "big"))
     text = _text(data if len(data) <= READ_BYTES else _beginning(data))
     if text is None:
         return ShownValue(
             kind="binary",
             size=len(data),
             text=_hex(data[:SHOWN_HEX]),
+            base64=base64.b64encode(data[:SHOWN_HEX]).decode(),
             cut=len(data) > SHOWN_HEX,
             problem=problem,
         )
     if not brief and len(data) <= READ_BYTES and text.lstrip()[:1] in {"{", "["}:
         try:
-            return _structured("json", json.loads(text), len(data), text, problem)
+            return _structured("json", exact_json(text), len(data), text, problem)
         except (ValueError, RecursionError):
             pass
     cut = len(text) > SHOWN_BYTES or len(data) > READ_BYTES
@@ -139,15 +224,15 @@ def _structured(kind: Kind, value: Any, size: int, text: str, problem: str = "")
 
 def _line(value: Any) -> str:  # noqa: ANN401 - a value of a schema
     try:
-        return _written(_plain(value))
+        return json_text(value)
     except RecursionError:
         return "nested too deeply for one line"
 
 
 def _tree(value: Any, left: list[int], depth: int) -> Tree:  # noqa: ANN401 - any JSON
     left[0] -= 1
-    if isinstance(value, (Mapping, list, tuple)):
-        pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+    pairs = _pairs(value)
+    if pairs is not None:
         parts: list[tuple[str, Tree]] = []
         for name, part in pairs:
             if left[0] <= 0 or depth == 0:
@@ -155,15 +240,61 @@ def _tree(value: Any, left: list[int], depth: int) -> Tree:  # noqa: ANN401 - an
                 parts.append(("…", ValueLeaf(kind="more", text="more in the download")))
                 break
             parts.append((_written(str(name))[1:-1], _tree(part, left, depth - 1)))
-        return ValueBranch(kind="object" if isinstance(value, Mapping) else "array", parts=tuple(parts))
+        return ValueBranch(kind="array" if isinstance(value, (list, tuple)) else "object", parts=tuple(parts))
+    if isinstance(value, (bytes, bytearray)):
+        return ValueLeaf(kind="bytes", text=value.hex(), base64=base64.b64encode(value).decode())
     if value is None:
         return ValueLeaf(kind="null", text="null")
     if isinstance(value, bool):
         return ValueLeaf(kind="boolean", text="true" if value else "false")
-    if isinstance(value, (int, float)):
+    if _is_number(value):
         return ValueLeaf(kind="number", text=_number(value))
-    text = _plain(value)
-    return ValueLeaf(kind="string", text=_written(text if isinstance(text, str) else str(text)))
+    return ValueLeaf(kind="string", text=_written(str(value)))
+
+
+def _pairs(value: Any) -> Iterator[tuple[Any, Any]] | None:  # noqa: ANN401 - any JSON
+    """Return the names or positions of an object or array with their values; None for other values."""
+    if isinstance(value, JsonObject):
+        return iter(value)
+    if isinstance(value, Mapping):
+        return iter(value.items())
+    return iter(enumerate(value)) if isinstance(value, (list, tuple)) else None
+
+
+def json_text(value: Any, indent: str = "", *, bytes_text: Callable[[bytes], str] = bytes.hex) -> str:  # noqa: ANN401
+    """Format a value as JSON with exact numbers and repeated names.
+
+    Args:
+        value: JSON of `exact_json`, or a value of a schema.
+        indent: of each level; empty for one line.
+        bytes_text: text of bytes.
+
+    Raises:
+        RecursionError: it is nested too deeply.
+    """
+
+    def text(value: Any, margin: str) -> str:  # noqa: ANN401
+        pairs = _pairs(value)
+        if pairs is None:
+            if isinstance(value, (bytes, bytearray)):
+                return _written(bytes_text(bytes(value)))
+            if value is None or isinstance(value, bool):
+                return json.dumps(value)
+            return _number(value) if _is_number(value) else _written(str(value))
+        is_array, inner = isinstance(value, (list, tuple)), margin + indent
+        parts = [
+            text(part, inner) if is_array else f"{_written(str(name))}: {text(part, inner)}" for name, part in pairs
+        ]
+        first, last = ("[", "]") if is_array else ("{", "}")
+        if not parts or not indent:
+            return f"{first}{', '.join(parts)}{last}"
+        return f"{first}\n" + ",\n".join(inner + part for part in parts) + f"\n{margin}{last}"
+
+    return text(value, "")
+
+
+def _is_number(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, (JsonNumber, int, float, Decimal)) and not isinstance(value, bool)
 
 
 def _written(value: Any) -> str:  # noqa: ANN401 - any JSON
@@ -177,24 +308,13 @@ def _written(value: Any) -> str:  # noqa: ANN401 - any JSON
     return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)
 
 
-def _number(value: int | float) -> str:  # noqa: PYI041 - told apart
+def _number(value: Any) -> str:  # noqa: ANN401 - see `_is_number`
+    if isinstance(value, (JsonNumber, Decimal)):
+        return str(value)
     if isinstance(value, float):
-        return json.dumps(value) if math.isfinite(value) else str(value)
+        return json.dumps(value)
     # Python refuses to format numbers of thousands of digits.
-    return str(_plain(value))
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a schema
-    """Convert a value of a schema to JSON types."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    if isinstance(value, (bytes, bytearray)):
-        return value.hex()
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value if abs(value) < 1 << 1024 else hex(value)
-    return value if value is None or isinstance(value, (str, bool, float)) else str(value)
+    return str(value) if abs(value) < 1 << 1024 else hex(value)
 
 
 def _beginning(data: bytes) -> bytes:

@@ -36,6 +36,8 @@ class SubjectVersion:
 
     id: int
     standing: str
+    registered_ms: int = 0
+    """Time of the version's first row, ms; of its last change, if the log was cleaned since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,8 @@ class _Draft:
         if before is not None and before.id != schema_id:
             raise damaged(TABLE, row, ValueError(f"version {stands.version} had id {before.id}"))
         versions = Draft(subject.versions)
-        versions.put(stands.version, SubjectVersion(schema_id, stands.standing))
+        registered_ms = row.time_ms if before is None else before.registered_ms
+        versions.put(stands.version, SubjectVersion(schema_id, stands.standing, registered_ms))
         made = Subject(
             versions.frozen(),
             _with(subject.live, stands.version, present=stands.standing == schema_rows.LIVE),

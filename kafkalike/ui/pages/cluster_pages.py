@@ -1,4 +1,4 @@
-"""Pages of transactions, schemas, dead letters, checks, SQL statements and the cluster itself.
+"""Pages of transactions, dead letters, checks, SQL statements and the cluster itself.
 
 SQL statements only read, run in the console's Spark session, and show their first rows or the reason for the refusal.
 """
@@ -6,14 +6,13 @@ SQL statements only read, run in the console's Spark session, and show their fir
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kafkalike.errors import IllegalArgumentError, KafkaError, SchemaRegistryError
+from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.log.dead_letter_topic import Filter
 from kafkalike.ui.background_jobs import BackgroundJob
 from kafkalike.ui.page_request import form, moved, page, paged, query_parameter, site
@@ -26,8 +25,6 @@ LOOKED_INTO: Final = 200
 
 FINDINGS: Final = 200
 """Maximum number of findings of a check on a page."""
-
-SUBJECTS: Final = 100
 
 TABLES: Final = 25
 """Tables of a page of replicas, and topics of a page of dead letters; few, because each one is read."""
@@ -57,70 +54,6 @@ def abort(request: Request) -> Response:
     transactional_id = form(request).get("id", "")
     site(request).view.admin.abort_transaction(transactional_id)
     return moved("/transactions", f"Aborted the transaction of {transactional_id}.")
-
-
-def schemas(request: Request) -> Response:
-    """List the subjects of the registry."""
-    registry = site(request).view.registry
-    wanted = query_parameter(request, "q").lower()
-    subjects = [name for name in registry.get_subjects() if wanted in name.lower()]
-    some, at, pages = paged(request, subjects, SUBJECTS)
-    rows = [(name, registry.get_latest_version(name)) for name in some]
-    return page(
-        request,
-        "schemas.html",
-        rows=rows,
-        count=len(subjects),
-        at=at,
-        pages=pages,
-        q=query_parameter(request, "q"),
-        level=registry.get_compatibility(),
-        said=query_parameter(request, "said"),
-    )
-
-
-def schema(request: Request) -> Response:
-    """Show a subject with all versions."""
-    registry, subject = site(request).view.registry, query_parameter(request, "subject")
-    versions = [registry.get_version(subject, version) for version in registry.get_versions(subject)]
-    level = registry.get_compatibility()
-    with suppress(SchemaRegistryError):
-        level = registry.get_compatibility(subject)
-    return page(
-        request,
-        "schema.html",
-        subject=subject,
-        versions=versions[::-1],
-        level=level,
-        draft=versions[-1].schema.schema_str if versions else "",
-        problems=None,
-        said=query_parameter(request, "said"),
-    )
-
-
-def check_schema(request: Request) -> Response:
-    """Check or register the next version of a subject."""
-    from kafkalike.schemas.confluent_types import Schema
-
-    registry, given = site(request).view.registry, form(request)
-    subject, text = given.get("subject", "").strip(), given.get("schema", "")
-    wanted = Schema(text, given.get("type", "AVRO"))
-    if given.get("action") == "register":
-        number_ = registry.register_schema(subject, wanted)
-        return moved("/schema", f"Registered the schema with id {number_}.", subject=subject)
-    known = subject in registry.get_subjects()
-    problems = registry.problems(subject, wanted) if known else []
-    versions = [registry.get_version(subject, version) for version in registry.get_versions(subject)] if known else []
-    return page(
-        request,
-        "schema.html",
-        subject=subject,
-        versions=versions[::-1],
-        level=registry.get_compatibility(),
-        draft=text,
-        problems=list(problems),
-        said="",
-    )
 
 
 def dead_letters(request: Request) -> Response:

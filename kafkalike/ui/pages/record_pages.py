@@ -1,13 +1,12 @@
-"""Pages of records: find, show, download, produce and tail them."""
+"""Pages of records: find, show, download and tail them."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,15 +22,12 @@ from kafkalike.model.concurrency import OnError
 from kafkalike.ui.page_request import (
     MOST,
     Site,
-    form,
     moment,
-    moved,
     number,
     optional,
     page,
     query_parameter,
     site,
-    whole,
 )
 from kafkalike.ui.record_query import PAGE_BYTES, Page, Question, StoredRecord, at_time, browse, record_at
 
@@ -39,9 +35,6 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.ui.cluster_view import ConsoleView
 
-
-MOST_FILLED: Final = 4 * 1024 * 1024
-"""Maximum bytes of a record in the form, which needs up to three bytes for each."""
 
 FEW: Final = 20
 """Maximum number of partitions whose positions are in the address uncompressed."""
@@ -51,12 +44,6 @@ PACKED: Final = "z"
 
 MOST_PLACES: Final = 1_000_000
 """Maximum bytes of decompressed positions."""
-
-HEX: Final = "hex:"
-"""Prefix of a header's bytes in hexadecimal, for bytes that a text field would change."""
-
-NULL: Final = "null:"
-"""Content of a null header."""
 
 
 def records(request: Request) -> Response:
@@ -219,114 +206,6 @@ def download(request: Request) -> Response:
         media_type="application/octet-stream",
         headers={"content-disposition": f'attachment; filename="{file}"', "cache-control": "no-store"},
     )
-
-
-def produce_form(request: Request) -> Response:
-    """Show the form for a new record, filled with the record of the address, if any."""
-    name = request.path_params["name"]
-    partition, offset = optional(request, "partition"), optional(request, "offset")
-    filled: StoredRecord | None = None
-    if partition is not None and offset is not None:
-        filled = site(request).view.with_log(name, lambda log: record_at(log, partition, offset))
-        if filled is not None and filled.size > MOST_FILLED:
-            raise IllegalArgumentError(f"the record has {filled.size} bytes, more than the {MOST_FILLED} of the form")
-    info = site(request).view.cluster.topic(name)
-    return page(
-        request, "produce.html", name=name, info=info, filled=_fields(filled), said=query_parameter(request, "said")
-    )
-
-
-def _fields(found: StoredRecord | None) -> dict[str, str]:
-    if found is None:
-        return {"key": "", "key_as": "text", "value": "", "value_as": "text", "headers": ""}
-    filled: dict[str, str] = {}
-    for part, data in (("key", found.key), ("value", found.value)):
-        filled[part], filled[f"{part}_as"] = _written(data)
-    filled["headers"] = "\n".join(_header_line(name, value) for name, value in found.headers)
-    return filled
-
-
-def _written(data: bytes | None) -> tuple[str, str]:
-    if data is None:
-        return "", "null"
-    text = _kept(data)
-    return (base64.b64encode(data).decode(), "base64") if text is None else (text, "text")
-
-
-def _kept(data: bytes) -> str | None:
-    """Decode text that a form returns unchanged; None for other bytes, as browsers normalize line ends."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
-    return text if all(sign.isprintable() or sign in "\n\t" for sign in text) else None
-
-
-def _header_line(name: str, value: bytes | None) -> str:
-    """Format a header as a line that `_header` parses to the same header."""
-    text = NULL if value is None else _kept(value)
-    if value is not None and (text is None or "\n" in text or text != text.strip() or text.startswith((NULL, HEX))):
-        text = f"{HEX}{value.hex()}"
-    line = f"{name}: {text}"
-    if not name.isprintable() or _header(line) != (name, value):
-        raise IllegalArgumentError(
-            f"the form cannot represent the header {name[:80]!r}: send the record with a producer"
-        )
-    return line
-
-
-def produce(request: Request) -> Response:
-    """Send the record of the form and show it."""
-    name, given = request.path_params["name"], form(request)
-    view = site(request).view
-    view.cluster.topic(name)
-    partition = given.get("partition", "").strip()
-    sent = view.producer.send(
-        name,
-        key=_read(given, "key"),
-        value=_read(given, "value"),
-        headers=[_header(line) for line in _lines(given.get("headers", ""))],
-        partition=whole("partition", partition, 0) if partition else None,
-    ).get(timeout=60)
-    return moved(
-        f"/topics/{name}/records/{sent.partition}/{sent.offset}",
-        f"Wrote the record to partition {sent.partition} at offset {sent.offset}.",
-    )
-
-
-def _lines(text: str) -> list[str]:
-    return [line for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
-
-
-def _read(given: Mapping[str, str], part: str) -> bytes | None:
-    kind, text = given.get(f"{part}_as", "text"), given.get(part, "")
-    # Browsers send line ends as CR LF.
-    text = text.replace("\r\n", "\n")
-    try:
-        reading: dict[str, Callable[[], bytes | None]] = {
-            "null": lambda: None,
-            "text": text.encode,
-            "hex": lambda: bytes.fromhex(text),
-            "base64": lambda: base64.b64decode(text, validate=True),
-        }
-        return reading[kind]()
-    except KeyError:
-        raise IllegalArgumentError(f"{part} must be text, hex, base64 or null, not {kind[:40]!r}") from None
-    except (ValueError, binascii.Error) as cause:
-        raise IllegalArgumentError(f"{part} is not valid {kind}: {cause}") from None
-
-
-def _header(text: str) -> tuple[str, bytes | None]:
-    name, colon, content = text.partition(":")
-    if not colon or not name.strip():
-        raise IllegalArgumentError(f"headers must be lines NAME: VALUE, not {text[:80]!r}")
-    content = content.strip()
-    if content == NULL:
-        return name.strip(), None
-    try:
-        return name.strip(), bytes.fromhex(content[len(HEX) :]) if content.startswith(HEX) else content.encode()
-    except ValueError:
-        raise IllegalArgumentError(f"headers: {content[:80]!r} is not hexadecimal") from None
 
 
 MOST_TAILS: Final = 32

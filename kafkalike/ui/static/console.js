@@ -87,6 +87,29 @@
     held = null;
   });
 
+  // --- values: bytes in hexadecimal or Base64, and copying -----------------------------------------
+  if (kept("bytes")) root.dataset.bytes = kept("bytes");
+
+  function bytesSwitch(button) {
+    const show = () => { button.textContent = root.dataset.bytes === "base64" ? "Bytes: Base64" : "Bytes: hex"; };
+    button.hidden = document.querySelector(".as-hex") === null;
+    button.addEventListener("click", () => {
+      root.dataset.bytes = root.dataset.bytes === "base64" ? "hex" : "base64";
+      keep("bytes", root.dataset.bytes);
+      show();
+    });
+    show();
+  }
+
+  async function copyText(button) {
+    const part = document.getElementById(button.dataset.copy);
+    const shown = part.querySelector(root.dataset.bytes === "base64" ? ".as-base64" : ".as-hex") ?? part;
+    // A dump has positions and characters beside the digits.
+    const text = shown.matches("pre.as-hex") ? shown.textContent.replace(/^[0-9a-f]{8} {2}(.{47}).*$/gm, "$1").replace(/\s+/g, "") : shown.textContent;
+    try { await navigator.clipboard.writeText(text); button.textContent = "Copied"; } catch { button.textContent = "Not allowed to copy"; }
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  }
+
   // --- the page of live records ------------------------------------------------------------------
   function watch(table) {
     const state = document.getElementById("tail-state"), pause = document.getElementById("pause");
@@ -150,13 +173,17 @@
     showLive();
     times(document);
     setInterval(() => { if (!document.hidden && !paused()) times(document); }, 10_000);
-    const table = document.getElementById("tail");
+    const table = document.getElementById("tail"), bytes = document.getElementById("bytes");
     if (table) watch(table);
+    if (bytes) bytesSwitch(bytes);
+    if (navigator.clipboard) for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
   });
 
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-confirm]");
     if (button && !window.confirm(button.dataset.confirm)) event.preventDefault();
+    const copying = event.target.closest("[data-copy]");
+    if (copying) copyText(copying);
   });
 
   // A copied figure or time is the exact one.

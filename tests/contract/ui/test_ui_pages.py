@@ -22,6 +22,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas import AvroSerializer, Registry
+from kafkalike.schemas.confluent_types import Schema
 from kafkalike.ui.access_control import HEADERS, AccessControl
 from kafkalike.ui.app import CHANGE, READ, console
 from kafkalike.ui.cluster_view import ConsoleView
@@ -230,8 +231,18 @@ def test_a_record_is_sent_and_downloaded_as_it_is(browser: Browser) -> None:
     browser.post("/topics/orders/produce", key="k", value="", value_as="null", partition=1)
     assert browser.client.get("/topics/orders/records/1/16/value").content == b""
     assert ">null<" in browser.get("/topics/orders/records/1/16")
-    for field in ({"value_as": "hex", "value": "xy"}, {"key_as": "moon"}, {"headers": "nothing"}, {"partition": "9"}):
-        assert "Request failed" in browser.post("/topics/orders/produce", 400, **field)
+    for field, says in (
+        ({"value_as": "hex", "value": "xy"}, "value is not valid hex"),
+        ({"key": "k", "key_as": "moon"}, "key must be schema, text"),
+        ({"headers": "nothing"}, "headers must be lines"),
+        ({"partition": "9"}, "orders"),
+        ({"value": ""}, "the value is empty"),
+        ({"value_as": "null"}, "it is null, but there is text"),
+    ):
+        answer = browser.post("/topics/orders/produce", 400, **{"value": "kept text", **field})
+        assert says in answer
+        assert 'role="alert"' in answer
+        assert "kept text" in answer or "value" in field
     assert "Request failed" in browser.get("/topics/orders/records/1/17", 404)
 
 
@@ -250,7 +261,7 @@ def test_what_is_sent_again_is_the_same_record(value: bytes | None) -> None:
         name: re.sub("\r\n|\r|\n", "\r\n", html.unescape(text).removeprefix("\n"))
         for name, text in re.findall(r'<textarea[^>]* name="(\w+)"[^>]*>(.*?)</textarea>', page, re.DOTALL)
     }
-    kinds = dict(zip(("key_as", "value_as"), re.findall("<option selected>([a-z0-9]+)<", page), strict=True))
+    kinds = dict(zip(("key_as", "value_as"), re.findall('<option value="([a-z0-9]+)" selected>', page), strict=True))
     browser.post("/topics/t/produce", **fields, **kinds)
 
     first, _, again = browse(cluster.log("t"), Question(newest_first=False)).records
@@ -280,6 +291,113 @@ def test_records_with_a_schema_are_shown_by_their_fields(browser: Browser) -> No
     assert "Bremen" not in browser.get("/schemas")
     assert "typed-value" in browser.get("/schemas")
     assert "version 1" in browser.get("/schema", subject="typed-value").lower()
+
+
+PAYMENT = (
+    '{"type":"record","name":"Payment","fields":[{"name":"id","type":"long"},'
+    '{"name":"note","type":["null","string"],"default":null}]}'
+)
+
+
+def test_value_of_a_topic_with_a_schema_is_encoded_by_it(browser: Browser) -> None:
+    """A wrong field is named, and nothing is sent; a right one has the wire format, with all of its digits."""
+    view = browser.view
+    view.cluster.create_topic("payments", 1, {})
+    view.registry.register_schema("payments-value", Schema(PAYMENT, "AVRO"))
+    fresh = browser.get("/topics/payments/produce")
+    assert '<option value="schema" selected>' in fresh
+    assert "&#34;note&#34;: null" in fresh
+
+    fields = {"value_as": "schema", "value_schema": 1}
+    wrong = browser.post("/topics/payments/produce", 400, value='{"id": 1.5, "nite": "x"}', **fields)
+    assert "<code>id</code>: a whole number is needed, not 1.5" in wrong
+    assert "<code>nite</code>: Payment has no such field" in wrong
+    assert "nite&#34;: &#34;x" in wrong
+    lost = browser.post("/topics/payments/produce", 400, value="{}", value_as="schema", value_schema=9)
+    assert "Schema 9 not found" in lost
+    assert view.partitions("payments")[0].log_end == 0
+
+    shown = browser.post("/topics/payments/produce", value='{"id": 9007199254740993}', **fields)
+    assert '<span class="number">9007199254740993</span>' in shown
+    (sent,) = browse(view.cluster.log("payments"), Question()).records
+    assert (sent.key, sent.value) == (None, b"\x00\x00\x00\x00\x01\x82\x80\x80\x80\x80\x80\x80\x20\x00")
+
+
+def test_empty_key_is_null_unless_it_is_chosen(browser: Browser) -> None:
+    """Kafka tells them apart: only null goes to any partition."""
+    view = browser.view
+    view.cluster.create_topic("keys", 1, {})
+    for kind in ("text", "empty", "null"):
+        browser.post("/topics/keys/produce", key="", key_as=kind, value="v")
+    browser.post("/topics/keys/produce", key="", key_as="text", value="", value_as="empty")
+
+    found = browse(view.cluster.log("keys"), Question(newest_first=False)).records
+
+    assert [(one.key, one.value) for one in found] == [(None, b"v"), (b"", b"v"), (None, b"v"), (None, b"")]
+
+
+def test_record_is_edited_by_the_schema_it_was_written_with(browser: Browser) -> None:
+    """An older version than the newest; unknown fields of the newest are not needed."""
+    view = browser.view
+    view.cluster.create_topic("payments", 1, {})
+    first = PAYMENT.replace(',{"name":"note","type":["null","string"],"default":null}', "")
+    with KafkaProducer(bootstrap_servers=view.cluster, value_serializer=AvroSerializer(view.registry, first)) as made:
+        made.send("payments", {"id": 5}, b"k").get()
+    view.registry.register_schema("payments-value", Schema(PAYMENT, "AVRO"))
+
+    form = browser.get("/topics/payments/produce", partition=0, offset=0)
+
+    assert '<option value="1" selected>payments-value version 1' in form
+    browser.post("/topics/payments/produce", key="k", value='{"id": 6}', value_as="schema", value_schema=1, partition=0)
+    assert [one.value for one in browse(view.cluster.log("payments"), Question(newest_first=False)).records] == [
+        b"\x00\x00\x00\x00\x01\x0a",
+        b"\x00\x00\x00\x00\x01\x0c",
+    ]
+
+
+def test_two_versions_of_a_schema_are_shown_side_by_side(browser: Browser) -> None:
+    """Pretty-printed, with the fields that differ, and which version reads which."""
+    registry = browser.view.registry
+    first = '{"type":"record","name":"R","fields":[{"name":"id","type":"int"},{"name":"old","type":"string"}]}'
+    added = '{"name":"new","type":"string","default":"x"}'
+    second = f'{{"type":"record","name":"R","fields":[{{"name":"id","type":"long"}},{added}]}}'
+    for text in (first, second):
+        registry.register_schema("r-value", Schema(text, "AVRO"))
+
+    newest = browser.get("/schema", subject="r-value")
+    words = " ".join(re.sub("<[^>]+>", " ", html.unescape(newest)).split())
+    assert "changed id int → long" in words
+    assert "removed old string" in words
+    assert 'added new string, default "x"' in words
+    assert "yes Version 2 reads records of version 1 no Version 1 reads records of version 2" in words
+    assert re.search(
+        '<td class="remove">.*&#34;type&#34;: &#34;int&#34;</td><td class="add">.*&#34;long&#34;</td>', newest
+    )
+    alone = browser.get("/schema", subject="r-value", a=1, b=1)
+    assert "  &#34;name&#34;: &#34;R&#34;" in alone
+    assert "reads records" not in alone
+    assert "Version 1</h2>" in browser.get("/schema", id=1)
+    assert "Version 9 of r-value not found" in browser.get("/schema", 400, subject="r-value", a=9)
+    assert "Schema 9 not found" in browser.get("/schema", 400, id=9)
+
+
+def test_versions_of_protobuf_and_json_schemas_are_compared(browser: Browser) -> None:
+    """Protobuf as the text of its file, also where it was registered as a descriptor."""
+    registry = browser.view.registry
+    head = 'syntax = "proto3"; package shop; message Order { int64 id = 1;'
+    for text in (head + " }", head + " repeated string lines = 2; }"):
+        registry.register_schema("p-value", Schema(text, "PROTOBUF"))
+    for age in ('{"type": "integer"}', '{"type": "number"}'):
+        registry.register_schema("j-value", Schema(f'{{"type": "object", "properties": {{"age": {age}}}}}', "JSON"))
+
+    protobuf, json_schema = (
+        " ".join(re.sub("<[^>]+>", " ", html.unescape(browser.get("/schema", subject=subject))).split())
+        for subject in ("p-value", "j-value")
+    )
+
+    assert "added shop.Order.lines repeated string = 2" in protobuf
+    assert "added repeated string lines = 2;" in protobuf
+    assert 'changed age {"type": "integer"} → {"type": "number"}' in json_schema
 
 
 def test_schemas_are_checked_before_they_are_registered(browser: Browser) -> None:

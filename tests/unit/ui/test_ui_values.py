@@ -1,6 +1,7 @@
 """What the console shows of bytes."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -144,9 +145,49 @@ def test_numbers_that_json_has_not_are_shown() -> None:
     assert found.kind == "avro"
     assert isinstance(found.tree, ValueBranch)
     texts = {name: part.text for name, part in found.tree.parts if isinstance(part, ValueLeaf)}
-    assert texts["nan"] == "nan"
-    assert texts["bytes"] == '"01ff"'
+    assert texts["nan"] == "NaN"
+    assert texts["bytes"] == "01ff"
     assert texts["many"].startswith("0x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1.0", "1", "1.10", "9007199254740993", "123456789012345678901234567890.10", "1e400", "-0.0", "1E5", "9" * 5000],
+    ids=["fraction", "whole", "trailing zero", "64 bits", "decimal", "huge", "minus zero", "exponent", "many digits"],
+)
+def test_number_of_json_keeps_its_digits(text: str) -> None:
+    """No float in between."""
+    tree = shown(f"[{text}]".encode()).tree
+
+    assert isinstance(tree, ValueBranch)
+    assert tree.parts == (("0", ValueLeaf(kind="number", text=text)),)
+
+
+def test_repeated_name_of_json_is_shown_each_time() -> None:
+    """The bytes have it; a reader may take the first one."""
+    tree = shown(b'{"a": 1, "b": 2, "a": 3}').tree
+
+    assert isinstance(tree, ValueBranch)
+    assert [(name, part.text) for name, part in tree.parts if isinstance(part, ValueLeaf)] == [
+        ("a", "1"),
+        ("b", "2"),
+        ("a", "3"),
+    ]
+
+
+def test_bytes_of_a_schema_are_hexadecimal_and_base64() -> None:
+    """The page switches between them; decimals have their digits."""
+
+    def decode(_data: bytes) -> tuple[Kind, Any]:
+        return "avro", {"raw": b"\x01\xff", "euro": Decimal("12.50")}
+
+    tree = shown(b"\x00\x00\x00\x00\x07", decode).tree
+
+    assert isinstance(tree, ValueBranch)
+    assert tree.parts == (
+        ("raw", ValueLeaf(kind="bytes", text="01ff", base64="Af8=")),
+        ("euro", ValueLeaf(kind="number", text="12.50")),
+    )
 
 
 def test_bytes_that_are_not_of_their_schema_are_shown_with_the_reason() -> None:
