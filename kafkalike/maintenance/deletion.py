@@ -22,7 +22,6 @@ from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
 from kafkalike.log.topic.data_file import DataFile, ReadOptions, longs, named_flaws
 from kafkalike.log.topic.segment_rows import WHOLE_BATCH_BYTES, read_segment
 from kafkalike.log.topic.topic_commits import sha256_of
-from kafkalike.maintenance.file_rewrite import Mask, Replacement, check_apart, groups, losing, replaced
 from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks, where_possible
 from kafkalike.maintenance.maintenance_commit import (
     COMMIT_TIMEOUT_MS,
@@ -31,7 +30,8 @@ from kafkalike.maintenance.maintenance_commit import (
     publish_or_discard,
     still_live,
 )
-from kafkalike.maintenance.vacuum import Leftover, vacuum
+from kafkalike.maintenance.works.file_rewrite import Mask, Replacement, check_apart, groups, losing, replaced
+from kafkalike.maintenance.works.vacuum import Leftover, vacuum
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.concurrency import OnError

@@ -21,9 +21,9 @@ from kafkalike.maintenance.deletion import (
 )
 from kafkalike.maintenance.handles import check_in_sync, opened, tasks_of
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS
-from kafkalike.maintenance.vacuum import ORPHAN_MS, WAITING_MS
 from kafkalike.maintenance.verify import key_traces
 from kafkalike.maintenance.verify.certificate_file import CertificateFile, open_certificate_file, versions_of_run
+from kafkalike.maintenance.works.vacuum import ORPHAN_MS, WAITING_MS
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.maintenance_config import MaintenanceConfig
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.maintenance import maintenance_report
-from kafkalike.maintenance.control_maintenance import maintain_control
 from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks
 from kafkalike.maintenance.handles import tasks_of
 from kafkalike.maintenance.maintenance_commit import only_run
 from kafkalike.maintenance.maintenance_report import MaintenanceReport, TopicReport
-from kafkalike.maintenance.topic_maintenance import RunSettings, TopicMaintenance
+from kafkalike.maintenance.works.control_maintenance import maintain_control
+from kafkalike.maintenance.works.topic_maintenance import RunSettings, TopicMaintenance
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 
 if TYPE_CHECKING:

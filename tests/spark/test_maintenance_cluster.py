@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafkalike.maintenance.maintenance_run import WORKS
-from kafkalike.maintenance.topic_compaction import checkpoints_of
 from kafkalike.maintenance.verify.topic_history import topic_history
+from kafkalike.maintenance.works.topic_compaction import checkpoints_of
 from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.children import run as run_worker
 from tests.tools.findings import errors_of

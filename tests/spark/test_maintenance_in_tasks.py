@@ -14,7 +14,7 @@ from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.file_tasks import SparkTasks, Tasks
 from kafkalike.maintenance.maintenance_report import FAILED
 from kafkalike.maintenance.maintenance_run import TopicReport, maintain
-from kafkalike.maintenance.topic_compaction import Compacted, DuePass, checkpoints_of, compact
+from kafkalike.maintenance.works.topic_compaction import Compacted, DuePass, checkpoints_of, compact
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.maintenance.log_cleanup import Cleaned, CompactionPlan
 from tests.tools.children import run as run_worker

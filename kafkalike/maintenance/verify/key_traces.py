@@ -20,8 +20,8 @@ from kafkalike.errors import CorruptRecordError, KafkaError, KafkaTimeoutError
 from kafkalike.log.cluster.topic_lineage import origin_ids
 from kafkalike.log.topic.batch_payload import unpack
 from kafkalike.maintenance.deletion import Remover
-from kafkalike.maintenance.vacuum import Delays, leftovers
 from kafkalike.maintenance.verify.verify_report import Finding
+from kafkalike.maintenance.works.vacuum import Delays, leftovers
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.cluster_state import TopicChange, parse_row
 from kafkalike.model.maintenance.record_removal import Taking

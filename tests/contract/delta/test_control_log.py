@@ -16,7 +16,7 @@ from kafkalike.delta.checkpoint import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.delta.row_table import MERGE_INTERVAL
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.control_maintenance import compact_control, vacuum_control
+from kafkalike.maintenance.works.control_maintenance import compact_control, vacuum_control
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.cluster_state import topic_row
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState

@@ -15,8 +15,8 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance import forget as forgetting
 from kafkalike.maintenance.deletion import without_maintenance
-from kafkalike.maintenance.vacuum import ORPHAN_MS
 from kafkalike.maintenance.verify.certificate_file import check_certificate
+from kafkalike.maintenance.works.vacuum import ORPHAN_MS
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.maintenance.record_removal import Certificate, parse_certificate
 from kafkalike.model.record_batch import RecordBatch

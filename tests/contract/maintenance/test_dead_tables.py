@@ -13,7 +13,7 @@ from kafkalike.errors import KafkaStorageError, TopicDeletedError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.cluster.topic_folders import UNDER_WAY_MS
 from kafkalike.maintenance.maintenance_run import maintain
-from kafkalike.maintenance.vacuum import clear_dead_tables
+from kafkalike.maintenance.works.vacuum import clear_dead_tables
 from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.names import TopicId, TopicName

@@ -26,11 +26,11 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.maintenance.deletion import Remover
-from kafkalike.maintenance.file_rewrite import merge
 from kafkalike.maintenance.maintenance_commit import publish_or_discard
 from kafkalike.maintenance.verify.certificate_file import CertificateFile, check_certificate
 from kafkalike.maintenance.verify.key_traces import keys_left
 from kafkalike.maintenance.verify.topic_history import topic_history
+from kafkalike.maintenance.works.file_rewrite import merge
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.dead_letter import OFFSET, PARTITION, TOPIC
 from kafkalike.model.maintenance.record_removal import Certificate, Taking, parse_certificate, runs_of

@@ -11,13 +11,13 @@ from deltalake import DeltaTable
 from kafkalike.delta.table_change import maintenance_turn, turns_of
 from kafkalike.errors import DataLossError
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.control_maintenance import MOVES_KEPT
 from kafkalike.maintenance.maintenance_commit import MaintenanceCommit, publish
 from kafkalike.maintenance.maintenance_report import DONE, FAILED, GONE, NOTHING, UNFINISHED
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.staging_folder import staging_folder
-from kafkalike.maintenance.topic_compaction import checkpoints_of
 from kafkalike.maintenance.verify.topic_history import topic_history
+from kafkalike.maintenance.works.control_maintenance import MOVES_KEPT
+from kafkalike.maintenance.works.topic_compaction import checkpoints_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Roster, roster_row
 from kafkalike.model.record_batch import RecordBatch
@@ -301,7 +301,7 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
 ) -> None:
     """Each run goes on where the one before stopped, in the middle of a file too; memory stays bounded."""
     monkeypatch.setattr("kafkalike.log.topic.segment_rows.WHOLE_ROWS", read_at_a_time)
-    monkeypatch.setattr("kafkalike.maintenance.topic_compaction.CHUNK_ROWS", 100)
+    monkeypatch.setattr("kafkalike.maintenance.works.topic_compaction.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(4):
         log.append(keyed(*((f"key-{n % 200}", f"{turn}") for n in range(300)), at_ms=NOW + 10 * turn))
@@ -321,7 +321,7 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
 
 def test_keys_that_stand_in_many_chunks_are_one(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here 600 records are looked at a hundred at a time."""
-    monkeypatch.setattr("kafkalike.maintenance.topic_compaction.CHUNK_ROWS", 100)
+    monkeypatch.setattr("kafkalike.maintenance.works.topic_compaction.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(3):
         log.append(keyed(*((f"key-{n % 150}", f"{turn}-{n}") for n in range(300)), at_ms=NOW + 10 * turn))
@@ -337,7 +337,7 @@ def test_a_pass_that_was_cut_off_is_made_again_from_files_with_holes(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the first one took is not counted again."""
-    monkeypatch.setattr("kafkalike.maintenance.file_rewrite.GROUP_ROWS", 1)
+    monkeypatch.setattr("kafkalike.maintenance.works.file_rewrite.GROUP_ROWS", 1)
     log = topic(root, "t", 1, EAGER)
     for turn, pairs in enumerate(["paq", "a", "d", "d"]):
         log.append(keyed(*((key, f"{turn}") for key in pairs), at_ms=NOW + 10 * turn))
@@ -484,7 +484,7 @@ def test_what_a_killed_writer_has_left_goes_after_an_hour(root: str, many: Topic
 
 def test_nothing_goes_that_another_version_of_the_run_has_made_live(root: str, many: TopicLog) -> None:
     """Vacuum looks again under the lock: what was brought back since the list was made stays."""
-    from kafkalike.maintenance.vacuum import Delays, leftovers, vacuum
+    from kafkalike.maintenance.works.vacuum import Delays, leftovers, vacuum
 
     many.refresh()
     alive = many.live_paths()

@@ -11,7 +11,7 @@ import pytest
 from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import KafkaConfigurationError, LogCorruptError, SchemaRegistryError, UnsupportedVersionError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.control_maintenance import compact_control, control_tables, vacuum_control
+from kafkalike.maintenance.works.control_maintenance import compact_control, control_tables, vacuum_control
 from kafkalike.model.schemas.schema_rows import SchemaRow
 from kafkalike.schemas import Registry, Schema, SchemaReference, open_registry
 from tests.tools.cli import call

@@ -20,7 +20,7 @@ from kafkalike.log.group.group_expiry import expire_offsets
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, only_run
 from kafkalike.maintenance.maintenance_report import ControlReport, MaintenanceReport
 from kafkalike.maintenance.staging_folder import clear_staging
-from kafkalike.maintenance.vacuum import Delays, clear_dead_tables, leftovers, vacuum
+from kafkalike.maintenance.works.vacuum import Delays, clear_dead_tables, leftovers, vacuum
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.maintenance.control_rows import kept_group_rows, kept_metadata_rows
 from kafkalike.model.schemas.registry_state import kept_schema_rows

@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.maintenance.file_rewrite import merge
 from kafkalike.maintenance.file_tasks import Tasks
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, dead_segments, delete_dead
 from kafkalike.maintenance.maintenance_report import FAILED, UNFINISHED, TopicReport
-from kafkalike.maintenance.topic_compaction import Compacted, DuePass, checkpoints_of, compact
-from kafkalike.maintenance.vacuum import ORPHAN_MS, Delays, leftovers, log_reach_ms, vacuum
+from kafkalike.maintenance.works.file_rewrite import merge
+from kafkalike.maintenance.works.topic_compaction import Compacted, DuePass, checkpoints_of, compact
+from kafkalike.maintenance.works.vacuum import ORPHAN_MS, Delays, leftovers, log_reach_ms, vacuum
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.config.maintenance_config import MaintenanceConfig

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
 from kafkalike.log.topic.segment_rows import read_segment
-from kafkalike.maintenance.file_rewrite import Mask, Replacement, check_apart, groups, losing, replaced
 from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks, where_possible
 from kafkalike.maintenance.maintenance_commit import MaintenanceCommit, publish, publish_or_discard, still_live
+from kafkalike.maintenance.works.file_rewrite import Mask, Replacement, check_apart, groups, losing, replaced
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.maintenance.log_cleanup import Cleaned, CompactionPlan
 from kafkalike.model.record_batch import cleaner_app
