@@ -10,7 +10,7 @@ mkdir -p build
 [[ -x $home/bin/python ]] || "$uv" venv --quiet --python .venv/bin/python "$home"
 # What tests need besides, in versions of today.
 "$uv" pip install --quiet --python "$home/bin/python" -r build/lowest.txt \
-    'avro>=1.12' chispa 'confluent-kafka[avro,json,protobuf,schemaregistry]' 'deltalake>=1.6,<2' grpcio-tools hypothesis \
-    polars psutil python-schema-registry-client 'pytest>=9' pytest-randomly pytest-timeout pytest-xdist pyyaml
+    aiokafka 'avro>=1.12' chispa 'confluent-kafka[avro,json,protobuf,schemaregistry]' 'deltalake>=1.6,<2' grpcio-tools \
+    hypothesis kafka-python polars psutil python-schema-registry-client 'pytest>=9' pytest-randomly pytest-timeout pytest-xdist pyyaml
 KAFKALIKE_TESTS=quick "$home/bin/python" -m pytest -n 2 -q -W ignore::DeprecationWarning \
     -m "not (slow or soak or objects or full or spark or processes or e2e)" tests/unit tests/contract
