@@ -37,8 +37,12 @@ def test_each_finding_has_a_line_that_says_what_to_do() -> None:
 def test_each_metric_of_the_exporter_is_listed() -> None:
     """By the name that a scrape shows: counters end with `_total`."""
     source = "".join(
-        (PROJECT / "kafkalike" / "admin" / "metrics" / file).read_text()
-        for file in ("cluster_collector.py", "cluster_view.py")
+        (PROJECT / "kafkalike" / file).read_text()
+        for file in (
+            "admin/metrics/cluster_collector.py",
+            "admin/metrics/cluster_view.py",
+            "gateway/gateway_metrics.py",
+        )
     )
     named = set(re.findall(r'"((?:kafka|kafkalike)_[a-z_]+)"', source))
     listed = {name for name in first_cells(METRICS) if re.match(r"kafka(like)?_", name)}
