@@ -2,12 +2,13 @@
 
     python -m scripts.demo_pictures
 
-It runs `kafkalike demo`, and `kafkalike ui` over a cluster with three hours of writes, as a user does, in a temporary
-folder. The console needs Chromium (`make setup-browser`).
+It runs `kafkalike demo` and `kafkalike ui` as a user does, in a temporary folder. The console needs Chromium (`make
+setup-browser`).
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -21,7 +22,6 @@ from typing import Final
 from PIL import Image
 
 from scripts import terminal_recording
-from scripts.console_screenshots import sample
 from scripts.pictures import SOURCES
 from tests.tools.browser import chromium
 
@@ -31,23 +31,28 @@ MOST_BYTES: Final = 150_000
 """Size of a picture, at most."""
 
 WINDOW: Final = {"width": 1440, "height": 900}
-PAGE: Final = "/"
+PAGE: Final = "/?span=30min"
 """Page of the console that is shown."""
 
 
 def demo(folder: Path) -> None:
     """Run the demo in a folder, and draw its terminal and its plot."""
-    lines = terminal_recording.record([str(PROGRAM), "demo"], folder)
+    # The demo prints how to call its programs: by their names alone, if the search path has them.
+    places = [str(PROGRAM.parent), f"{os.environ['JAVA_HOME']}/bin", os.environ["PATH"]]
+    lines = terminal_recording.record([PROGRAM.name, "demo"], folder, {"PATH": os.pathsep.join(places)})
     lines = [replace(line, text=line.text.replace(str(folder), "~")) for line in lines]
     drawn = terminal_recording.svg("kafkalike demo", lines)
     (SOURCES / "demo.svg").write_text(drawn, encoding="utf-8")
     _small(folder / "kafkalike-demo" / "delays.png", SOURCES / "delays.png")
 
 
-def console(folder: Path) -> None:
-    """Take the console's picture, light and dark."""
-    root = folder / "kafkalike-data"
-    sample(str(root))
+def console(root: Path, folder: Path) -> None:
+    """Take the console's picture over a cluster, light and dark.
+
+    Args:
+        root: the cluster's.
+        folder: for temporary files.
+    """
     with _served(root) as address, chromium() as browser:
         for scheme in ("light", "dark"):
             page = browser.new_page(viewport=WINDOW, color_scheme=scheme)
@@ -83,9 +88,9 @@ def _small(picture: Path, target: Path) -> None:
 
 def main() -> int:
     """Draw all of them."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="kafkalike-") as folder:
         demo(Path(folder))
-        console(Path(folder))
+        console(Path(folder) / "kafkalike-demo", Path(folder))
     return 0
 
 
