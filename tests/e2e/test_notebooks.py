@@ -29,7 +29,8 @@ def test_a_notebook_runs_to_its_end(path: Path, tmp_path: Path, client: Notebook
     made = notebooks.execute(client, path, tmp_path)
 
     assert notebooks.outputs(made) == notebooks.outputs(notebooks.read(path))
-    assert list(tmp_path.rglob("*")) == []
+    # `register_sql` asks Spark's catalog for tables of the same names, which makes this folder, and leaves it empty.
+    assert {path.name for path in tmp_path.rglob("*")} <= {"spark-warehouse"}
 
 
 def test_notebooks_have_outputs_of_their_cells() -> None:
