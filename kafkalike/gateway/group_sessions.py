@@ -6,14 +6,15 @@ A member that this gateway does not know may have joined through another gateway
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafkalike.errors import GroupMaxSizeReachedError, InvalidSessionTimeoutError, UnknownMemberIdError
+from kafkalike.errors import GroupMaxSizeReachedError, InvalidSessionTimeoutError, KafkaError, UnknownMemberIdError
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
 from kafkalike.log.group.assignors import BY_NAME, schemes_of
 from kafkalike.log.group.member import GroupMember
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 MAX_SESSIONS: Final = 10_000
 """Members of all groups at one gateway."""
+
+PARKED_LOOK_SECONDS: Final = (0.02, 0.2)
+"""Shortest and longest time between two looks at the groups of parked JoinGroups."""
 
 MAX_SESSION_MS: Final = 1_800_000.0
 """Longest session timeout; Kafka's default of `group.max.session.timeout.ms`."""
@@ -57,8 +61,12 @@ class GroupSessions:
         self.home = home
         self._sessions: dict[tuple[str, str], GroupSession] = {}
         self._lock = threading.Lock()
-        self.changed = asyncio.Event()
-        """Set after a change of any roster by this gateway; a waiter clears it before it looks."""
+        self._parked: dict[str, set[asyncio.Event]] = {}
+        """Events of the JoinGroups that wait, by group."""
+        self._rosters: dict[str, Roster] = {}
+        """Rosters of these groups when the task looked last."""
+        self._task: asyncio.Task[None] | None = None
+        self._poked = asyncio.Event()
 
     @property
     def count(self) -> int:
@@ -159,10 +167,53 @@ class GroupSessions:
         return GroupSession(member, consumer_protocol=False)
 
     def poke(self) -> None:
-        """Wake parked JoinGroups, because a roster has changed."""
+        """Look at the groups of parked JoinGroups at once, because this gateway has changed a roster."""
         loop = self.home.loop
         if loop is not None:
-            loop.call_soon_threadsafe(self.changed.set)
+            loop.call_soon_threadsafe(self._poked.set)
+
+    @contextlib.contextmanager
+    def parked(self, group_id: str) -> Iterator[asyncio.Event]:
+        """Yield an event that is set after each change of a group's roster. One task looks at all such groups."""
+        event = asyncio.Event()
+        self._parked.setdefault(group_id, set()).add(event)
+        if self._task is None:
+            self._task = asyncio.create_task(self._watch())
+        try:
+            yield event
+        finally:
+            self._parked[group_id].discard(event)
+            if not self._parked[group_id]:
+                del self._parked[group_id]
+                self._rosters.pop(group_id, None)
+
+    async def _watch(self) -> None:
+        shortest, longest = PARKED_LOOK_SECONDS
+        interval = shortest
+        try:
+            while self._parked:
+                self._poked.clear()
+                changed = await self.home.run(self._changed, list(self._parked))
+                for group_id in changed:
+                    for event in self._parked.get(group_id, ()):
+                        event.set()
+                interval = shortest if changed else min(2 * interval, longest)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._poked.wait(), interval)
+        finally:
+            self._task = None
+
+    def _changed(self, group_ids: Sequence[str]) -> list[str]:
+        """Return the groups with another roster than at the last look; all of them if the storage fails."""
+        try:
+            state = self.home.cluster.groups.refresh(waiting=True)
+        except KafkaError:
+            # The waiting requests find out why.
+            return list(group_ids)
+        found = {group_id: state.group(group_id).roster for group_id in group_ids}
+        changed = [group_id for group_id, roster in found.items() if self._rosters.get(group_id) is not roster]
+        self._rosters = found
+        return changed
 
     def look(self, session: GroupSession, *, alive: bool) -> tuple[Roster, Member]:
         """Send the member's heartbeat if it is due, and look at the roster.

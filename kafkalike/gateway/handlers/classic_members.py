@@ -7,6 +7,7 @@ follower and takes the assignment that the roster has.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 import uuid
@@ -36,8 +37,8 @@ from kafkalike.model.structs import TopicPartition
 LEADER: Final = "kafkalike"
 """Id of the leader in answers to JoinGroup. No client has it, so none computes an assignment."""
 
-JOIN_LOOK_SECONDS: Final = (0.02, 0.2)
-"""Shortest and longest time between two looks for a parked JoinGroup."""
+PARKED_SECONDS: Final = 1.0
+"""Longest time after which a parked JoinGroup looks at its group and sends the member's heartbeat."""
 
 MEMBER_ID_VERSION: Final = 4
 """Version of JoinGroup from which a client asks for an id first, so that a lost answer leaves no member behind."""
@@ -87,21 +88,21 @@ class ClassicMembers:
         if isinstance(entered, str):
             return _join_answer(_Joined(Outcome(MemberIdRequiredError.errno, None), entered))
         session, owned = entered
+        settings = session.member.settings
         loop = asyncio.get_running_loop()
-        end = loop.time() + session.member.settings.max_poll_interval_ms / 1000
-        wait, longest = JOIN_LOOK_SECONDS
-        while True:
-            self._sessions.changed.clear()
-            outcome, roster = await self._sessions.home.run(attempt, self._join_step, session, owned)
-            if outcome.code or roster is not None:
+        end = loop.time() + settings.max_poll_interval_ms / 1000
+        interval = min(PARKED_SECONDS, settings.heartbeat_interval_ms / 1000)
+        with self._sessions.parked(call.body.group_id) as event:
+            while True:
+                event.clear()
+                outcome, roster = await self._sessions.home.run(attempt, self._join_step, session, owned)
                 member_id = session.member.member_id or call.body.member_id
-                return _join_answer(_Joined(outcome.of_group, member_id, roster))
-            if loop.time() >= end:
-                return _join_answer(_Joined(Outcome(RebalanceInProgressError.errno, None), session.member.member_id))
-            try:
-                await asyncio.wait_for(self._sessions.changed.wait(), wait)
-            except TimeoutError:
-                wait = min(2 * wait, longest)
+                if outcome.code or roster is not None:
+                    return _join_answer(_Joined(outcome.of_group, member_id, roster))
+                if loop.time() >= end:
+                    return _join_answer(_Joined(Outcome(RebalanceInProgressError.errno, None), member_id))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), interval)
 
     def _entered(self, call: Call) -> tuple[GroupSession, frozenset[TopicPartition]] | str:
         """Return the session of a JoinGroup, and the partitions that the client says it holds; or an id to join with.
