@@ -13,7 +13,7 @@ from kafkalike.model.structs import ConsumerRecord
 
 if TYPE_CHECKING:
     from kafkalike.consumer.consumer_context import ConsumerContext
-    from kafkalike.consumer.poll_loop import Delivery
+    from kafkalike.consumer.delivery import Delivery
 
 SLICE_MS: Final = 200.0
 """Maximum time, in ms, that a poll waits for records. A cancelled loop waits for the end of its poll."""

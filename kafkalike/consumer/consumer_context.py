@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkalike.consumer.subscription import Subscription, check_partition
-from kafkalike.errors import IllegalArgumentError, TopicDeletedError, UnknownTopicOrPartitionError
+from kafkalike.errors import (
+    IllegalArgumentError,
+    KafkaConnectionError,
+    LogCorruptError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalike.log.call_view import CallView
 from kafkalike.log.group.assignors import DEFAULT_STRATEGY, schemes_of
 from kafkalike.log.group.group_offsets import GroupOffsets
@@ -18,6 +24,9 @@ from kafkalike.model.clock import Clock
 from kafkalike.model.config.consumer_config import ConsumerConfig
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -245,3 +254,52 @@ def _check_time(tp: TopicPartition, time: object) -> int:
     if number < 0:
         raise IllegalArgumentError(f"the target time for {tp} is {number}; it must not be negative")
     return number
+
+
+class RootCheck:
+    """Refuses a root that has vanished, and one that never held a cluster. Belongs to its consumer.
+
+    If the root is missing, each poll looks. A root that has vanished (removed, or its file system is not mounted) and a
+    misspelled one would look like roots without news, and a group would create a cluster there.
+
+    Args:
+        cluster: the cluster of the root.
+        clock: time.
+        opened: whether the caller has opened the cluster, which then may be empty, such as a `MemoryCluster`.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock, *, opened: bool) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._due = clock.monotonic()
+        self._there = False
+        self._opened = opened
+
+    def check(self, now: float, cause: LogCorruptError | None = None) -> None:
+        """Look at the root, if that is due. Caller: poll.
+
+        Args:
+            now: s of the monotonic clock.
+            cause: error of a log that could not be read, which makes the look due.
+
+        Raises:
+            KafkaConnectionError: the root has vanished, or never held a cluster.
+        """
+        if cause is None and now < self._due:
+            return
+        if self._cluster.there and (self._there or self._opened or self._founded()):
+            self._there, self._due = True, now + self._cluster.root_interval
+        elif self._there:
+            raise KafkaConnectionError(
+                f"the storage root {self._cluster.root} has vanished, or has lost its topics; check that its file "
+                "system is mounted"
+            ) from cause
+        elif not self._opened:
+            raise KafkaConnectionError(
+                f"{self._cluster.root} does not hold a cluster: check bootstrap_servers, or create one there with "
+                "`kafkalike topics --create` or a producer"
+            )
+
+    def _founded(self) -> bool:
+        """True if something was ever created there; in an object store, by the metadata that `there` has read."""
+        return not self._cluster.store.scheduler.is_remote or bool(self._cluster.metadata.state.seq)

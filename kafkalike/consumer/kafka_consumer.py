@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, Unpack
 from kafkalike.connect import connect
 from kafkalike.consumer.call_checks import ThreadGuard, check_deserializer, check_timeout, guarded
 from kafkalike.consumer.consumer_context import ConsumerContext
+from kafkalike.consumer.delivery import Delivery, by_partition
 from kafkalike.consumer.fetcher import FetchedRecords
 from kafkalike.consumer.metadata_methods import MetadataMethods, PositionMethods
 from kafkalike.consumer.offset_commits import CommitCallback, CommitFuture, Offsets
-from kafkalike.consumer.poll_loop import Delivery, PollLoop, by_partition
+from kafkalike.consumer.poll_loop import PollLoop
 from kafkalike.consumer.record_builders import Deserializers, arrow_builder, dead_letter_builder, record_builder
 from kafkalike.consumer.subscription import ConsumerRebalanceListener
 from kafkalike.errors import KafkaError

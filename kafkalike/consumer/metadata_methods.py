@@ -8,7 +8,8 @@ from typing import Any, Literal, overload
 from kafkalike import errors
 from kafkalike.consumer.call_checks import ThreadGuard, check_no_effect, guarded, readable
 from kafkalike.consumer.consumer_context import ConsumerContext
-from kafkalike.consumer.poll_loop import Delivery, PollLoop
+from kafkalike.consumer.delivery import Delivery
+from kafkalike.consumer.poll_loop import PollLoop
 from kafkalike.consumer.subscription import Mode, PartitionState, Reset, Subscription
 from kafkalike.log.call_view import CallView
 from kafkalike.log.group.group_offsets import MetadataOfReader, check_offset

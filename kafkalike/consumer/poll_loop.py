@@ -1,81 +1,36 @@
-"""Poll loop: looks at cluster, group and logs until there are records or the timeout is over, and delivers the records.
+"""Poll loop: looks at cluster, group and logs until there are records or the timeout is over.
 
-It also distinguishes an empty root from a vanished one, and tolerates a storage that does not answer for a while.
+It tolerates a storage that does not answer for a while. `FolderWatch` wakes a waiting poll when a topic that it has
+read to the end may have a new commit: on Linux, the kernel reports new files of a folder (inotify), so a record arrives
+without the wait between two looks.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+import os
+import select
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.consumer.assigner import Assigner
-from kafkalike.consumer.call_checks import ThreadGuard, check_max, check_timeout
-from kafkalike.consumer.consumer_context import ConsumerContext
+from kafkalike.consumer.call_checks import ThreadGuard
+from kafkalike.consumer.consumer_context import ConsumerContext, RootCheck
 from kafkalike.consumer.fetcher import FetchedRecords, Fetcher
-from kafkalike.consumer.folder_watch import FolderWatch
 from kafkalike.consumer.offset_commits import OffsetCommits, StartPositions
 from kafkalike.consumer.record_builders import Build
 from kafkalike.consumer.subscription import PartitionState
-from kafkalike.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, LogCorruptError
+from kafkalike.errors import KafkaError, KafkaTimeoutError, LogCorruptError
 from kafkalike.log.call_view import CallView
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.model.concurrency import ActiveBlock
-from kafkalike.model.structs import ConsumerRecord, TopicPartition
+from kafkalike.model.concurrency import ActiveBlock, inherited
+from kafkalike.model.structs import ConsumerRecord
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.cluster import Cluster
-
-
-class RootCheck:
-    """Refuses a root that has vanished, and one that never held a cluster. Belongs to its consumer.
-
-    If the root is missing, each poll looks. A root that has vanished (removed, or its file system is not mounted) and a
-    misspelled one would look like roots without news, and a group would create a cluster there.
-
-    Args:
-        cluster: the cluster of the root.
-        clock: time.
-        opened: whether the caller has opened the cluster, which then may be empty, such as a `MemoryCluster`.
-    """
-
-    def __init__(self, cluster: Cluster, clock: Clock, *, opened: bool) -> None:
-        self._cluster = cluster
-        self._clock = clock
-        self._due = clock.monotonic()
-        self._there = False
-        self._opened = opened
-
-    def check(self, now: float, cause: LogCorruptError | None = None) -> None:
-        """Look at the root, if that is due. Caller: poll.
-
-        Args:
-            now: s of the monotonic clock.
-            cause: error of a log that could not be read, which makes the look due.
-
-        Raises:
-            KafkaConnectionError: the root has vanished, or never held a cluster.
-        """
-        if cause is None and now < self._due:
-            return
-        if self._cluster.there and (self._there or self._opened or self._founded()):
-            self._there, self._due = True, now + self._cluster.root_interval
-        elif self._there:
-            raise KafkaConnectionError(
-                f"the storage root {self._cluster.root} has vanished, or has lost its topics; check that its file "
-                "system is mounted"
-            ) from cause
-        elif not self._opened:
-            raise KafkaConnectionError(
-                f"{self._cluster.root} does not hold a cluster: check bootstrap_servers, or create one there with "
-                "`kafkalike topics --create` or a producer"
-            )
-
-    def _founded(self) -> bool:
-        """True if something was ever created there; in an object store, by the metadata that `there` has read."""
-        return not self._cluster.store.scheduler.is_remote or bool(self._cluster.metadata.state.seq)
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
 SLOWEST: Final = 10
@@ -263,15 +218,6 @@ class PollLoop:
                     state.position = part.next_offset
 
 
-def count(taken: list[FetchedRecords], size: Callable[[Any], int] = len) -> int:
-    """Return the number of collected records."""
-    found = 0
-    for piece in taken:
-        for part in piece.parts:
-            found += size(part)
-    return found
-
-
 log = logging.getLogger(__name__)
 
 WARN_SECONDS: Final = 30.0
@@ -336,127 +282,134 @@ def _unanswered(error: BaseException) -> bool:
     return False
 
 
-T = TypeVar("T")
+# From <sys/inotify.h>; they are part of Linux's interface and never change.
+_MOVED_TO: Final = 0x80
+_CREATE: Final = 0x100
+_ONLY_A_FOLDER: Final = 0x01000000
+_EVENTS: Final = _CREATE | _MOVED_TO | _ONLY_A_FOLDER
+
+RENEW_SECONDS: Final = 10.0
+"""Time between two registrations of the folders: a folder may have been replaced by another of the same name, and a
+limit may have space again."""
+
+COMMIT_NAME: Final = b".json\0"
+"""Suffix of a commit file's name in an event, which the kernel pads with zeros. Temporary files have other suffixes."""
+
+EVENT_BYTES: Final = 65_536
 
 
-class Delivery:
-    """The last step of `poll`, `poll_arrow` and iteration. Belongs to its consumer's thread.
+class FolderWatch:
+    """Wakes one waiting thread. Belongs to its consumer; holds one descriptor from its first wait until `close`."""
 
-    An interrupt on any line leaves the positions unchanged, because the caller has not got the records.
+    def __init__(self) -> None:
+        self._kernel: Any = None
+        self._handle = -1
+        self._close: weakref.finalize[..., Any] | None = None
+        self._watched: dict[str, int] = {}
+        """The kernel's watch number by folder."""
+        self._logs: frozenset[TopicLog] = frozenset()
+        self._named_at = 0.0
+        self.complete = False
+        """True if the kernel reports new commits of all logs of the last `wait`."""
 
-    Args:
-        context: the consumer's parts.
-        polling: collects records.
-        guard: the consumer's. It is entered here, because an interrupt may also come while it is left.
-        build: makes `ConsumerRecord`s.
-    """
-
-    def __init__(self, context: ConsumerContext, polling: PollLoop, guard: ThreadGuard, build: Build) -> None:
-        self._context = context
-        self._polling = polling
-        self._guard = guard
-        self._build = build
-        self._walk: Iterator[tuple[PartitionState, ConsumerRecord]] | None = None
-        """The undelivered records of an iteration's last poll."""
-
-    def drop(self) -> None:
-        """Drop the undelivered records of an iteration's last poll, because positions or partitions have changed."""
-        self._walk = None
-
-    def hand_out(  # noqa: PLR0917 - positional, so that Python calls it without a place for an interrupt
-        self,
-        call: str,
-        timeout_ms: float,
-        max_records: int | None,
-        build: Build,
-        form: Callable[[list[FetchedRecords]], T],
-        move: bool,  # noqa: FBT001
-    ) -> T:
-        """Collect records, convert them to the caller's form, and move the positions past them.
+    def wait(self, logs: Sequence[TopicLog], seconds: float) -> bool:
+        """Wait for a commit to any of these logs.
 
         Args:
-            call: the caller's method, for messages.
-            timeout_ms: ms to wait for the first record.
-            max_records: maximum number of records; None for no limit but bytes.
-            build: makes the result of a chunk.
-            form: makes the returned value.
-            move: False leaves the positions unchanged.
+            logs: logs with awaited commits.
+            seconds: maximum wait.
 
-        Raises:
-            KafkaError: see `KafkaConsumer.poll`.
+        Returns:
+            True if there may be a commit since the last look; False after the wait.
         """
-        taken: list[FetchedRecords] = []
-        try:
-            with self._guard:
-                self._polling.assigner.refuse_in_callback(call)
-                limit = None if max_records is None else check_max(max_records)
-                timeout = check_timeout(timeout_ms)
-                self._walk = None
-                taken = self._polling.wait(timeout, limit, build)
-                made = form(taken)
-                if not taken:
-                    return made
-                self._context.metrics.records_consumed += count(taken)
-                if move:
-                    self._polling.fetcher.advance(taken)
-            return made  # noqa: TRY300 - an interrupt here must be caught, too
-        except BaseException:
-            if move:
-                self._polling.fetcher.retreat(taken)
-            raise
+        if logs and self._is_due(logs):
+            self._name(logs)
+            if self._watched:
+                # A commit may have come between the last look and this registration.
+                return True
+        if not logs or not self._watched:
+            SYSTEM_CLOCK.sleep(seconds)
+            return False
+        end = SYSTEM_CLOCK.monotonic() + seconds
+        poller = select.poll()
+        poller.register(self._handle, select.POLLIN)
+        while (left := end - SYSTEM_CLOCK.monotonic()) > 0:
+            if poller.poll(left * 1000) and self._has_commit():
+                return True
+        return False
 
-    def next(self) -> ConsumerRecord:
-        """Return the next record of an iteration; the position moves past it.
+    def close(self) -> None:
+        """Close the kernel's descriptor."""
+        close, self._close, self._handle, self._watched, self._logs = self._close, None, -1, {}, frozenset()
+        self.complete = False
+        if close is not None:
+            close()
 
-        Raises:
-            StopIteration: no record came for `consumer_timeout_ms`.
-            KafkaError: see `KafkaConsumer.poll`.
-        """
-        # Nothing comes between the record and the caller: an interrupt there would lose it.
-        return self._taken(waits=True)
+    def in_child(self) -> None:
+        """Close the copy of a forked child; the parent keeps receiving events."""
+        self.close()
 
-    def collected(self) -> ConsumerRecord | None:
-        """Return the next record of an iteration if it is collected already; the position moves past it."""
-        return self._taken(waits=False)
+    # --- the kernel ----------------------------------------------------------------------------
 
-    @overload
-    def _taken(self, *, waits: Literal[True]) -> ConsumerRecord: ...
+    def _is_due(self, logs: Sequence[TopicLog]) -> bool:
+        # Additional logs of the last registration are harmless.
+        return not self._logs.issuperset(logs) or SYSTEM_CLOCK.monotonic() - self._named_at >= RENEW_SECONDS
 
-    @overload
-    def _taken(self, *, waits: Literal[False]) -> ConsumerRecord | None: ...
+    def _name(self, logs: Sequence[TopicLog]) -> None:
+        """Register the folders of these logs with the kernel."""
+        self.complete = False
+        # A separate dict, because a hung storage may call `add` after its caller has given up.
+        watched: dict[str, int] = {}
+        kernel, handle = self._open(logs)
+        if kernel is not None:
 
-    def _taken(self, *, waits: bool) -> ConsumerRecord | None:
-        state: PartitionState | None = None
-        before: int | None = None
-        try:
-            with self._guard:
-                while (found := None if self._walk is None else next(self._walk, None)) is None:
-                    self._walk = None
-                    if not waits:
-                        return None
-                    if not self.collect(self._context.config.consumer_timeout_ms):
-                        raise StopIteration  # noqa: TRY301 - the handler below takes the walk back
-                before = found[0].position
-                state, record = found
-                state.position = record.offset + 1
-                self._context.metrics.records_consumed += 1
-            return record  # noqa: TRY300 - an interrupt here must be caught, too
-        except BaseException:
-            # Interrupted: the caller has not got the record, and the rest of the walk begins after it.
-            self._walk = None
-            if state is not None:
-                state.position = before
-            raise
+            def add(folder: str) -> None:
+                number = kernel.inotify_add_watch(handle, os.fsencode(folder), _EVENTS)
+                if number >= 0:
+                    watched[folder] = number
 
-    def collect(self, timeout_ms: float) -> bool:
-        """Poll for the records of an iteration, without moving positions. Return False if there are none."""
-        with self._guard:
-            self._polling.assigner.refuse_in_callback("iterate")
-            taken = self._polling.wait(timeout_ms, self._context.config.max_poll_records, self._build)
-            self._walk = self._polling.walk(taken) if taken else None
-            return bool(taken)
+            for log in logs:
+                log.watch(add)
+            for number in set(self._watched.values()).difference(watched.values()):
+                kernel.inotify_rm_watch(handle, number)
+        # Last, because an interrupt before this must repeat everything.
+        self._watched, self._named_at = dict(watched), SYSTEM_CLOCK.monotonic()
+        self.complete = len(self._watched) == len(logs)
+        self._logs = frozenset(logs)
+
+    def _open(self, logs: Sequence[TopicLog]) -> tuple[Any, int]:
+        """Return the kernel's functions and the descriptor; None and -1 if they are useless or unavailable."""
+        if self._handle < 0:
+            folders: list[str] = []
+            for log in logs:
+                log.watch(folders.append)
+            kernel = _linux() if folders else None
+            if kernel is None:
+                return None, -1
+            inherited.add(self)
+            self._kernel, self._handle = kernel, kernel.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            if self._handle < 0:
+                return None, -1
+            self._close = weakref.finalize(self, os.close, self._handle)
+        return self._kernel, self._handle
+
+    def _has_commit(self) -> bool:
+        """Read the events; return whether any of them names a commit file."""
+        found = False
+        while True:
+            try:
+                events = os.read(self._handle, EVENT_BYTES)
+            except BlockingIOError:
+                return found
+            found = found or COMMIT_NAME in events
 
 
-def by_partition(taken: list[FetchedRecords]) -> dict[TopicPartition, list[ConsumerRecord]]:
-    """Group records by partition, as `poll` returns them."""
-    return {t.tp: t.parts[0] if len(t.parts) == 1 else [r for part in t.parts for r in part] for t in taken if t.parts}
+def _linux() -> Any:  # noqa: ANN401 - ctypes
+    """Return the C library if it has the functions, else None."""
+    try:
+        from ctypes import CDLL
+
+        library = CDLL(None)
+    except (ImportError, OSError):
+        return None
+    return library if hasattr(library, "inotify_init1") else None

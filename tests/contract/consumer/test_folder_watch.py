@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from kafkalike.connect import connect
-from kafkalike.consumer import KafkaConsumer, folder_watch
-from kafkalike.consumer.folder_watch import FolderWatch
+from kafkalike.consumer import KafkaConsumer, poll_loop
+from kafkalike.consumer.poll_loop import FolderWatch
 from kafkalike.errors import IllegalStateError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.member import GroupMember
@@ -170,7 +170,7 @@ def test_without_a_free_descriptor_the_wait_is_a_sleep(cluster: Cluster, watch: 
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
     assert (woken, watch.complete) == (False, False)
-    watch._named_at -= folder_watch.RENEW_SECONDS
+    watch._named_at -= poll_loop.RENEW_SECONDS
     armed(watch, *logs)
 
 
@@ -223,7 +223,7 @@ def test_folder_that_was_replaced_is_watched_again(
     shutil.rmtree(f"{root}/orders")
     Path(root, "copy").rename(f"{root}/orders")
 
-    monkeypatch.setattr(folder_watch, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(poll_loop, "RENEW_SECONDS", 0.0)
     armed(watch, *logs)
     monkeypatch.undo()
     write(connect(root))
