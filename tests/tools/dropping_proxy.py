@@ -49,13 +49,23 @@ class DroppingProxy:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked: dict[int, int] = {}
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        with contextlib.suppress(ConnectionError):
             back, out = await asyncio.open_connection(*self.server)
+            both = [
+                asyncio.create_task(self._requests(reader, out, asked)),
+                asyncio.create_task(self._answers(back, writer, asked)),
+            ]
             try:
-                await asyncio.gather(self._requests(reader, out, asked), self._answers(back, writer, asked))
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                out.close()
-                writer.close()
+                for task in both:
+                    task.cancel()
+                await asyncio.gather(*both, return_exceptions=True)
+                for one in (out, writer):
+                    one.close()
+                    with contextlib.suppress(ConnectionError):
+                        await one.wait_closed()
+        writer.close()
 
     async def _requests(self, reader: asyncio.StreamReader, out: asyncio.StreamWriter, asked: dict[int, int]) -> None:
         while True:

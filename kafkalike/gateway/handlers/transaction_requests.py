@@ -131,7 +131,7 @@ class TransactionRequests:
             except errors.TopicDeletedError:
                 self._logs.pop(name, None)
                 raise
-            self._transactions.stage(current, log, batch, codec=codec, deadline=self._deadline())
+            self._transactions.stage(transactional_id, current, log, batch, codec=codec, deadline=self._deadline())
 
     def _log(self, name: str) -> tuple[TopicLog, threading.Lock]:
         found = self._logs.get(name)

@@ -112,11 +112,19 @@ class GatewayTransactions:
     # --- staging -----------------------------------------------------------------------------------
 
     def stage(
-        self, attempt: txn.TransactionAttempt, log: TopicLog, batch: SentBatch, *, codec: str, deadline: Deadline
+        self,
+        transactional_id: str,
+        attempt: txn.TransactionAttempt,
+        log: TopicLog,
+        batch: SentBatch,
+        *,
+        codec: str,
+        deadline: Deadline,
     ) -> None:
-        """Store a batch of a transaction, unless it is stored.
+        """Store a batch of a transaction, unless it is stored, or belongs to the committed one before.
 
         Args:
+            transactional_id: the id.
             attempt: from `attempt`.
             log: the topic, as of its last `refresh`.
             batch: with its sequence.
@@ -135,6 +143,8 @@ class GatewayTransactions:
         codec_for(log.config, codec)
         content = pack(records, codec, None, sequences_of([batch]))
         name = f"{sequence.partition * SEQUENCES + sequence.first}.{log.info.topic_id}"
+        if self._was_committed(transactional_id, attempt, name):
+            return
         if self._staging.put_once(attempt, name, content, deadline):
             file = txn.StagedFile(name, len(content), zlib.crc32(content))
             self._hold(attempt, _StagedBatch(file, sequence, (records, codec, None)))
@@ -146,6 +156,15 @@ class GatewayTransactions:
                     f"{sequence.partition}"
                 )
         faults.point("transaction.staged")
+
+    def _was_committed(self, transactional_id: str, attempt: txn.TransactionAttempt, name: str) -> bool:
+        """Return whether the transaction before has a file of this name: then its request was repeated, and is late."""
+        standing = self._cluster.groups.state.transactions.get(transactional_id)
+        before = None if standing is None else standing.unsettled
+        if before is None or before.attempt[:2] != attempt[:2]:
+            # In another epoch, sequences begin anew.
+            return False
+        return any(file.name == name for part in before.parts for file in part.files)
 
     def _hold(self, attempt: txn.TransactionAttempt, staged: _StagedBatch) -> None:
         with self._lock:

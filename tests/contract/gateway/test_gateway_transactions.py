@@ -16,10 +16,12 @@ from kafka.structs import OffsetAndMetadata as ForeignOffset
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkalike.connect import connect
+from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.gateway_server import GatewayServer
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.transactions.transaction_views import TransactionState
 from tests.contract.gateway.test_gateway_records import code_of, native_records
+from tests.tools.dropping_proxy import DroppingProxy
 
 Served = tuple[Cluster, str]
 Create = Callable[[int], str]
@@ -242,3 +244,44 @@ def test_open_transaction_is_described(served: Served, topic: Create) -> None:
     assert [str(one.state.value) for one in listed] == ["Ongoing"]
     assert [one.producer_id for one in producers.active_producers] == [described.producer_id]
     assert cluster.transactions.described([f"id-{name}"])[f"id-{name}"].state is TransactionState.COMPLETE_ABORT
+
+
+@pytest.mark.slow
+def test_transactions_with_lost_answers_are_whole_and_written_once(tmp_path: Path) -> None:
+    """A fifth of the answers to all requests of transactions is lost, after the gateway has acted on them."""
+    cluster = connect(str(tmp_path))
+    cluster.create_topic("t", 2, {})
+    requests = {keys.PRODUCE, keys.ADD_PARTITIONS_TO_TXN, keys.ADD_OFFSETS_TO_TXN, keys.TXN_OFFSET_COMMIT, keys.END_TXN}
+    with DroppingProxy(requests, 0.2, seed=3).running() as proxy:
+        server = GatewayServer(cluster, advertised=("127.0.0.1", proxy.port))
+        proxy.server = server.address
+        server.start()
+        # A new bootstrap, when its only broker is away, lets librdkafka 2.16 hang in `send_offsets_to_transaction`.
+        retries = {
+            "retry.backoff.ms": 10,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 50,
+            "metadata.recovery.strategy": "none",
+        }
+        producer = transactional(server.bootstrap_servers, "id", **retries)
+        group = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "g"})
+        expected: list[list[bytes]] = [[], []]
+        for number in range(30):
+            producer.begin_transaction()
+            sent = [f"{number}.{nth}".encode() for nth in range(4)]
+            for nth, value in enumerate(sent):
+                producer.produce("t", value, partition=nth % 2)
+                producer.flush(30)
+            producer.send_offsets_to_transaction([Place("t", 0, number)], group.consumer_group_metadata(), 30)
+            if number % 3 == 2:
+                producer.abort_transaction(30)
+            else:
+                producer.commit_transaction(30)
+                expected[0] += sent[::2]
+                expected[1] += sent[1::2]
+        group.close()
+        server.stop()
+
+    assert proxy.lost > 10
+    assert values(cluster, "t") == expected[0] + expected[1]
+    assert committed(cluster, "g", "t") == 28

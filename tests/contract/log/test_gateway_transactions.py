@@ -1,0 +1,131 @@
+"""Transactions of a gateway's producers: late and repeated requests, two processes, and killed ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafkalike.connect import connect
+from kafkalike.errors import OutOfOrderSequenceNumberError, ProducerFencedError
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from tests.contract.log.test_producer_append import sent, values
+from tests.tools.forked import killed
+from tests.tools.records import open_log
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.producer_append import SentBatch
+
+
+class Gateway:
+    """One process's view of a producer with the transactional id `x`."""
+
+    def __init__(self, root: Path) -> None:
+        self.cluster = connect(str(root))
+        self.transactions = self.cluster.transactions.behind_gateway()
+        self.log = open_log(self.cluster)
+
+    def begin(self) -> tuple[int, int]:
+        session = self.cluster.transactions.begin_session("x", 60_000, "c", Deadline(SYSTEM_CLOCK, 30_000))
+        return session.producer_id, session.epoch
+
+    def stage(self, producer: tuple[int, int], batch: SentBatch) -> None:
+        attempt = self.transactions.attempt("x", *producer)
+        self.log.refresh_info()
+        deadline = Deadline(SYSTEM_CLOCK, 30_000)
+        self.transactions.stage("x", attempt, self.log, batch, codec="none", deadline=deadline)
+
+    def end(self, producer: tuple[int, int], *, commit: bool = True) -> None:
+        self.transactions.end("x", *producer, Deadline(SYSTEM_CLOCK, 30_000), commit=commit)
+
+
+@pytest.fixture
+def gateways(tmp_path: Path) -> list[Gateway]:
+    connect(str(tmp_path)).create_topic("t", 2, {})
+    return [Gateway(tmp_path), Gateway(tmp_path)]
+
+
+def test_batches_of_two_gateways_are_committed_in_the_order_of_their_sequences(gateways: list[Gateway]) -> None:
+    one, two = gateways
+    producer = one.begin()
+    two.stage(producer, sent(2, "c", producer=producer[0]))
+    one.stage(producer, sent(0, "a", "b", producer=producer[0]))
+    two.stage(producer, sent(0, "p", producer=producer[0], partition=1))
+    assert values(one.log) == []
+    one.end(producer)
+    assert (values(two.log), values(two.log, 1)) == (["a", "b", "c"], ["p"])
+
+
+def test_repeated_requests_change_nothing_at_any_gateway(gateways: list[Gateway]) -> None:
+    one, two = gateways
+    producer = one.begin()
+    for gateway in (one, two, one):
+        gateway.stage(producer, sent(0, "a", producer=producer[0]))
+    for gateway in (one, two, one):
+        gateway.end(producer)
+    assert values(one.log) == ["a"]
+
+
+def test_late_request_of_the_committed_transaction_before_is_not_written_again(gateways: list[Gateway]) -> None:
+    one, two = gateways
+    producer = one.begin()
+    one.stage(producer, sent(0, "a", producer=producer[0]))
+    one.end(producer)
+    two.stage(producer, sent(0, "a", producer=producer[0]))
+    one.stage(producer, sent(1, "b", producer=producer[0]))
+    two.end(producer)
+    assert values(one.log) == ["a", "b"]
+
+
+def test_other_batch_with_the_same_first_sequence_is_refused(gateways: list[Gateway]) -> None:
+    one, two = gateways
+    producer = one.begin()
+    one.stage(producer, sent(0, "a", producer=producer[0]))
+    with pytest.raises(OutOfOrderSequenceNumberError, match="another batch with sequence 0 in t-0"):
+        two.stage(producer, sent(0, "a", "b", producer=producer[0]))
+
+
+def test_aborted_transaction_leaves_neither_records_nor_files(gateways: list[Gateway], tmp_path: Path) -> None:
+    one, two = gateways
+    producer = one.begin()
+    one.stage(producer, sent(0, "a", producer=producer[0]))
+    two.end(producer, commit=False)
+    one.stage(producer, sent(1, "b", producer=producer[0]))
+    one.end(producer)
+    assert values(one.log) == ["b"]
+    assert [path for path in (tmp_path / "__transactions").rglob("*") if path.is_file()] == []
+
+
+def test_next_epoch_begins_its_sequences_anew_and_fences_the_old_one(gateways: list[Gateway]) -> None:
+    """As EndTxn v5 does it."""
+    one, two = gateways
+    producer = one.begin()
+    one.stage(producer, sent(0, "a", producer=producer[0]))
+    deadline = Deadline(SYSTEM_CLOCK, 30_000)
+    ended = one.transactions.end("x", *producer, deadline, commit=True)
+    following = one.transactions.next_epoch("x", ended, deadline)
+
+    assert following == (producer[0], producer[1] + 1)
+    with pytest.raises(ProducerFencedError):
+        two.stage(producer, sent(1, "late", producer=producer[0]))
+    two.stage(following, sent(0, "b", producer=producer[0], epoch=following[1]))
+    two.end(following)
+    assert values(one.log) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["transaction.before_commit", "transaction.after_commit", "transaction.before_apply", "transaction.after_apply"],
+)
+def test_killed_end_is_finished_by_another_gateway(tmp_path: Path, place: str) -> None:
+    connect(str(tmp_path)).create_topic("t", 2, {})
+    survivor = Gateway(tmp_path)
+    producer = survivor.begin()
+    survivor.stage(producer, sent(0, "a", producer=producer[0]))
+    survivor.stage(producer, sent(0, "b", producer=producer[0], partition=1))
+    killed(lambda: Gateway(tmp_path).end(producer), place)
+
+    survivor.end(producer)
+
+    assert (values(survivor.log), values(survivor.log, 1)) == (["a"], ["b"])
