@@ -7,14 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kafkalike import errors
 from kafkalike.consumer.subscription import Subscription, check_partition
-from kafkalike.errors import (
-    IllegalArgumentError,
-    KafkaConnectionError,
-    LogCorruptError,
-    TopicDeletedError,
-    UnknownTopicOrPartitionError,
-)
 from kafkalike.log.call_view import CallView
 from kafkalike.log.group.assignors import DEFAULT_STRATEGY, schemes_of
 from kafkalike.log.group.group_offsets import GroupOffsets
@@ -176,10 +170,10 @@ class OpenedLogs:
         if log is None or topic not in view.topics:
             try:
                 log = self._fresh(topic, view, waiting=waiting)
-            except UnknownTopicOrPartitionError as cause:
-                raise TopicDeletedError(topic, topic_id or "", None) from cause
+            except errors.UnknownTopicOrPartitionError as cause:
+                raise errors.TopicDeletedError(topic, topic_id or "", None) from cause
         if log.info.topic_id != topic_id:
-            raise TopicDeletedError(topic, topic_id or "", log.info.topic_id)
+            raise errors.TopicDeletedError(topic, topic_id or "", log.info.topic_id)
         return log
 
     def _fresh(self, topic: str, view: CallView, *, waiting: bool = False) -> TopicLog:
@@ -195,7 +189,7 @@ class OpenedLogs:
             try:
                 view.metadata(waiting=waiting)
                 log.refresh(metadata=False, waiting=waiting, since=view.logs_since)
-            except TopicDeletedError:
+            except errors.TopicDeletedError:
                 # The error for a deleted topic needs fresh metadata.
                 log = self._cluster.log(topic)
         self._logs[topic] = log
@@ -226,7 +220,7 @@ class OpenedLogs:
         for tp in wanted:
             count = logs[tp.topic].info.num_partitions
             if tp.partition >= count:
-                raise UnknownTopicOrPartitionError(
+                raise errors.UnknownTopicOrPartitionError(
                     f"{tp.topic}-{tp.partition} does not exist: the topic has partitions 0 to {count - 1}"
                 )
         return [(tp, logs[tp.topic]) for tp in wanted]
@@ -249,10 +243,10 @@ class OpenedLogs:
 
 def _check_time(tp: TopicPartition, time: object) -> int:
     if isinstance(time, bool) or not hasattr(time, "__index__"):
-        raise IllegalArgumentError(f"the target time for {tp} must be an int of ms, not {time!r}")
+        raise errors.IllegalArgumentError(f"the target time for {tp} must be an int of ms, not {time!r}")
     number = operator.index(time)
     if number < 0:
-        raise IllegalArgumentError(f"the target time for {tp} is {number}; it must not be negative")
+        raise errors.IllegalArgumentError(f"the target time for {tp} is {number}; it must not be negative")
     return number
 
 
@@ -275,7 +269,7 @@ class RootCheck:
         self._there = False
         self._opened = opened
 
-    def check(self, now: float, cause: LogCorruptError | None = None) -> None:
+    def check(self, now: float, cause: errors.LogCorruptError | None = None) -> None:
         """Look at the root, if that is due. Caller: poll.
 
         Args:
@@ -290,12 +284,12 @@ class RootCheck:
         if self._cluster.there and (self._there or self._opened or self._founded()):
             self._there, self._due = True, now + self._cluster.root_interval
         elif self._there:
-            raise KafkaConnectionError(
+            raise errors.KafkaConnectionError(
                 f"the storage root {self._cluster.root} has vanished, or has lost its topics; check that its file "
                 "system is mounted"
             ) from cause
         elif not self._opened:
-            raise KafkaConnectionError(
+            raise errors.KafkaConnectionError(
                 f"{self._cluster.root} does not hold a cluster: check bootstrap_servers, or create one there with "
                 "`kafkalike topics --create` or a producer"
             )

@@ -20,12 +20,7 @@ from typing import Any, Final
 
 from scramp import ScramException, ScramMechanism
 
-from kafkalike.errors import (
-    IllegalSaslStateError,
-    KafkaConfigurationError,
-    SaslAuthenticationFailedError,
-    UnsupportedSaslMechanismError,
-)
+from kafkalike import errors
 from kafkalike.model.access_rules import AccessRules
 from kafkalike.model.names import is_storable
 
@@ -83,10 +78,10 @@ class UserFile:
             if seen == self._seen:
                 return self._users
             if stat.st_mode & 0o022:
-                raise KafkaConfigurationError(f"{self.path}: others may change it; run chmod 600 on it")
+                raise errors.KafkaConfigurationError(f"{self.path}: others may change it; run chmod 600 on it")
             content = self.path.read_bytes()
         except OSError as cause:
-            raise KafkaConfigurationError(f"{self.path}: the users cannot be read: {cause}") from cause
+            raise errors.KafkaConfigurationError(f"{self.path}: the users cannot be read: {cause}") from cause
         self._users, self._seen = self._parsed(content), seen
         return self._users
 
@@ -95,11 +90,11 @@ class UserFile:
             found = tomllib.loads(content.decode())["users"]
             return {name: _user_of(values) for name, values in found.items()}
         except (ValueError, LookupError, TypeError, AttributeError) as cause:
-            raise KafkaConfigurationError(f"{self.path} is not a file of users: {cause}") from cause
+            raise errors.KafkaConfigurationError(f"{self.path} is not a file of users: {cause}") from cause
 
     def rules(self, name: str) -> AccessRules:
         """Return the rules of a user; none for an unknown one, or while the file cannot be read."""
-        with contextlib.suppress(KafkaConfigurationError):
+        with contextlib.suppress(errors.KafkaConfigurationError):
             user = self.users().get(name)
             return NO_RULES if user is None else user.rules
         return NO_RULES
@@ -136,11 +131,11 @@ class UserFile:
         known = dict(self.users()) if self.path.exists() else {}
         before = known.get(name)
         if not name or len(name) > MAX_USER_NAME or not is_storable(name) or not name.isprintable():
-            raise KafkaConfigurationError(
+            raise errors.KafkaConfigurationError(
                 f"{name!r} is not a name of a user: 1 to {MAX_USER_NAME} printable characters"
             )
         if password == "" or (before is None and password is None):
-            raise KafkaConfigurationError(f"user {name!r} needs a password")
+            raise errors.KafkaConfigurationError(f"user {name!r} needs a password")
         keys = before.keys if before is not None and password is None else _new_keys(password or "")
         rules = before.allowed if allowed is None and before is not None else tuple(allowed or ())
         known[name] = GatewayUser(keys, rules, AccessRules.parse(rules))
@@ -175,7 +170,7 @@ def _new_keys(password: str) -> dict[str, Keys]:
     try:
         return {name: ScramMechanism(name).make_auth_info(password, ITERATIONS) for name in SCRAM}
     except (ScramException, ValueError) as cause:
-        raise KafkaConfigurationError(f"the password is not valid: {cause}") from cause
+        raise errors.KafkaConfigurationError(f"the password is not valid: {cause}") from cause
 
 
 def _user_of(values: Mapping[str, Any]) -> GatewayUser:
@@ -226,9 +221,11 @@ class SaslSession:
             IllegalSaslStateError: the connection has authenticated.
         """
         if self.principal is not None:
-            raise IllegalSaslStateError("the connection is authenticated; authenticating again is not supported")
+            raise errors.IllegalSaslStateError("the connection is authenticated; authenticating again is not supported")
         if mechanism not in self.mechanisms:
-            raise UnsupportedSaslMechanismError(f"{mechanism!r} is not offered; offered: {', '.join(self.mechanisms)}")
+            raise errors.UnsupportedSaslMechanismError(
+                f"{mechanism!r} is not offered; offered: {', '.join(self.mechanisms)}"
+            )
         self._mechanism, self._server = mechanism, None
 
     def answer(self, message: bytes) -> bytes:
@@ -239,13 +236,13 @@ class SaslSession:
             SaslAuthenticationFailedError: user or password are wrong; close the connection.
         """
         if self._mechanism is None or self.principal is not None:
-            raise IllegalSaslStateError("SaslAuthenticate without SaslHandshake")
+            raise errors.IllegalSaslStateError("SaslAuthenticate without SaslHandshake")
         try:
             return self._plain(message) if self._mechanism == PLAIN else self._scram(message.decode())
-        except (ScramException, KafkaConfigurationError, ValueError, LookupError) as cause:
+        except (ScramException, errors.KafkaConfigurationError, ValueError, LookupError) as cause:
             # The reason stays here: it would tell an attacker what to try next.
             self._mechanism = None
-            raise SaslAuthenticationFailedError("authentication failed: wrong user or password") from cause
+            raise errors.SaslAuthenticationFailedError("authentication failed: wrong user or password") from cause
 
     def _plain(self, message: bytes) -> bytes:
         identity, name, password = message.decode().split("\0")

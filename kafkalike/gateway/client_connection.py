@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalike.errors import KafkaError, UnsupportedVersionError
-from kafkalike.gateway.api_versions import (
-    API_VERSIONS,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
-    VERSIONS,
-    Answer,
-    MessageFormat,
-)
+from kafkalike.gateway import api_versions
 from kafkalike.gateway.error_codes import NONE, code_of
 from kafkalike.gateway.gateway_cluster import MAX_NAME, Call, Handler, Reply
 from kafkalike.gateway.message_codec import MalformedRequestError
@@ -112,7 +105,7 @@ class ByteBudget:
         return True
 
 
-_SASL: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
+_SASL: Final = frozenset({api_versions.SASL_HANDSHAKE, api_versions.SASL_AUTHENTICATE})
 
 
 def offered_versions(handlers: Mapping[int, Handler], *, sasl: bool = False) -> list[dict[str, Any]]:
@@ -124,8 +117,8 @@ def offered_versions(handlers: Mapping[int, Handler], *, sasl: bool = False) -> 
     """
     return [
         {"api_key": key, "min_version": low, "max_version": high}
-        for key, (low, high) in sorted(VERSIONS.items())
-        if key in handlers or key == API_VERSIONS or (sasl and key in _SASL)
+        for key, (low, high) in sorted(api_versions.VERSIONS.items())
+        if key in handlers or key == api_versions.API_VERSIONS or (sasl and key in _SASL)
     ]
 
 
@@ -134,7 +127,7 @@ class _Pending:
     """A request whose answer is being made."""
 
     key: int
-    format: MessageFormat
+    format: api_versions.MessageFormat
     correlation_id: int
     reply: asyncio.Task[Reply] | Reply
     size: int
@@ -242,19 +235,21 @@ class ClientConnection:
         """
         key, version, correlation_id = _HEAD.unpack_from(frame, 0)
         begun = asyncio.get_running_loop().time()
-        low, high = VERSIONS.get(key, (0, -1))
-        if key == API_VERSIONS and not low <= version <= high:
+        low, high = api_versions.VERSIONS.get(key, (0, -1))
+        if key == api_versions.API_VERSIONS and not low <= version <= high:
             # As in Kafka: a newer client is told the versions in the oldest form, and asks again.
             answer = {**self._versions(), "error_code": UnsupportedVersionError.errno}
-            return _Pending(key, MessageFormat.of(key, 0), correlation_id, answer, len(frame), reserved, begun)
+            return _Pending(
+                key, api_versions.MessageFormat.of(key, 0), correlation_id, answer, len(frame), reserved, begun
+            )
         if not low <= version <= high or not self._offers(key):
             raise MalformedRequestError(f"request {key} of version {version} is not offered")
-        if not self.authenticated and (self._ends or key not in _SASL | {API_VERSIONS}):
+        if not self.authenticated and (self._ends or key not in _SASL | {api_versions.API_VERSIONS}):
             raise MalformedRequestError(f"request {key} came before authentication")
-        known = MessageFormat.of(key, version)
+        known = api_versions.MessageFormat.of(key, version)
         header, body = known.request(frame)
         reply: asyncio.Task[Reply] | Reply
-        if key == API_VERSIONS:
+        if key == api_versions.API_VERSIONS:
             reply = self._versions()
         elif self._sasl is not None and key in _SASL:
             reply = await self._authenticate(self._sasl, key, body)
@@ -265,12 +260,12 @@ class ClientConnection:
         return _Pending(key, known, correlation_id, reply, len(frame), reserved, begun)
 
     def _offers(self, key: int) -> bool:
-        return key in self._handlers or key == API_VERSIONS or (self._sasl is not None and key in _SASL)
+        return key in self._handlers or key == api_versions.API_VERSIONS or (self._sasl is not None and key in _SASL)
 
-    async def _authenticate(self, sasl: SaslSession, key: int, body: Any) -> Answer:  # noqa: ANN401
+    async def _authenticate(self, sasl: SaslSession, key: int, body: Any) -> api_versions.Answer:  # noqa: ANN401
         """Take a step of the client's authentication. After a failure the connection ends with this answer."""
         try:
-            if key == SASL_HANDSHAKE:
+            if key == api_versions.SASL_HANDSHAKE:
                 sasl.choose(body.mechanism)
                 return {"error_code": NONE, "mechanisms": sasl.mechanisms}
             # Hashing takes some milliseconds.
@@ -281,16 +276,18 @@ class ClientConnection:
             await asyncio.sleep(FAILURE_SECONDS)
             return {"error_code": code_of(error), "error_message": str(error), "mechanisms": sasl.mechanisms}
 
-    async def _handled(self, known: MessageFormat, key: int, call: Call) -> asyncio.Task[Reply] | Reply:
+    async def _handled(self, known: api_versions.MessageFormat, key: int, call: Call) -> asyncio.Task[Reply] | Reply:
         return await self._answer(known, key, self._handlers[key](call))
 
-    async def _answer(self, known: MessageFormat, key: int, reply: Awaitable[T]) -> T | Answer:
+    async def _answer(
+        self, known: api_versions.MessageFormat, key: int, reply: Awaitable[T]
+    ) -> T | api_versions.Answer:
         try:
             return await reply
         except Exception as error:  # noqa: BLE001 - whatever fails concerns this request alone
             return self._failed(known, key, error)
 
-    def _failed(self, known: MessageFormat, key: int, error: Exception) -> Answer:
+    def _failed(self, known: api_versions.MessageFormat, key: int, error: Exception) -> api_versions.Answer:
         """Return the answer to a request that failed as a whole.
 
         Raises:
@@ -303,7 +300,7 @@ class ClientConnection:
             raise ConnectionAbortedError
         return {"error_code": code_of(error), "error_message": str(error)[:MAX_NAME]}
 
-    def _versions(self) -> Answer:
+    def _versions(self) -> api_versions.Answer:
         return {"error_code": NONE, "api_keys": offered_versions(self._handlers, sasl=self._sasl is not None)}
 
     async def _write_answers(self) -> None:

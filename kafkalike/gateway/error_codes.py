@@ -5,22 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
-from kafkalike.errors import (
-    CommitFailedError,
-    CorruptRecordError,
-    DataLossError,
-    IllegalArgumentError,
-    IllegalGenerationError,
-    InvalidRequestError,
-    KafkaError,
-    KafkaStorageError,
-    KafkaTimeoutError,
-    LogCorruptError,
-    RequestTimedOutError,
-    TransactionAbortableError,
-    TransactionAbortedError,
-    UnknownOutcomeError,
-)
+from kafkalike import errors
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,28 +16,28 @@ COORDINATOR_NOT_AVAILABLE: Final = 15
 MAX_MESSAGE: Final = 1000
 """Characters of an error message in an answer."""
 
-_CODES: Final[tuple[tuple[type[KafkaError], int], ...]] = (
+_CODES: Final[tuple[tuple[type[errors.KafkaError], int], ...]] = (
     # Retriable: an idempotent producer's retry is recognized by its sequence, see `model/producer_sequences.py`.
-    (UnknownOutcomeError, RequestTimedOutError.errno),
-    (KafkaTimeoutError, RequestTimedOutError.errno),
-    (CommitFailedError, IllegalGenerationError.errno),
-    (TransactionAbortedError, TransactionAbortableError.errno),
-    (DataLossError, CorruptRecordError.errno),
-    (LogCorruptError, KafkaStorageError.errno),
-    (IllegalArgumentError, InvalidRequestError.errno),
+    (errors.UnknownOutcomeError, errors.RequestTimedOutError.errno),
+    (errors.KafkaTimeoutError, errors.RequestTimedOutError.errno),
+    (errors.CommitFailedError, errors.IllegalGenerationError.errno),
+    (errors.TransactionAbortedError, errors.TransactionAbortableError.errno),
+    (errors.DataLossError, errors.CorruptRecordError.errno),
+    (errors.LogCorruptError, errors.KafkaStorageError.errno),
+    (errors.IllegalArgumentError, errors.InvalidRequestError.errno),
 )
 """Codes of errors for which Kafka's protocol has no own code."""
 
 
 def code_of(error: BaseException) -> int:
     """Return Kafka's code of an error; `UNKNOWN_SERVER_ERROR` for errors that are not Kafka's."""
-    if isinstance(error, KafkaError):
+    if isinstance(error, errors.KafkaError):
         if error.errno != UNKNOWN_SERVER_ERROR:
             return error.errno
         return next((code for kind, code in _CODES if isinstance(error, kind)), UNKNOWN_SERVER_ERROR)
     if isinstance(error, OSError):
-        return KafkaStorageError.errno
-    return InvalidRequestError.errno if isinstance(error, ValueError) else UNKNOWN_SERVER_ERROR
+        return errors.KafkaStorageError.errno
+    return errors.InvalidRequestError.errno if isinstance(error, ValueError) else UNKNOWN_SERVER_ERROR
 
 
 class Outcome(NamedTuple):
@@ -69,7 +54,7 @@ class Outcome(NamedTuple):
     @property
     def of_group(self) -> Outcome:
         """The outcome in answers to members of groups, which retry only at errors of a coordinator."""
-        unavailable = self.code in {KafkaStorageError.errno, RequestTimedOutError.errno}
+        unavailable = self.code in {errors.KafkaStorageError.errno, errors.RequestTimedOutError.errno}
         return Outcome(COORDINATOR_NOT_AVAILABLE, self.message) if unavailable else self
 
 
@@ -80,5 +65,5 @@ def attempt(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[Ou
     """Call a function for one item of a request, whose error concerns this item only."""
     try:
         return DONE, call(*args, **kwargs)
-    except (KafkaError, OSError, ValueError) as error:
+    except (errors.KafkaError, OSError, ValueError) as error:
         return Outcome.of(error), None

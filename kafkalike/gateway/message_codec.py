@@ -16,17 +16,8 @@ from functools import cache
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
+from kio.serial import _introspect
 from kio.serial._implicit_defaults import get_tagged_field_default
-from kio.serial._introspect import (
-    EntityField,
-    EntityTupleField,
-    PrimitiveField,
-    PrimitiveTupleField,
-    classify_field,
-    get_field_tag,
-    get_schema_field_type,
-    is_optional,
-)
 
 MAX_ITEMS: Final = 100_000
 """Most items of an array. Kafka's requests of this size list one item for each partition."""
@@ -207,15 +198,15 @@ def _field_reader(field: Field[Any], *, flexible: bool, tagged: bool, header: bo
     if header and field.name == "client_id":
         # The request header keeps this string in its old form in all versions.
         return _sized(_INT16, nullable=True, text=True)
-    nullable = is_optional(field)
-    kind = classify_field(field)
-    if isinstance(kind, PrimitiveField):
-        return _primitive(get_schema_field_type(field), flexible=flexible, nullable=nullable)
-    if isinstance(kind, PrimitiveTupleField):
-        item, least = _primitive(get_schema_field_type(field), flexible=flexible, nullable=False)
+    nullable = _introspect.is_optional(field)
+    kind = _introspect.classify_field(field)
+    if isinstance(kind, _introspect.PrimitiveField):
+        return _primitive(_introspect.get_schema_field_type(field), flexible=flexible, nullable=nullable)
+    if isinstance(kind, _introspect.PrimitiveTupleField):
+        item, least = _primitive(_introspect.get_schema_field_type(field), flexible=flexible, nullable=False)
         return _array(item, least, flexible=flexible, nullable=nullable)
     read, least = _entity_reader(kind.type_)
-    if isinstance(kind, EntityTupleField):
+    if isinstance(kind, _introspect.EntityTupleField):
         return _array(read, least, flexible=flexible, nullable=nullable)
     if not nullable or tagged:
         return read, least
@@ -237,7 +228,7 @@ def _entity_reader(schema: Any) -> tuple[Read, int]:  # noqa: ANN401 - a class o
     defaults: dict[str, Any] = {}
     least = int(flexible)
     for field in fields(schema):
-        tag = get_field_tag(field)
+        tag = _introspect.get_field_tag(field)
         read, size = _field_reader(field, flexible=flexible, tagged=tag is not None, header=header)
         if tag is None:
             plain.append((field.name, read))
@@ -349,15 +340,17 @@ def _array_writer(item: Write, *, flexible: bool) -> Write:
 
 
 def _field_writer(field: Field[Any], *, flexible: bool) -> Write:
-    kind = classify_field(field)
-    if isinstance(kind, PrimitiveField):
-        return _primitive_writer(get_schema_field_type(field), flexible=flexible)
-    if isinstance(kind, PrimitiveTupleField):
-        return _array_writer(_primitive_writer(get_schema_field_type(field), flexible=flexible), flexible=flexible)
+    kind = _introspect.classify_field(field)
+    if isinstance(kind, _introspect.PrimitiveField):
+        return _primitive_writer(_introspect.get_schema_field_type(field), flexible=flexible)
+    if isinstance(kind, _introspect.PrimitiveTupleField):
+        return _array_writer(
+            _primitive_writer(_introspect.get_schema_field_type(field), flexible=flexible), flexible=flexible
+        )
     entity = writer_of(kind.type_)
-    if isinstance(kind, EntityTupleField):
+    if isinstance(kind, _introspect.EntityTupleField):
         return _array_writer(entity, flexible=flexible)
-    if not is_optional(field):
+    if not _introspect.is_optional(field):
         return entity
 
     def write(out: bytearray, value: Any) -> None:  # noqa: ANN401
@@ -370,12 +363,12 @@ def _field_writer(field: Field[Any], *, flexible: bool) -> Write:
 
 def _default(field: Field[Any]) -> Any:  # noqa: ANN401
     """Return the value of a field that an answer does not give: the schema's default, or an empty value."""
-    kind = classify_field(field)
-    if isinstance(kind, EntityField):
-        return None if is_optional(field) else {}
-    if not isinstance(kind, PrimitiveField):
+    kind = _introspect.classify_field(field)
+    if isinstance(kind, _introspect.EntityField):
+        return None if _introspect.is_optional(field) else {}
+    if not isinstance(kind, _introspect.PrimitiveField):
         return () if field.default is MISSING else field.default
-    type_name = get_schema_field_type(field)
+    type_name = _introspect.get_schema_field_type(field)
     if type_name in _NUMBERS:
         known = field.default
         if type_name == "datetime_i64":
@@ -385,7 +378,7 @@ def _default(field: Field[Any]) -> Any:  # noqa: ANN401
     if field.default is not MISSING:
         return field.default
     empty: dict[str, Any] = {"string": "", "bytes": b"", "records": b"", "bool": False, "uuid": None}
-    return None if is_optional(field) else empty[type_name]
+    return None if _introspect.is_optional(field) else empty[type_name]
 
 
 @cache
@@ -400,7 +393,7 @@ def writer_of(schema: Any) -> Write:  # noqa: ANN401 - a class of kio
     plain: list[tuple[str, Write, Any]] = []
     tags: list[tuple[int, str, Write]] = []
     for field in fields(schema):
-        tag = get_field_tag(field)
+        tag = _introspect.get_field_tag(field)
         write = _field_writer(field, flexible=flexible)
         if tag is None:
             plain.append((field.name, write, _default(field)))

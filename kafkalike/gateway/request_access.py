@@ -11,14 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.errors import (
-    ClusterAuthorizationFailedError,
-    GroupAuthorizationFailedError,
-    TopicAuthorizationFailedError,
-    TransactionalIdAuthorizationFailedError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.model.access_rules import AccessKind, AccessOperation
 
@@ -34,9 +27,9 @@ READ, WRITE = AccessOperation.READ, AccessOperation.WRITE
 MANAGE, USE = AccessOperation.MANAGE, AccessOperation.USE
 
 CODES: Final = {
-    TOPIC: TopicAuthorizationFailedError.errno,
-    GROUP: GroupAuthorizationFailedError.errno,
-    TRANSACTIONAL_ID: TransactionalIdAuthorizationFailedError.errno,
+    TOPIC: errors.TopicAuthorizationFailedError.errno,
+    GROUP: errors.GroupAuthorizationFailedError.errno,
+    TRANSACTIONAL_ID: errors.TransactionalIdAuthorizationFailedError.errno,
 }
 
 OPEN: Final = frozenset(
@@ -210,13 +203,13 @@ class RequestAccess:
         """Return the code with which a request is refused; 0 if it is allowed."""
         body = call.body
         if key not in OPEN | TOPICS.keys() | GROUPS.keys() | TRANSACTIONS | CONFIGS.keys():
-            return ClusterAuthorizationFailedError.errno
+            return errors.ClusterAuthorizationFailedError.errno
         wanted: list[tuple[AccessOperation, AccessKind, str]] = []
         if key in TOPICS:
             for item in _named(body, TOPIC_FIELDS):
                 name = await self._topic(item)
                 if name is None:
-                    return UnknownTopicIdError.errno
+                    return errors.UnknownTopicIdError.errno
                 wanted.append((TOPICS[key], TOPIC, name))
         if key in GROUPS:
             wanted += [(GROUPS[key], GROUP, _name(item, "group_id")) for item in _named(body, GROUP_FIELDS)]
@@ -225,7 +218,7 @@ class RequestAccess:
         if key in CONFIGS:
             for item in body.resources:
                 if int(item.resource_type) != TOPIC_RESOURCE:
-                    return ClusterAuthorizationFailedError.errno
+                    return errors.ClusterAuthorizationFailedError.errno
                 wanted.append((CONFIGS[key], TOPIC, item.resource_name))
         return next((CODES[kind] for operation, kind, name in wanted if not rules.allow(operation, kind, name)), 0)
 
@@ -261,13 +254,13 @@ class RequestAccess:
 
     def _metadata_refusal(self, name: str | None, rules: AccessRules) -> int:
         if name is None:
-            return UnknownTopicIdError.errno
+            return errors.UnknownTopicIdError.errno
         if not rules.show(TOPIC, name):
-            return TopicAuthorizationFailedError.errno
+            return errors.TopicAuthorizationFailedError.errno
         known = name in self._home.cluster.metadata.state.topics
         # The request would create a missing topic.
         creates = rules.allow(WRITE, TOPIC, name) or rules.allow(MANAGE, TOPIC, name)
-        return 0 if known or creates else UnknownTopicOrPartitionError.errno
+        return 0 if known or creates else errors.UnknownTopicOrPartitionError.errno
 
 
 def _named(body: Any, fields: Sequence[str]) -> Iterable[Any]:  # noqa: ANN401 - any request

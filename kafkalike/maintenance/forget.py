@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.topic_lineage import Relatives, relatives_of
+from kafkalike.maintenance import deletion
 from kafkalike.maintenance.correction_report import ForgetReport, Parts
-from kafkalike.maintenance.deletion import (
-    Removed,
-    Remover,
-    merged_keys,
-    ready_to_remove,
-    remove_files,
-    without_maintenance,
-)
 from kafkalike.maintenance.handles import check_in_sync, opened, tasks_of
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS
 from kafkalike.maintenance.verify import key_traces
@@ -28,16 +21,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.maintenance_config import MaintenanceConfig
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.dead_letter import SUFFIX
-from kafkalike.model.maintenance.record_removal import (
-    Certificate,
-    KeyFound,
-    Taking,
-    TopicForgotten,
-    VersionMade,
-    joined,
-    runs_of,
-    tombstones_wanted,
-)
+from kafkalike.model.maintenance import record_removal
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import RecordBatch
 
@@ -168,10 +152,10 @@ def forget(
     return run.go(names)
 
 
-def _add_keys(by_key: dict[int, dict[bytes, KeyFound]], piece: Removed) -> None:
+def _add_keys(by_key: dict[int, dict[bytes, record_removal.KeyFound]], piece: deletion.Removed) -> None:
     """Add the keys of the next piece of a partition, by partition."""
     partition = piece.replacement.partition
-    by_key[partition] = merged_keys(by_key.get(partition, {}), piece.keys)
+    by_key[partition] = deletion.merged_keys(by_key.get(partition, {}), piece.keys)
 
 
 def _checked(keys: object) -> frozenset[bytes]:
@@ -222,7 +206,7 @@ class _Run:
         logs = [self.cluster.log(name) for name in names]
         for log in logs:
             if self.paper is not None:
-                ready_to_remove(log)
+                deletion.ready_to_remove(log)
             log.refresh()
         if self.paper is not None:
             # A decided transaction's records belong to the topic, even if its producer has not applied them yet.
@@ -231,7 +215,7 @@ class _Run:
             if self.paper is None:
                 self._plan(log)
                 continue
-            with without_maintenance(self.cluster, log.info.name):
+            with deletion.without_maintenance(self.cluster, log.info.name):
                 self._forget(log, self.paper)
         # Afterwards: a topic that was forked meanwhile has the earlier records.
         relatives = relatives_of(self.cluster, [str(log.info.table_id) for log in logs])
@@ -246,7 +230,7 @@ class _Run:
         )
 
     def _report(self, relatives: Relatives, held: Mapping[str, int | None], waiting: tuple[str, ...]) -> ForgetReport:
-        finished: Certificate | None = None
+        finished: record_removal.Certificate | None = None
         if self.paper is not None:
             finished = replace(
                 self.paper.certificate,
@@ -281,7 +265,7 @@ class _Run:
 
     # --- one topic -----------------------------------------------------------------------------
 
-    def _takings(self, log: TopicLog) -> dict[int, Taking]:
+    def _takings(self, log: TopicLog) -> dict[int, record_removal.Taking]:
         """Return the records to remove, by partition, among the current ones."""
         name, choice = log.info.name, self.choice
         found = choice.takings(self.cluster, log, of_letters=name != choice.source)
@@ -290,21 +274,23 @@ class _Run:
         self.looked_at[name] = tuple(sorted(found))
         return {p: taking for p, taking in found.items() if taking.below}
 
-    def _remover(self, log: TopicLog) -> Remover:
+    def _remover(self, log: TopicLog) -> deletion.Remover:
         facts: dict[str, Any] = {"keys": len(self.choice.keys)}
         if self.paper is not None:
             # Neither keys nor unsalted hashes of them: the salt is only in the certificate.
             facts["digest"] = self.paper.certificate.digest
         if self.reason:
             facts["reason"] = self.reason
-        return Remover(log, self.id, work="forget", facts=facts, budget=self.budget, tasks=tasks_of(self.spark))
+        return deletion.Remover(
+            log, self.id, work="forget", facts=facts, budget=self.budget, tasks=tasks_of(self.spark)
+        )
 
     def _plan(self, log: TopicLog) -> None:
-        by_key: dict[int, dict[bytes, KeyFound]] = {}
+        by_key: dict[int, dict[bytes, record_removal.KeyFound]] = {}
         for piece in self._remover(log).found(self._takings(log), by_key=self._writes_tombstones(log)):
             self.parts.count(log.info.name, piece)
             _add_keys(by_key, piece)
-        self.tombstones += sum(sum(tombstones_wanted(found).values()) for found in by_key.values())
+        self.tombstones += sum(sum(record_removal.tombstones_wanted(found).values()) for found in by_key.values())
 
     def _writes_tombstones(self, log: TopicLog) -> bool:
         return self.tombstone and log.info.name == self.choice.source
@@ -322,7 +308,7 @@ class _Run:
         paper.put(paper.certificate.with_topic(about))
         for version, piece in remover.removed(takings):
             self.parts.count(log.info.name, piece)
-            made = VersionMade(
+            made = record_removal.VersionMade(
                 version=version,
                 partition=piece.replacement.partition,
                 removed=piece.before,
@@ -338,7 +324,7 @@ class _Run:
             before, unnamed = key_traces.untracked_files_with(log, self.choice.keys, self.cluster.clock.now_ms())
             if self.now:
                 taken = {file.path for made in about.versions for file in made.removed}
-                self.files_removed += len(remove_files(log, sorted(taken | before)))
+                self.files_removed += len(deletion.remove_files(log, sorted(taken | before)))
             if unnamed:
                 # A writer may be about to commit them.
                 delay = max(usual, ORPHAN_MS)
@@ -348,12 +334,12 @@ class _Run:
         self.gone_after_ms = max(self.gone_after_ms, self.cluster.clock.now_ms() + delay)
         log.clean_log()
 
-    def _begun(self, log: TopicLog, paper: CertificateFile) -> TopicForgotten:
+    def _begun(self, log: TopicLog, paper: CertificateFile) -> record_removal.TopicForgotten:
         """Return the certificate's entry of a topic, completed with versions that a killed run could not record."""
         info = log.info
         known = paper.certificate.topic(info.table_id)
         if known is None:
-            return TopicForgotten(
+            return record_removal.TopicForgotten(
                 topic=info.name,
                 topic_id=str(info.table_id),
                 location=info.location,
@@ -363,24 +349,28 @@ class _Run:
         return replace(known, versions=(*known.versions, *more))
 
     def _with_tombstones(
-        self, log: TopicLog, remover: Remover, takings: Mapping[int, Taking], about: TopicForgotten
-    ) -> tuple[dict[int, Taking], TopicForgotten]:
+        self,
+        log: TopicLog,
+        remover: deletion.Remover,
+        takings: Mapping[int, record_removal.Taking],
+        about: record_removal.TopicForgotten,
+    ) -> tuple[dict[int, record_removal.Taking], record_removal.TopicForgotten]:
         """Write tombstones before records are removed, so that readers learn of them even after an interrupt."""
-        by_key: dict[int, dict[bytes, KeyFound]] = {}
+        by_key: dict[int, dict[bytes, record_removal.KeyFound]] = {}
         for piece in remover.found(takings, by_key=True):
             _add_keys(by_key, piece)
         batch, kept, now = RecordBatch(), dict[int, list[int]](), self.cluster.clock.now_ms()
         for p, found in sorted(by_key.items()):
-            for key, new in sorted(tombstones_wanted(found).items()):
+            for key, new in sorted(record_removal.tombstones_wanted(found).items()):
                 if new:
                     batch.add(p, key, None, now)
                 else:
                     kept.setdefault(p, []).append(found[key].last)
-        runs = {p: runs_of(offsets) for p, offsets in kept.items()}
+        runs = {p: record_removal.runs_of(offsets) for p, offsets in kept.items()}
         if len(batch):
             for p, run in log.append(batch).ranges.items():
-                runs[p] = joined(runs.get(p, ()), [run])
+                runs[p] = record_removal.joined(runs.get(p, ()), [run])
         self.tombstones += len(batch)
-        tombstones = {p: joined(about.tombstones.get(p, ()), run) for p, run in runs.items()}
+        tombstones = {p: record_removal.joined(about.tombstones.get(p, ()), run) for p, run in runs.items()}
         spared = {p: replace(one, spared=frozenset(kept.get(p, ()))) for p, one in takings.items()}
         return spared, replace(about, tombstones={**about.tombstones, **tombstones})

@@ -28,16 +28,7 @@ from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged, WriteQ
 from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model import faults
-from kafkalike.model.appends.waiting_appends import (
-    MOST_UNITS,
-    OWN,
-    PARTS_KEY,
-    Placed,
-    Unit,
-    WaitingAppend,
-    in_turn,
-    to_note,
-)
+from kafkalike.model.appends import waiting_appends
 from kafkalike.model.clock import Deadline, within
 from kafkalike.model.row_value import UNREADABLE, ControlState, checked_list
 
@@ -73,7 +64,7 @@ def _json_of(unit: object) -> dict[str, Any]:
 class Bundle(Generic[S, R]):
     """Units that are written together."""
 
-    units: Sequence[Unit[S, R]]
+    units: Sequence[waiting_appends.Unit[S, R]]
 
     @property
     def packed(self) -> bytes | None:
@@ -92,7 +83,7 @@ class ControlGroupCommit(Generic[S, R]):
     """
 
     def __init__(
-        self, table: RowTable[S, R], load: Callable[[Mapping[str, Any]], Unit[S, R]], helpers: Helpers
+        self, table: RowTable[S, R], load: Callable[[Mapping[str, Any]], waiting_appends.Unit[S, R]], helpers: Helpers
     ) -> None:
         self.rows = table
         self.helpers = helpers
@@ -102,9 +93,9 @@ class ControlGroupCommit(Generic[S, R]):
         self.combined: GroupCommit[Bundle[S, R]] = GroupCommit(
             table.table, self, table.clock, table.jitter, OpenAppends(of_process=True)
         )
-        self._shared: SharedChanges[Unit[S, R]] = SharedChanges(self._write, _together)
+        self._shared: SharedChanges[waiting_appends.Unit[S, R]] = SharedChanges(self._write, _together)
 
-    def bring(self, unit: Unit[S, R], deadline: Deadline) -> None:
+    def bring(self, unit: waiting_appends.Unit[S, R], deadline: Deadline) -> None:
         """Write a unit's rows, unless it refuses the state.
 
         Raises:
@@ -114,7 +105,7 @@ class ControlGroupCommit(Generic[S, R]):
         """
         self._shared.bring(unit, deadline)
 
-    def _write(self, changes: Sequence[PendingChange[Unit[S, R]]]) -> None:
+    def _write(self, changes: Sequence[PendingChange[waiting_appends.Unit[S, R]]]) -> None:
         """Write the units that accept the state, and settle each of them."""
         deadline = min((each.deadline for each in changes), key=lambda found: found.remaining())
         try:
@@ -193,7 +184,7 @@ class ControlGroupCommit(Generic[S, R]):
             ValueError, TypeError, LookupError, RecursionError: the units cannot be read.
         """
         found = checked_list(json.loads(opened(content)))
-        if len(found) > MOST_UNITS:
+        if len(found) > waiting_appends.MOST_UNITS:
             raise ValueError("too many units")
         return Bundle([self._load(each) for each in found])
 
@@ -201,23 +192,28 @@ class ControlGroupCommit(Generic[S, R]):
         self,
         state: TableState,
         own: Bundle[S, R],
-        part: WaitingAppend | None,
-        others: Sequence[tuple[WaitingAppend, bytes]] | None,
-    ) -> GroupedChange | Placed:
+        part: waiting_appends.WaitingAppend | None,
+        others: Sequence[tuple[waiting_appends.WaitingAppend, bytes]] | None,
+    ) -> GroupedChange | waiting_appends.Placed:
         """Make the next version. It decides all readable staged units, those that refuse the state included."""
         sequence = 0 if part is None else part.sequence
         bundles, unfit = self._readable(others or ())
         # Own units that are not staged come last, because the others began to wait before them.
-        bundles = sorted([*bundles, (part or OWN, own)], key=lambda found: (found[0] is OWN, found[0]))
-        done = in_turn(self.rows.state, [bundle.units for _, bundle in bundles])
-        mine = next(run for (found, _), run in zip(bundles, done.runs, strict=True) if found is (part or OWN))
+        bundles = sorted(
+            [*bundles, (part or waiting_appends.OWN, own)],
+            key=lambda found: (found[0] is waiting_appends.OWN, found[0]),
+        )
+        done = waiting_appends.in_turn(self.rows.state, [bundle.units for _, bundle in bundles])
+        mine = next(
+            run for (found, _), run in zip(bundles, done.runs, strict=True) if found is (part or waiting_appends.OWN)
+        )
         if not done.rows and part is None:
-            return Placed(sequence, state.version, mine)
+            return waiting_appends.Placed(sequence, state.version, mine)
         now = self.rows.clock.now_ms()
         note: dict[str, Any] = {"time": now}
         if others is not None:
             named = zip(bundles, done.runs, strict=True)
-            note[PARTS_KEY] = to_note([(found, run, None) for (found, _), run in named])
+            note[waiting_appends.PARTS_KEY] = waiting_appends.to_note([(found, run, None) for (found, _), run in named])
         adds = []
         if done.rows:
             self.rows.check_free(int(done.rows[0].seq), state)
@@ -227,9 +223,9 @@ class ControlGroupCommit(Generic[S, R]):
         return GroupedChange(change, mine, len(bundles) - 1, unfit)
 
     def _readable(
-        self, others: Sequence[tuple[WaitingAppend, bytes]]
-    ) -> tuple[list[tuple[WaitingAppend, Bundle[S, R]]], list[WaitingAppend]]:
-        found, unfit = list[tuple[WaitingAppend, Bundle[S, R]]](), list[WaitingAppend]()
+        self, others: Sequence[tuple[waiting_appends.WaitingAppend, bytes]]
+    ) -> tuple[list[tuple[waiting_appends.WaitingAppend, Bundle[S, R]]], list[waiting_appends.WaitingAppend]]:
+        found, unfit = list[tuple[waiting_appends.WaitingAppend, Bundle[S, R]]](), list[waiting_appends.WaitingAppend]()
         for part, content in others:
             try:
                 found.append((part, self.unpacked(content)))
@@ -239,10 +235,10 @@ class ControlGroupCommit(Generic[S, R]):
         return found, unfit
 
 
-def _together(units: Sequence[Unit[Any, Any]]) -> int:
+def _together(units: Sequence[waiting_appends.Unit[Any, Any]]) -> int:
     """Return the number of waiting units to write together; a unit that cannot be staged is written alone."""
     count, size = 0, 0
-    for unit in units[:MOST_UNITS]:
+    for unit in units[: waiting_appends.MOST_UNITS]:
         if not _can_wait(unit):
             break
         size += len(json.dumps(_json_of(unit)))

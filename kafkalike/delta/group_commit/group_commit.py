@@ -19,17 +19,7 @@ from kafkalike.delta.table_change import Change, Landed, Unchanged
 from kafkalike.delta.table_state import FENCE, TableState
 from kafkalike.delta.tailed_table import TailedTable
 from kafkalike.model import faults
-from kafkalike.model.appends import group_commit
-from kafkalike.model.appends.waiting_appends import (
-    BUSY,
-    GIVES_WAY,
-    LOST,
-    ForgottenError,
-    Lost,
-    Placed,
-    Room,
-    WaitingAppend,
-)
+from kafkalike.model.appends import group_commit, waiting_appends
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.effects import run
 
@@ -75,7 +65,7 @@ class GroupCommit(Generic[A]):
         self._version, self._moved = -1, 0.0
         """Latest known version, and the time at which it appeared, s."""
 
-    def append(self, own: A, deadline: Deadline) -> Placed:
+    def append(self, own: A, deadline: Deadline) -> waiting_appends.Placed:
         """Write an append into the table.
 
         Raises:
@@ -89,7 +79,7 @@ class GroupCommit(Generic[A]):
         runner = _EffectRunner(self, own, deadline)
         steps = group_commit.appending(
             runner.make,
-            lambda base, seconds: Room(base, self._id, int(seconds * 1000)),
+            lambda base, seconds: waiting_appends.Room(base, self._id, int(seconds * 1000)),
             alone=self.company.alone(self.clock.monotonic()),
             leading=self.table.loaded and self.led == self.table.state.version,
             storable=self.appends.storable(own),
@@ -98,7 +88,7 @@ class GroupCommit(Generic[A]):
             deadline=self.clock.monotonic() + deadline.remaining(),
         )
         try:
-            placed: Placed = runner.run(steps)
+            placed: waiting_appends.Placed = runner.run(steps)
         except errors.UnknownOutcomeError:
             raise
         except errors.KafkaError:
@@ -148,12 +138,12 @@ class GroupCommit(Generic[A]):
                 ) from cause
             self.open.close(part, landed=landed)
 
-    def _settled(self, part: WaitingAppend) -> bool:
+    def _settled(self, part: waiting_appends.WaitingAppend) -> bool:
         """Return True if an append is known to have landed. It cannot land after this call."""
         deadline = Deadline(self.clock, GRACE_MS)
         try:
             return _EffectRunner[A](self, None, deadline, part).run(group_commit.withdrawing(part)) is not None
-        except ForgottenError:
+        except waiting_appends.ForgottenError:
             # Its caller got the error "unknown outcome", and the log does not show the outcome any more.
             _EffectRunner[A](self, None, deadline).run(group_commit.sealing(part))
             return False
@@ -170,7 +160,11 @@ class _EffectRunner(Generic[A]):
     """Executes the effects of one append."""
 
     def __init__(
-        self, shared: GroupCommit[A], own: A | None, deadline: Deadline, part: WaitingAppend | None = None
+        self,
+        shared: GroupCommit[A],
+        own: A | None,
+        deadline: Deadline,
+        part: waiting_appends.WaitingAppend | None = None,
     ) -> None:
         self._shared = shared
         self._own = own
@@ -180,7 +174,7 @@ class _EffectRunner(Generic[A]):
         self._clock = shared.clock
         self.part = part
 
-    def make(self, base: int) -> WaitingAppend:
+    def make(self, base: int) -> waiting_appends.WaitingAppend:
         """Open a name for the append; see `appending`."""
         self.part = self._shared.open.open(base)
         return self.part
@@ -189,7 +183,9 @@ class _EffectRunner(Generic[A]):
         """Run a protocol to its end, with `KafkaError`s passed to it."""
         return run(protocol, self._do, errors.KafkaError)
 
-    def _do(self, act: group_commit.CommitEffect) -> Placed | Lost | group_commit.Seen | None:
+    def _do(
+        self, act: group_commit.CommitEffect
+    ) -> waiting_appends.Placed | waiting_appends.Lost | group_commit.Seen | None:
         match act:
             case group_commit.Look(admit):
                 return self._look(admit=admit)
@@ -227,7 +223,7 @@ class _EffectRunner(Generic[A]):
             taken = replace(taken, since=self.part.base, latest=self._files.recalled(self.part, version))
         return group_commit.Seen(version, taken, self._clock.monotonic(), deaf, self._shared.led == version, age)
 
-    def _put(self, part: WaitingAppend) -> None:
+    def _put(self, part: waiting_appends.WaitingAppend) -> None:
         assert self._own is not None
         content = self._shared.appends.packed(self._own)
         faults.point("append.before_waiting")
@@ -250,11 +246,11 @@ class _EffectRunner(Generic[A]):
             self._shared.made(landed)
         return self._seen()
 
-    def _attempt(self, act: group_commit.Attempt) -> Placed | Lost:
+    def _attempt(self, act: group_commit.Attempt) -> waiting_appends.Placed | waiting_appends.Lost:
         own, made, shared = self._own, list[GroupedChange](), self._shared
         assert own is not None
 
-        def plan(state: TableState) -> Change | Unchanged[Placed | Lost]:
+        def plan(state: TableState) -> Change | Unchanged[waiting_appends.Placed | waiting_appends.Lost]:
             # Called beside the look, and again if that found news; errors of the first call are not raised.
             found = self._made(act, own, state, tried=bool(made))
             if not isinstance(found, GroupedChange):
@@ -265,7 +261,7 @@ class _EffectRunner(Generic[A]):
         with contextlib.ExitStack() as stack:
             if not self._have_turn(stack, own):
                 shared.meet()
-                return BUSY
+                return waiting_appends.BUSY
             begun = self._clock.monotonic()
             landed = shared.appends.change(plan, self._deadline)
             if made:
@@ -273,8 +269,8 @@ class _EffectRunner(Generic[A]):
             if isinstance(landed, Landed):
                 shared.made(landed)
         if isinstance(landed, Unchanged):
-            done: Placed | Lost = landed.value
-            if act.part is not None or not isinstance(done, Placed):
+            done: waiting_appends.Placed | waiting_appends.Lost = landed.value
+            if act.part is not None or not isinstance(done, waiting_appends.Placed):
                 shared.meet()
             return done
         if act.combine:
@@ -282,20 +278,20 @@ class _EffectRunner(Generic[A]):
         if made[0].taken:
             shared.meet()
         sequence = 0 if act.part is None else act.part.sequence
-        return Placed(sequence, landed.version, made[0].ranges, landed.change.time_ms)
+        return waiting_appends.Placed(sequence, landed.version, made[0].ranges, landed.change.time_ms)
 
     def _made(
         self, act: group_commit.Attempt, own: A, state: TableState, *, tried: bool
-    ) -> GroupedChange | Placed | Lost:
+    ) -> GroupedChange | waiting_appends.Placed | waiting_appends.Lost:
         """Make the version of an attempt on a state, with its files; or return the reason why none is made."""
         placed = None if act.part is None else self._placed(act.part, state)
         if placed is not None:
             return placed
         if tried or (act.leading and state.version != self._shared.led):
-            return LOST
+            return waiting_appends.LOST
         others = self._files.found(state.taken, self.part, act.room) if act.combine else None
-        if others is GIVES_WAY:
-            return GIVES_WAY
+        if others is waiting_appends.GIVES_WAY:
+            return waiting_appends.GIVES_WAY
         found = self._shared.appends.made(state, own, act.part, others)
         if isinstance(found, GroupedChange):
             self._files.skip(found.unfit)
@@ -312,7 +308,7 @@ class _EffectRunner(Generic[A]):
             return False
         return True
 
-    def _placed(self, part: WaitingAppend, state: TableState) -> Placed | None:
+    def _placed(self, part: waiting_appends.WaitingAppend, state: TableState) -> waiting_appends.Placed | None:
         if state.taken.knows(part):
             return state.taken.of(part)
         return self._files.recalled(part, state.version).get(part.writer)

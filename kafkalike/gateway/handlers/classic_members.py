@@ -15,13 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafkalike.errors import (
-    GroupMaxSizeReachedError,
-    InconsistentGroupProtocolError,
-    MemberIdRequiredError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-)
+from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
@@ -86,7 +80,7 @@ class ClassicMembers:
         if entered is None:
             return _join_answer(_Joined(outcome.of_group, call.body.member_id))
         if isinstance(entered, str):
-            return _join_answer(_Joined(Outcome(MemberIdRequiredError.errno, None), entered))
+            return _join_answer(_Joined(Outcome(errors.MemberIdRequiredError.errno, None), entered))
         session, owned = entered
         settings = session.member.settings
         loop = asyncio.get_running_loop()
@@ -100,7 +94,7 @@ class ClassicMembers:
                 if outcome.code or roster is not None:
                     return _join_answer(_Joined(outcome.of_group, member_id, roster))
                 if loop.time() >= end:
-                    return _join_answer(_Joined(Outcome(RebalanceInProgressError.errno, None), member_id))
+                    return _join_answer(_Joined(Outcome(errors.RebalanceInProgressError.errno, None), member_id))
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(event.wait(), interval)
 
@@ -114,7 +108,7 @@ class ClassicMembers:
         body = call.body
         offered = {p.name: p for p in body.protocols if p.name in BY_NAME}
         if body.protocol_type != PROTOCOL_TYPE or not offered:
-            raise InconsistentGroupProtocolError(
+            raise errors.InconsistentGroupProtocolError(
                 f"group {body.group_id!r}: protocol type {body.protocol_type!r} with "
                 f"{', '.join(p.name for p in body.protocols) or 'no assignor'} is not supported; use one of "
                 f"{', '.join(BY_NAME)}"
@@ -146,7 +140,7 @@ class ClassicMembers:
         with self._lock:
             self._promised = {known: until for known, until in self._promised.items() if until > now}
             if len(self._promised) >= MAX_SESSIONS:
-                raise GroupMaxSizeReachedError(f"this gateway has promised {MAX_SESSIONS} member ids")
+                raise errors.GroupMaxSizeReachedError(f"this gateway has promised {MAX_SESSIONS} member ids")
             self._promised[key] = now + session_ms / 1000
 
     def _join_step(self, session: GroupSession, owned: frozenset[TopicPartition]) -> Roster | None:
@@ -168,7 +162,7 @@ class ClassicMembers:
                 self._sessions.poke()
                 if released is None:
                     self._sessions.drop(session)
-                    raise UnknownMemberIdError(f"{me.member_id!r} was removed from the group")
+                    raise errors.UnknownMemberIdError(f"{me.member_id!r} was removed from the group")
                 roster, me = released, released.members[me.member_id]
             return roster if may_answer_join(roster, me) else None
 
@@ -190,7 +184,7 @@ class ClassicMembers:
             roster, me = self._sessions.look(session, alive=True)
             wanted = call.field("protocol_name")
             if not may_answer_join(roster, me) or wanted not in {None, roster.protocol}:
-                raise RebalanceInProgressError("the group is being rebalanced")
+                raise errors.RebalanceInProgressError("the group is being rebalanced")
             session.view = ClientView(given=permitted(roster, me))
             return roster.protocol, assignment_bytes(permitted(roster, me))
 
@@ -210,7 +204,7 @@ class ClassicMembers:
                 # Adopted, and nothing has changed since the other gateway answered.
                 session.view = ClientView(given=permitted(roster, me))
             if must_rejoin(roster, me, session.view):
-                raise RebalanceInProgressError("the group is being rebalanced")
+                raise errors.RebalanceInProgressError("the group is being rebalanced")
             session.member.polled(self._sessions.home.clock.monotonic())
         finally:
             session.lock.release()

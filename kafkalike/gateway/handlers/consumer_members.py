@@ -7,13 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from kafkalike.errors import (
-    CoordinatorLoadInProgressError,
-    FencedMemberEpochError,
-    InvalidRequestError,
-    UnknownMemberIdError,
-    UnsupportedAssignorError,
-)
+from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import NONE, attempt
@@ -81,7 +75,7 @@ class ConsumerMembers:
                 self._sessions.pause(body.group_id, member_id)
             return {"error_code": NONE, "member_id": member_id, "member_epoch": epoch}
         if call.field("subscribed_topic_regex"):
-            raise InvalidRequestError("subscriptions by a pattern on the server's side are not supported")
+            raise errors.InvalidRequestError("subscriptions by a pattern on the server's side are not supported")
         session = self._session(call, epoch)
         with session.lock:
             session.consumer_protocol = True
@@ -115,12 +109,12 @@ class ConsumerMembers:
         body = call.body
         try:
             return self._sessions.session(body.group_id, body.member_id)
-        except UnknownMemberIdError:
+        except errors.UnknownMemberIdError:
             if epoch:
                 raise
         assignor = call.field("server_assignor")
         if assignor not in CONSUMER_ASSIGNORS:
-            raise UnsupportedAssignorError(f"assignor {assignor!r} is not known; known are uniform and range")
+            raise errors.UnsupportedAssignorError(f"assignor {assignor!r} is not known; known are uniform and range")
         rebalance_ms = body.rebalance_timeout.total_seconds() * 1000
         names = CONSUMER_ASSIGNORS[assignor]
         return self._sessions.new(call, names, CONSUMER_SESSION_MS, rebalance_ms, body.member_id or str(uuid.uuid4()))
@@ -130,23 +124,25 @@ class ConsumerMembers:
         member = session.member
         if member.membership is None:
             if epoch:
-                raise FencedMemberEpochError("the member has to join again")
+                raise errors.FencedMemberEpochError("the member has to join again")
             roster = member.try_join(session.subscription)
             if roster is None:
-                raise CoordinatorLoadInProgressError("members that have no assignor in common may be dead; retry")
+                raise errors.CoordinatorLoadInProgressError(
+                    "members that have no assignor in common may be dead; retry"
+                )
             self._sessions.keep(session)
             self._sessions.poke()
             return roster, roster.members[member.member_id]
         roster, me = self._sessions.look(session, alive=False)
         if is_unclear(roster, me, session.view):
-            raise FencedMemberEpochError(f"{me.member_id!r} has to join again after a change of its gateway")
+            raise errors.FencedMemberEpochError(f"{me.member_id!r} has to join again after a change of its gateway")
         given_up = released_by_heartbeat(roster, me, session.view)
         if given_up:
             released = member.release(given_up)
             self._sessions.poke()
             if released is None:
                 self._sessions.drop(session)
-                raise UnknownMemberIdError(f"{me.member_id!r} was removed from the group")
+                raise errors.UnknownMemberIdError(f"{me.member_id!r} was removed from the group")
             roster, me = released, released.members[me.member_id]
         if set(permitted(roster, me)) >= (session.view.reported or frozenset()):
             # It holds nothing that it should give up. One that keeps such partitions is removed after its timeout.

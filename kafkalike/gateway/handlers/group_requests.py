@@ -7,14 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.errors import (
-    GroupIdNotFoundError,
-    IllegalGenerationError,
-    KafkaError,
-    StaleMemberEpochError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt
@@ -89,12 +82,12 @@ class GroupRequests:
         try:
             check_group_id(membership.group_id)
             self._offsets.commit(membership, offsets, {tp.topic: topics[tp.topic].topic_id for tp in offsets})
-        except (KafkaError, OSError) as error:
+        except (errors.KafkaError, OSError) as error:
             outcome = Outcome.of(error).of_group
-            if outcome.code == IllegalGenerationError.errno and self._has_epochs(
+            if outcome.code == errors.IllegalGenerationError.errno and self._has_epochs(
                 membership.group_id, membership.member_id
             ):
-                outcome = Outcome(StaleMemberEpochError.errno, outcome.message)
+                outcome = Outcome(errors.StaleMemberEpochError.errno, outcome.message)
         return {"topics": [_named(item, name, _codes(item, name, topics, outcome)) for item, name in named]}
 
     def _committed(self, call: Call) -> Answer:
@@ -118,7 +111,7 @@ class GroupRequests:
                 named = [(item, self._home.topic_name(item, topics), list(item.partition_indexes)) for item in asked]
             partitions = [TopicPartition(name, int(p)) for _, name, numbers in named if name for p in numbers]
             found = self._offsets.committed(group_id, partitions, ids)
-        except (KafkaError, OSError) as error:
+        except (errors.KafkaError, OSError) as error:
             return {"group_id": group_id, "error_code": Outcome.of(error).of_group.code, "topics": ()}
         return {
             "group_id": group_id,
@@ -169,14 +162,14 @@ class GroupRequests:
         if found is None:
             return outcome, {"group_state": "", "protocol_type": "", "protocol_data": "", "members": []}
         group = found[group_id]
-        missing = Outcome(GroupIdNotFoundError.errno, group["error"])
+        missing = Outcome(errors.GroupIdNotFoundError.errno, group["error"])
         return (DONE if group["error"] is None else missing), group
 
     def _describe(self, call: Call) -> Answer:
         groups = []
         for group_id in call.body.groups:
             outcome, group = self._described(group_id)
-            if outcome.code == GroupIdNotFoundError.errno and call.version < GROUP_ERRORS_FROM:
+            if outcome.code == errors.GroupIdNotFoundError.errno and call.version < GROUP_ERRORS_FROM:
                 outcome = DONE
             members = [
                 {
@@ -248,9 +241,9 @@ def _named(item: Any, name: str | None, partitions: list[dict[str, Any]]) -> dic
 
 def _codes(item: Any, name: str | None, topics: Topics, outcome: Outcome) -> list[dict[str, Any]]:  # noqa: ANN401
     if name is None:
-        code = UnknownTopicIdError.errno
+        code = errors.UnknownTopicIdError.errno
     elif name not in topics:
-        code = UnknownTopicOrPartitionError.errno
+        code = errors.UnknownTopicOrPartitionError.errno
     else:
         code = outcome.code
     return [{"partition_index": p.partition_index, "error_code": code} for p in item.partitions]
@@ -258,7 +251,7 @@ def _codes(item: Any, name: str | None, topics: Topics, outcome: Outcome) -> lis
 
 def _position(partition: int, name: str | None, found: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[str, Any]:
     if name is None:
-        at, code = None, UnknownTopicIdError.errno
+        at, code = None, errors.UnknownTopicIdError.errno
     else:
         at, code = found.get(TopicPartition(name, partition)), NONE
     return {

@@ -13,14 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.errors import (
-    InvalidRequiredAcksError,
-    KafkaError,
-    TopicDeletedError,
-    UnknownOutcomeError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.error_codes import DONE, Outcome
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
@@ -133,7 +126,7 @@ class RecordAppender:
         """Decode the batches and queue them in the order of the connection's requests; the task waits for them."""
         body = call.body
         if body.acks not in ACKS:
-            error = InvalidRequiredAcksError(f"acks={body.acks}: -1, 0 or 1 is needed")
+            error = errors.InvalidRequiredAcksError(f"acks={body.acks}: -1, 0 or 1 is needed")
             return self._refused(call, Outcome.of(error))
         size = sum(len(p.records or b"") for topic in body.topic_data for p in topic.partition_data)
         decoded = [
@@ -145,7 +138,7 @@ class RecordAppender:
             name = await self._name(topic)
             parts = [part for partition in partitions for part in partition.parts]
             if name is None:
-                outcome = Outcome.of(UnknownTopicIdError(f"no topic has the id {topic.topic_id}"))
+                outcome = Outcome.of(errors.UnknownTopicIdError(f"no topic has the id {topic.topic_id}"))
                 for part in parts:
                     part.outcome = outcome
             elif any(part.wire.transactional for part in parts):
@@ -170,7 +163,7 @@ class RecordAppender:
                 for wire in read_batches(item.records or b""):
                     records = decode(wire, partition.index, now_ms=self._home.clock.now_ms(), max_bytes=self._inflated)
                     partition.parts.append(_Part(partition.index, wire, records))
-            except KafkaError as error:
+            except errors.KafkaError as error:
                 partition.outcome, partition.parts = Outcome.of(error), []
             found.append(partition)
         return found
@@ -186,8 +179,8 @@ class RecordAppender:
             for answer in answers:
                 if answer["error_code"]:
                     logger.info("gateway: records of %s refused: %s", call.host, answer["error_message"])
-                    if call.version < 13 and answer["error_code"] == TopicDeletedError.errno:  # noqa: PLR2004
-                        answer["error_code"] = UnknownTopicOrPartitionError.errno
+                    if call.version < 13 and answer["error_code"] == errors.TopicDeletedError.errno:  # noqa: PLR2004
+                        answer["error_code"] = errors.UnknownTopicOrPartitionError.errno
             responses.append(_named(topic, answers))
         return {"responses": responses} if call.body.acks else None
 
@@ -245,7 +238,7 @@ class RecordAppender:
         parts = [part for waiting in taken for part in waiting.parts]
         try:
             log = self._log(name, topic)
-        except (KafkaError, OSError) as error:
+        except (errors.KafkaError, OSError) as error:
             _fail(parts, error)
             return
         for waiting in taken:
@@ -253,14 +246,14 @@ class RecordAppender:
         good = [part for part in parts if not part.outcome.code]
         if good:
             self._write(log, good)
-        if any(part.outcome.code == TopicDeletedError.errno for part in parts):
+        if any(part.outcome.code == errors.TopicDeletedError.errno for part in parts):
             topic.log = None
 
     def _log(self, name: str, topic: _Topic) -> TopicLog:
         if topic.log is not None:
             try:
                 topic.log.refresh_info()
-            except TopicDeletedError:
+            except errors.TopicDeletedError:
                 # A topic of the same name may be there.
                 topic.log = None
         if topic.log is None:
@@ -272,9 +265,9 @@ class RecordAppender:
         self._inflated = max(self._inflated, 4 * log.config.max_message_bytes)
         for part in waiting.parts:
             if waiting.topic_id is not None and uuid.UUID(info.topic_id) != waiting.topic_id:
-                part.outcome = Outcome.of(UnknownTopicIdError(f"{info.name}: its id is {info.topic_id}"))
+                part.outcome = Outcome.of(errors.UnknownTopicIdError(f"{info.name}: its id is {info.topic_id}"))
             elif part.partition not in info.partitions:
-                error = UnknownTopicOrPartitionError(f"{info.name} has {info.num_partitions} partitions")
+                error = errors.UnknownTopicOrPartitionError(f"{info.name} has {info.num_partitions} partitions")
                 part.outcome = Outcome.of(error)
 
     @staticmethod
@@ -284,8 +277,8 @@ class RecordAppender:
         batches = [SentBatch(part.records, _sequence(part)) for part in parts]
         try:
             results = append_batches(log, batches, codec=largest.wire.codec, timeout_ms=APPEND_TIMEOUT_MS)
-        except (KafkaError, OSError) as error:
-            if isinstance(error, UnknownOutcomeError) and not all(part.wire.idempotent for part in parts):
+        except (errors.KafkaError, OSError) as error:
+            if isinstance(error, errors.UnknownOutcomeError) and not all(part.wire.idempotent for part in parts):
                 logger.warning("gateway: retries of producers without idempotence may write twice: %s", error)
             _fail(parts, error)
             return

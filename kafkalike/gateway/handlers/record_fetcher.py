@@ -16,13 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kafkalike.errors import (
-    FetchSessionIdNotFoundError,
-    KafkaError,
-    TopicDeletedError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
@@ -170,14 +164,14 @@ class TopicTail:
     def _partition(self, wanted: _Wanted, left: int) -> _Fetched:
         log, partition = self._log, wanted.partition
         if partition not in log.info.partitions:
-            error = UnknownTopicOrPartitionError(f"{log.info.name} has {log.info.num_partitions} partitions")
+            error = errors.UnknownTopicOrPartitionError(f"{log.info.name} has {log.info.num_partitions} partitions")
             return _Fetched(partition, Outcome.of(error))
         try:
             records = b""
             if wanted.offset != log.log_end(partition) and left > 0:
                 records = self._records(partition, wanted.offset, min(wanted.max_bytes, left, CHUNK_BYTES))
             start, end = log.log_start(partition), log.log_end(partition)
-        except (KafkaError, OSError) as error:
+        except (errors.KafkaError, OSError) as error:
             return _Fetched(partition, Outcome.of(error), log.log_start(partition), log.log_end(partition))
         return _Fetched(partition, Outcome(NONE, None), start, end, records)
 
@@ -234,7 +228,7 @@ class TopicTails:
         """
         try:
             return self.tail(name).use(call)
-        except TopicDeletedError:
+        except errors.TopicDeletedError:
             self.forget(name)
             return self.tail(name).use(call)
 
@@ -288,7 +282,7 @@ class TopicTails:
         for name in names:
             try:
                 version = self.tail(name).look()
-            except (KafkaError, OSError):
+            except (errors.KafkaError, OSError):
                 version = -1
             if version == -1 or version != self._seen.get(name):
                 changed.append(name)
@@ -316,7 +310,7 @@ class RecordFetcher:
     async def _fetch(self, call: Call) -> Reply | asyncio.Task[Reply]:
         if call.field("session_id", 0):
             # Every request names all partitions, so there are no sessions.
-            return {"error_code": FetchSessionIdNotFoundError.errno, "session_id": 0, "responses": ()}
+            return {"error_code": errors.FetchSessionIdNotFoundError.errno, "session_id": 0, "responses": ()}
         return asyncio.create_task(self._poll(call))
 
     async def _poll(self, call: Call) -> Reply:
@@ -349,7 +343,7 @@ class RecordFetcher:
         responses = []
         for topic, name in by_name:
             if name is None:
-                outcome = Outcome.of(UnknownTopicIdError(f"no topic has the id {topic.topic_id}"))
+                outcome = Outcome.of(errors.UnknownTopicIdError(f"no topic has the id {topic.topic_id}"))
                 found = [_Fetched(int(p.partition), outcome) for p in topic.partitions]
             else:
                 found = fetched[name]
@@ -401,9 +395,9 @@ class RecordFetcher:
         try:
             tail = self._tails.tail(name)
             if topic_id not in {None, tail.topic_id}:
-                raise UnknownTopicIdError(f"topic {name!r} was deleted and created again")
+                raise errors.UnknownTopicIdError(f"topic {name!r} was deleted and created again")
             return tail.read(partitions, left)
-        except TopicDeletedError:
+        except errors.TopicDeletedError:
             self._tails.forget(name)
             if topic_id is not None:
                 raise

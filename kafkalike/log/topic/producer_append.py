@@ -18,18 +18,7 @@ from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaError, LogCorruptError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.batch_payload import Payload, StagedSequences
 from kafkalike.log.topic.record_rules import RECORD_ERRORS, SchemasOf
-from kafkalike.model.appends.producer_sequences import (
-    BEFORE_KEY,
-    EXPIRATION_MS,
-    KNOWN_KEY,
-    NO_COMMIT,
-    PRODUCERS_APP,
-    WRITE,
-    ProducerSequences,
-    SequencedBatch,
-    Verdict,
-    judge_all,
-)
+from kafkalike.model.appends import producer_sequences
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.record_batch import Appended, RecordBatch, TxnId
 from kafkalike.storage.port import Storage
@@ -39,7 +28,7 @@ if TYPE_CHECKING:
     from kafkalike.model.config.topic_config import TopicConfig
     from kafkalike.model.topic import TopicInfo
 
-PlacedSequence = tuple[SequencedBatch, int]
+PlacedSequence = tuple[producer_sequences.SequencedBatch, int]
 """The sequence of a batch, and the offset of its first record."""
 
 MOST_MISSED: Final = 64
@@ -52,7 +41,7 @@ class SentBatch:
 
     columns: ColumnBatch
     """Its records, at least one, all of the partition."""
-    sequence: SequencedBatch | None = None
+    sequence: producer_sequences.SequencedBatch | None = None
     """Its sequence; None if the producer is not idempotent."""
 
     @property
@@ -127,12 +116,12 @@ class SequencedPayload:
 
     def __init__(self, batches: Sequence[SentBatch], schemas: SchemasOf) -> None:
         self.batches = batches
-        self.verdicts: list[Verdict] = [WRITE] * len(batches)
+        self.verdicts: list[producer_sequences.Verdict] = [producer_sequences.WRITE] * len(batches)
         """Verdicts of the latest plan."""
         self._schemas = schemas
-        self._refused: dict[int, Verdict] = {}
+        self._refused: dict[int, producer_sequences.Verdict] = {}
         """Verdicts on batches with records that the topic rejects."""
-        self._final: dict[int, Verdict] = {}
+        self._final: dict[int, producer_sequences.Verdict] = {}
         """Verdicts on batches that are not part of the staged append, and that no later plan changes."""
         from kafkalike.log.topic.column_batch import joined
 
@@ -177,11 +166,11 @@ class SequencedPayload:
                         ColumnPayload(batch.columns, self._schemas).check(info, config, now_ms)
                         continue
                 except refused as error:
-                    self._refused[at] = Verdict(error=error)
+                    self._refused[at] = producer_sequences.Verdict(error=error)
                 else:
-                    self._refused[at] = Verdict(error=cause)
+                    self._refused[at] = producer_sequences.Verdict(error=cause)
 
-    def judge(self, known: ProducerSequences, now_ms: int, *, final: bool = False) -> None:
+    def judge(self, known: producer_sequences.ProducerSequences, now_ms: int, *, final: bool = False) -> None:
         """Find the batches to write, after `check`.
 
         Args:
@@ -190,7 +179,9 @@ class SequencedPayload:
             final: True if batches that are not to be written now must not be written later.
         """
         settled = self._refused | self._final
-        self.verdicts = judge_all(known.entries, [batch.sequence for batch in self.batches], now_ms, settled)
+        self.verdicts = producer_sequences.judge_all(
+            known.entries, [batch.sequence for batch in self.batches], now_ms, settled
+        )
         if final:
             self._final = {at: verdict for at, verdict in enumerate(self.verdicts) if not verdict.writes}
 
@@ -281,15 +272,17 @@ def record_sequences(change: Change, state: TableState, placed: Sequence[PlacedS
         state: the table that it was planned on; its sequences are complete, see `recalled`.
         placed: the sequences, each with the first offset of its batch.
     """
-    before = state.txns.get(PRODUCERS_APP)
-    requires = [*change.requires, LastOf(PRODUCERS_APP, before)]
+    before = state.txns.get(producer_sequences.PRODUCERS_APP)
+    requires = [*change.requires, LastOf(producer_sequences.PRODUCERS_APP, before)]
     if not placed:
         return replace(change, requires=requires)
     note = {**change.note, **state.producers.to_note(placed, before, change.time_ms)}
-    return replace(change, requires=requires, note=note, txns={**change.txns, PRODUCERS_APP: state.version + 1})
+    return replace(
+        change, requires=requires, note=note, txns={**change.txns, producer_sequences.PRODUCERS_APP: state.version + 1}
+    )
 
 
-def recalled(state: TableState, files: Storage, now_ms: int) -> ProducerSequences:
+def recalled(state: TableState, files: Storage, now_ms: int) -> producer_sequences.ProducerSequences:
     """Return the sequences of a table's producers, and complete them in its state.
 
     Commits below the loaded checkpoint are read, back from the latest commit with sequences until a commit holds all
@@ -306,18 +299,22 @@ def recalled(state: TableState, files: Storage, now_ms: int) -> ProducerSequence
     known = state.producers
     if known.complete:
         return known
-    link = state.txns.get(PRODUCERS_APP, NO_COMMIT) if known.before is None else known.before
+    link = (
+        state.txns.get(producer_sequences.PRODUCERS_APP, producer_sequences.NO_COMMIT)
+        if known.before is None
+        else known.before
+    )
     commits, top = list[TableCommit](), known.since
-    while link != NO_COMMIT:
+    while link != producer_sequences.NO_COMMIT:
         found = _commit_of(link, top, files)
         if found is None:
             # The log does not reach back so far, and keeps an hour at least.
             break
         commits.append(found)
-        if KNOWN_KEY in found.note or found.timestamp_ms < now_ms - EXPIRATION_MS:
+        if producer_sequences.KNOWN_KEY in found.note or found.timestamp_ms < now_ms - producer_sequences.EXPIRATION_MS:
             break
-        link, top = int(found.note.get(BEFORE_KEY, NO_COMMIT)), found.version - 1
-    older = ProducerSequences(since=-1 if not commits else commits[-1].version)
+        link, top = int(found.note.get(producer_sequences.BEFORE_KEY, producer_sequences.NO_COMMIT)), found.version - 1
+    older = producer_sequences.ProducerSequences(since=-1 if not commits else commits[-1].version)
     for commit in reversed(commits):
         older.note(commit.note, commit.timestamp_ms)
     state.producers = known.after(older)
@@ -338,6 +335,6 @@ def _commit_of(link: int, top: int, files: Storage) -> TableCommit | None:
                 commit = parse_commit(version, files.read(log_name(version)), files.uri)
         except (FileNotFoundError, LogCorruptError):
             continue
-        if commit.txns.get(PRODUCERS_APP) == link:
+        if commit.txns.get(producer_sequences.PRODUCERS_APP) == link:
             return commit
     return None

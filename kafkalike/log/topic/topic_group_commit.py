@@ -17,22 +17,7 @@ from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change, Landed, Plan, Still, Unchanged
 from kafkalike.delta.table_state import TableState, end_app
 from kafkalike.errors import KafkaError
-from kafkalike.log.topic.batch_payload import (
-    BatchPayload,
-    Payload,
-    StagedSequences,
-    append_note,
-    pack,
-    unpack_sequences,
-)
-from kafkalike.log.topic.producer_append import (
-    SequencedPayload,
-    SettledError,
-    placed_sequences,
-    recalled,
-    record_sequences,
-    sequences_of,
-)
+from kafkalike.log.topic import batch_payload, producer_append
 from kafkalike.log.topic.record_rules import SchemasOf, check_after, codec_for
 from kafkalike.log.topic.topic_commits import names_of
 from kafkalike.model import faults
@@ -56,11 +41,11 @@ MOST_STORED: Final = 2 * 1024 * 1024
 class Append:
     """An append without offsets."""
 
-    payload: Payload
+    payload: batch_payload.Payload
     codec: str
     """The producer's codec."""
     txn: TxnId | None
-    sequences: StagedSequences = ()
+    sequences: batch_payload.StagedSequences = ()
     """The batches of producers that the records are from; none if they have no sequences."""
 
 
@@ -117,10 +102,10 @@ class TopicAppends:
         now = log.clock.now_ms()
         own.payload.check(log.info, log.config, now)
         codec_for(log.config, own.codec)
-        if isinstance(own.payload, SequencedPayload):
+        if isinstance(own.payload, producer_append.SequencedPayload):
             own.payload.judge(log.producer_sequences(now), now, final=True)
             if not own.payload.counts():
-                raise SettledError
+                raise producer_append.SettledError
 
     def turn(self, deadline: Deadline) -> AbstractContextManager[None]:
         """Hold the table's write queue."""
@@ -128,20 +113,22 @@ class TopicAppends:
 
     def storable(self, own: Append) -> bool:
         """True if the append may wait in a staged file."""
-        if isinstance(own.payload, SequencedPayload):
+        if isinstance(own.payload, producer_append.SequencedPayload):
             return own.payload.size <= MOST_STORED
-        if not isinstance(own.payload, BatchPayload):
+        if not isinstance(own.payload, batch_payload.BatchPayload):
             return False
         batch = own.payload.batch
         return sum(len(b) for column in (batch.keys, batch.values) for b in column if b) <= MOST_STORED
 
     def packed(self, own: Append) -> bytes:
         """Return the append's staged file."""
-        if isinstance(own.payload, SequencedPayload):
+        if isinstance(own.payload, producer_append.SequencedPayload):
             staged = own.payload.staged
-            return pack(own.payload.records(staged), own.codec, own.txn, sequences_of(staged))
-        assert isinstance(own.payload, BatchPayload)
-        return pack(own.payload.batch, own.codec, own.txn)
+            return batch_payload.pack(
+                own.payload.records(staged), own.codec, own.txn, producer_append.sequences_of(staged)
+            )
+        assert isinstance(own.payload, batch_payload.BatchPayload)
+        return batch_payload.pack(own.payload.batch, own.codec, own.txn)
 
     def made(
         self,
@@ -158,14 +145,16 @@ class TopicAppends:
             return Placed(sequence, done.version, done.ranges, done.append_time_ms, duplicate=True)
         info, now = log.info, log.clock.now_ms()
         own.payload.check(info, log.config, now)
-        if isinstance(own.payload, SequencedPayload):
+        if isinstance(own.payload, producer_append.SequencedPayload):
             payload = own.payload
-            payload.judge(recalled(state, log.files, now), now)
+            payload.judge(producer_append.recalled(state, log.files, now), now)
             if not payload.counts() and payload.refused and part is not None:
                 # The file must be withdrawn: other writers may find later that its batches are in order.
-                raise SettledError
+                raise producer_append.SettledError
             if payload.counts():
-                own = Append(payload.payload(MOST_STORED), own.codec, own.txn, sequences_of(payload.written))
+                own = Append(
+                    payload.payload(MOST_STORED), own.codec, own.txn, producer_append.sequences_of(payload.written)
+                )
         if not own.payload.counts() and own.txn is None:
             return Placed(sequence, state.version, {}, now)
         taken, unfit = self._acceptable(state, own, others or (), now)
@@ -182,7 +171,7 @@ class TopicAppends:
         txns = {end_app(p): end for p, end in sorted(ends.items())}
         for _, append in appends:
             txns |= {} if append.txn is None else names_of(append.txn, state.txns)
-        note = append_note(now, own.txn, state.txns)
+        note = batch_payload.append_note(now, own.txn, state.txns)
         if others is not None:
             named = [(found, run, append.txn) for (found, append), run in zip(appends, runs, strict=True)]
             note[PARTS_KEY] = to_note([(n, r, None if t is None else (t.app_id, t.version)) for n, r, t in named])
@@ -196,9 +185,13 @@ class TopicAppends:
             note=note,
             requires=[AtVersion(state.version), Still(lambda: log.info is info, "the topic")],
         )
-        placed = [one for (_, a), run in zip(appends, runs, strict=True) for one in placed_sequences(a.sequences, run)]
+        placed = [
+            one
+            for (_, a), run in zip(appends, runs, strict=True)
+            for one in producer_append.placed_sequences(a.sequences, run)
+        ]
         if placed:
-            change = record_sequences(change, state, placed)
+            change = producer_append.record_sequences(change, state, placed)
         mine = next(run for (found, _), run in zip(appends, runs, strict=True) if found is (part or OWN))
         return GroupedChange(change, mine, len(taken), unfit)
 
@@ -215,8 +208,8 @@ class TopicAppends:
         producers = {sequence.key for _, _, sequence in own.sequences if sequence is not None}
         for part, content in others:
             try:
-                (batch, codec, txn), sequences = unpack_sequences(content)
-                append = Append(BatchPayload(batch, log.schemas), codec, txn, sequences)
+                (batch, codec, txn), sequences = batch_payload.unpack_sequences(content)
+                append = Append(batch_payload.BatchPayload(batch, log.schemas), codec, txn, sequences)
                 append.payload.check(log.info, log.config, now)
                 codec_for(log.config, codec)
                 if txn is not None:
@@ -231,7 +224,7 @@ class TopicAppends:
                 if sequences:
                     wanted = [sequence for _, _, sequence in sequences]
                     keys = {sequence.key for sequence in wanted if sequence is not None}
-                    verdicts = judge_all(recalled(state, log.files, now).entries, wanted, now)
+                    verdicts = judge_all(producer_append.recalled(state, log.files, now).entries, wanted, now)
                     if not all(verdict.writes for verdict in verdicts):
                         unfit.append(part)
                         continue
@@ -283,7 +276,7 @@ class TopicGroupCommit(GroupCommit[Append]):
 
     most_stored: Final = MOST_STORED
 
-    def bring(self, payload: Payload, codec: str, txn: TxnId | None, deadline: Deadline) -> Appended:
+    def bring(self, payload: batch_payload.Payload, codec: str, txn: TxnId | None, deadline: Deadline) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none; errors as in `append`."""
         placed = self.append(Append(payload, codec, txn), deadline)
         return Appended(
@@ -295,18 +288,18 @@ class TopicGroupCommit(GroupCommit[Append]):
 
 
 def _kind(codec: str, append: Append) -> tuple[str, bool]:
-    return codec, isinstance(append.payload, BatchPayload)
+    return codec, isinstance(append.payload, batch_payload.BatchPayload)
 
 
-def _joined(appends: Sequence[Append]) -> Payload:
+def _joined(appends: Sequence[Append]) -> batch_payload.Payload:
     """Return the records of several appends as one payload, in order."""
     if len(appends) == 1:
         return appends[0].payload
     whole = RecordBatch()
     for append in appends:
-        assert isinstance(append.payload, BatchPayload)
+        assert isinstance(append.payload, batch_payload.BatchPayload)
         whole.extend(append.payload.batch)
-    return BatchPayload(whole)
+    return batch_payload.BatchPayload(whole)
 
 
 def _spans(runs: Sequence[Mapping[int, range]]) -> dict[int, range]:

@@ -16,17 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.errors import (
-    CommitFailedError,
-    FencedInstanceIdError,
-    IllegalGenerationError,
-    OutOfOrderSequenceNumberError,
-    ProducerFencedError,
-    RebalanceInProgressError,
-    TransactionAbortableError,
-    UnknownMemberIdError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike import errors
 from kafkalike.log.topic.batch_payload import Loose, pack, unpack_sequences
 from kafkalike.log.topic.producer_append import SentBatch, sequences_of
 from kafkalike.log.topic.record_rules import check_batch, codec_for
@@ -36,14 +26,13 @@ from kafkalike.model.appends.producer_sequences import SEQUENCES, SequencedBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions import transactional_id as txn
-from kafkalike.model.transactions.group_claims import GroupClaim, check_claim
+from kafkalike.model.transactions.group_claims import GroupClaim, GroupOffsets, check_claim
 from kafkalike.model.transactions.roll_forward import finishing
 from kafkalike.model.transactions.rules import CommitRequest, current_state
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.clock import Deadline
-    from kafkalike.model.transactions.group_claims import GroupOffsets
 
 HELD_BYTES: Final = 64 * 1024 * 1024
 """Bytes of staged batches of all transactions that one gateway keeps in memory, to avoid reading them again."""
@@ -52,12 +41,12 @@ MOST_IDS: Final = 10_000
 """Transactional ids whose last settled decision is remembered."""
 
 REFUSALS: Final = (
-    CommitFailedError,
-    FencedInstanceIdError,
-    IllegalGenerationError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-    UnknownTopicOrPartitionError,
+    errors.CommitFailedError,
+    errors.FencedInstanceIdError,
+    errors.IllegalGenerationError,
+    errors.RebalanceInProgressError,
+    errors.UnknownMemberIdError,
+    errors.UnknownTopicOrPartitionError,
 )
 """Errors after which a transaction can only be aborted, because its topics or groups have changed."""
 
@@ -151,7 +140,7 @@ class GatewayTransactions:
         else:
             known = self._staging.contents(attempt, ()).get(name)
             if known is None or unpack_sequences(known)[1] != [(sequence.partition, sequence.count, sequence)]:
-                raise OutOfOrderSequenceNumberError(
+                raise errors.OutOfOrderSequenceNumberError(
                     f"the transaction has another batch with sequence {sequence.first} in {log.info.name}-"
                     f"{sequence.partition}"
                 )
@@ -256,7 +245,7 @@ class GatewayTransactions:
             driver.check_partitions(offsets)
             known, committed = driver.run(protocol.deciding(wanted))
         except REFUSALS as error:
-            raise TransactionAbortableError(f"{transactional_id!r} cannot be committed: {error}") from error
+            raise errors.TransactionAbortableError(f"{transactional_id!r} cannot be committed: {error}") from error
         driver.run(finishing(known, committed))
         self._note_settled(transactional_id, committed.seq)
 
@@ -284,7 +273,7 @@ class GatewayTransactions:
         names: dict[str, str] = {i.topic_id: i.name for i in self._cluster.metadata.refresh().topics.values()}
         gone = sorted(staged.keys() - names.keys())
         if gone:
-            raise TransactionAbortableError(f"a topic of the transaction was deleted: its id was {gone[0]}")
+            raise errors.TransactionAbortableError(f"a topic of the transaction was deleted: its id was {gone[0]}")
         return tuple(_part(txn.TopicLife(names[t], t), batches) for t, batches in sorted(staged.items())), offsets
 
     # --- epochs ------------------------------------------------------------------------------------
@@ -297,7 +286,7 @@ class GatewayTransactions:
         """
         standing = self._cluster.groups.refresh().transactions.get(transactional_id)
         if standing is None or (standing.producer_id, standing.epoch) != (producer_id, epoch):
-            raise ProducerFencedError(f"{transactional_id!r} has a newer producer")
+            raise errors.ProducerFencedError(f"{transactional_id!r} has a newer producer")
 
     def next_epoch(self, transactional_id: str, ended: txn.TransactionAttempt, deadline: Deadline) -> tuple[int, int]:
         """Give the producer of an ended transaction its next epoch, so that late requests of the old one fail.
@@ -350,7 +339,7 @@ def _in_order(topic: txn.TopicLife, batches: Sequence[_StagedBatch]) -> list[_St
             ordered.append(by_first.pop(at))
             at = (ordered[-1].sequence.last + 1) % SEQUENCES
     if by_first:
-        raise TransactionAbortableError(
+        raise errors.TransactionAbortableError(
             f"{topic.name}-{batches[0].sequence.partition}: batches of the transaction are missing between those with "
             f"the sequences {sorted(one.sequence.first for one in batches)[:10]}"
         )

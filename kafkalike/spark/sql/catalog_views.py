@@ -19,20 +19,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.topic_sql import TEXT, own_names, table_view, view_names
+from kafkalike.spark import sql_text
 from kafkalike.spark.format.format import with_storage
 from kafkalike.spark.reads.conditions import readable_sql, soundness
 from kafkalike.spark.reads.frames import topic_frame
 from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS, ClusterTables, offsets_then
-from kafkalike.spark.sql_text import (
-    FUNCTIONS,
-    MARK,
-    identifier,
-    is_marked,
-    literal,
-    make_marked,
-    quoted,
-    range_functions,
-)
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -84,13 +75,13 @@ class SessionViews:
         views = [name for view in self._names.values() for name in (view, view + TEXT)]
         self._all = {*map(table_view, SCHEMAS), *views, *self._own}
         for view in sorted(self._all):
-            if spark.catalog.tableExists(quoted(view)) and not self._is_ours(view):
+            if spark.catalog.tableExists(sql_text.quoted(view)) and not self._is_ours(view):
                 raise IllegalArgumentError(
                     f"{view} is a table or view of this session that kafkalike has not made, and a temporary view of "
                     "that name would hide it; nothing was made. Register topics in a database of their own "
                     "(database='log'), or only some of them (topics=[…])"
                 )
-        return {topic: identifier(view) for topic, view in self._names.items()}
+        return {topic: sql_text.identifier(view) for topic, view in self._names.items()}
 
     def _is_ours(self, view: str) -> bool:
         # A user's view that is derived from ours may have the mark, too.
@@ -98,8 +89,8 @@ class SessionViews:
             return False
         table = next((table for table in SCHEMAS if table_view(table) == view), None)
         if table is None:
-            return is_marked(self._spark, view)
-        return self._spark.table(quoted(view)).columns == SCHEMAS[table].names
+            return sql_text.is_marked(self._spark, view)
+        return self._spark.table(sql_text.quoted(view)).columns == SCHEMAS[table].names
 
     def make(
         self,
@@ -133,19 +124,19 @@ class SessionViews:
                 frame = spark.createDataFrame(offsets_then(at), SCHEMAS[table])
             # Without a mark, because it needs a projection, over which Spark's refusal to change the table is an
             # internal error.
-            frame.createOrReplaceTempView(quoted(table_view(table)))
+            frame.createOrReplaceTempView(sql_text.quoted(table_view(table)))
         # Marked here: `make_marked` would analyze each view once more.
         key, *others = map(F.expr, TEXT_COLUMNS)
-        text_columns = (key.alias("key", metadata={MARK: "view"}), *others)
+        text_columns = (key.alias("key", metadata={sql_text.MARK: "view"}), *others)
         for topic, view in self._names.items():
             info = chosen[topic]
             uri = cluster.table_uri(info)
             sound = None if travels[topic] else soundness(spark, cluster, info)
             frame = topic_frame(spark, info, uri, include_headers=True, options=travels[topic], sound=sound)
-            make_marked(frame, view)
-            frame.select(*text_columns).createOrReplaceTempView(quoted(view + TEXT))
+            sql_text.make_marked(frame, view)
+            frame.select(*text_columns).createOrReplaceTempView(sql_text.quoted(view + TEXT))
             if topic in self._own:
-                make_marked(frame, topic)
+                sql_text.make_marked(frame, topic)
         gone = [
             view
             for view, made in self._recorded.items()
@@ -155,13 +146,13 @@ class SessionViews:
             view: made for view, made in self._recorded.items() if view not in gone and made["root"] == cluster.root
         }
         if functions:
-            _make_functions(spark, {topic: quoted(view) for topic, view in self._names.items()})
+            _make_functions(spark, {topic: sql_text.quoted(view) for topic, view in self._names.items()})
         # The new functions do not refer to them.
         for view in gone:
             # A plain name here, unlike for createOrReplaceTempView.
             spark.catalog.dropTempView(view)
         self._record(kept | self._made())
-        return [identifier(view) for view in gone]
+        return [sql_text.identifier(view) for view in gone]
 
     def _made(self) -> dict[str, dict[str, str | None]]:
         topics = {view: topic for topic, view in self._names.items()} | {topic: topic for topic in self._own}
@@ -204,17 +195,17 @@ def _held(spark: SparkSession, root: str) -> dict[str, str]:
 
 def _make_functions(spark: SparkSession, views: Mapping[str, str]) -> None:
     """Create or replace the functions, so that other threads' queries find them at any moment."""
-    statements = range_functions(views, replace=False)
+    statements = sql_text.range_functions(views, replace=False)
     # The functions keep the time zone in which they parse texts.
     wanted = hashlib.sha256("\n".join([*statements, str(spark.conf.get(_ZONE))]).encode()).hexdigest()
     made = spark.conf.get(FUNCTIONS_SETTING, None)
-    if made == wanted and all(map(spark.catalog.functionExists, FUNCTIONS)):
+    if made == wanted and all(map(spark.catalog.functionExists, sql_text.FUNCTIONS)):
         return
     if made is None:
         # Replacing a missing function would search the catalog, which creates the folder `spark-warehouse`.
-        for name in FUNCTIONS:
+        for name in sql_text.FUNCTIONS:
             spark.sql("DROP TEMPORARY FUNCTION IF EXISTS IDENTIFIER(:name)", args={"name": name})
-    for statement in statements if made is None else range_functions(views, replace=True):
+    for statement in statements if made is None else sql_text.range_functions(views, replace=True):
         spark.sql(statement)
     spark.conf.set(FUNCTIONS_SETTING, wanted)
 
@@ -269,7 +260,7 @@ class DatabaseViews:
                 made has the name of a topic's view.
         """
         others: set[str] = set()
-        if self._spark.catalog.databaseExists(quoted(self._database)):
+        if self._spark.catalog.databaseExists(sql_text.quoted(self._database)):
             others = self._look()
         held = {name: found.topic for name, found in self._existing.items() if not name.endswith(TEXT)}
         self._names = view_names(topics, held)
@@ -280,12 +271,15 @@ class DatabaseViews:
                         f"{self._database}.{name} exists, but kafkalike has not made it, so topic {topic} cannot have "
                         "that name; nothing was made. Rename it, or register in another database"
                     )
-        return {topic: f"{identifier(self._database)}.{identifier(self._names[topic])}" for topic in chosen}
+        return {
+            topic: f"{sql_text.identifier(self._database)}.{sql_text.identifier(self._names[topic])}"
+            for topic in chosen
+        }
 
     def _look(self) -> set[str]:
         """Find this cluster's views, and return the names of all other tables and views."""
-        others = {row["tableName"] for row in self._rows(f"SHOW TABLES IN {quoted(self._database)}")}
-        for row in self._rows(f"SHOW VIEWS IN {quoted(self._database)}"):
+        others = {row["tableName"] for row in self._rows(f"SHOW TABLES IN {sql_text.quoted(self._database)}")}
+        for row in self._rows(f"SHOW VIEWS IN {sql_text.quoted(self._database)}"):
             if row["isTemporary"]:
                 continue
             properties = {
@@ -315,7 +309,7 @@ class DatabaseViews:
         Returns:
             The views that were dropped.
         """
-        statements = [f"CREATE DATABASE IF NOT EXISTS {quoted(self._database)}"]
+        statements = [f"CREATE DATABASE IF NOT EXISTS {sql_text.quoted(self._database)}"]
         for topic, info in sorted(chosen.items()):
             name = self._names[topic]
             select = select_of(self._cluster, info)
@@ -332,12 +326,12 @@ class DatabaseViews:
         views = {topic: self._in_database(name) for topic, name in kept.items()}
         views |= {topic: self._in_database(self._names[topic]) for topic in chosen}
         # At each call, because they keep the time zone in which they parse texts.
-        statements += range_functions(views, database=quoted(self._database))
+        statements += sql_text.range_functions(views, database=sql_text.quoted(self._database))
         # After the functions, which refer to them.
         statements += [f"DROP VIEW IF EXISTS {self._in_database(name)}" for name in gone]
         for statement in statements:
             self._spark.sql(statement)
-        return [f"{identifier(self._database)}.{identifier(name)}" for name in gone]
+        return [f"{sql_text.identifier(self._database)}.{sql_text.identifier(name)}" for name in gone]
 
     def _creation(self, topic: str, name: str, select: str, table: str) -> list[str]:
         """Return the statement that creates a view; nothing if it exists with the same query."""
@@ -348,12 +342,12 @@ class DatabaseViews:
         # Another session may have registered since `plan`; its view is kept.
         create = "CREATE VIEW IF NOT EXISTS" if old is None else "CREATE OR REPLACE VIEW"
         properties = {CLUSTER: self._root, TOPIC: topic, TABLE: table, DEFINITION: definition}
-        said = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
-        comment = literal(f"Topic {topic} of the kafkalike cluster at {self._cluster.root}; read-only")
+        said = ", ".join(f"{sql_text.literal(key)} = {sql_text.literal(value)}" for key, value in properties.items())
+        comment = sql_text.literal(f"Topic {topic} of the kafkalike cluster at {self._cluster.root}; read-only")
         return [f"{create} {self._in_database(name)} COMMENT {comment} TBLPROPERTIES ({said}) AS {select}"]
 
     def _in_database(self, name: str) -> str:
-        return f"{quoted(self._database)}.{quoted(name)}"
+        return f"{sql_text.quoted(self._database)}.{sql_text.quoted(name)}"
 
     def _rows(self, statement: str) -> list[dict[str, str]]:
         return [row.asDict() for row in self._spark.sql(statement).collect()]
@@ -374,6 +368,8 @@ def text_select(select: str) -> str:
 
 def select_of(cluster: Cluster, info: TopicInfo) -> str:
     """Return the query of a topic's view, with the columns of `topic_frame`."""
-    columns = f"key, value, {literal(info.name)} AS topic, partition, offset, timestamp, timestampType, headers"
+    columns = (
+        f"key, value, {sql_text.literal(info.name)} AS topic, partition, offset, timestamp, timestampType, headers"
+    )
     # Names and texts are quoted.
-    return f"SELECT {columns} FROM delta.{quoted(cluster.table_uri(info))} WHERE {readable_sql(info)}"  # noqa: S608
+    return f"SELECT {columns} FROM delta.{sql_text.quoted(cluster.table_uri(info))} WHERE {readable_sql(info)}"  # noqa: S608

@@ -12,20 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from kafkalike.admin.group_lag import Lags
 from kafkalike.admin.group_lag import lag_history as moved
@@ -219,7 +207,7 @@ class ClusterTables(DataSource):
         """Return the format's name."""
         return FORMAT
 
-    def schema(self) -> StructType:
+    def schema(self) -> spark_types.StructType:
         """Return the columns of the table that the options name."""
         return SCHEMAS[_table(self.options)]
 
@@ -248,15 +236,21 @@ def _table(options: Mapping[str, str]) -> str:
     return table
 
 
-_TEXT, _INT, _LONG, _DOUBLE, _FLAG = StringType(), IntegerType(), LongType(), DoubleType(), BooleanType()
-_TIME: Final = TimestampType()
+_TEXT, _INT, _LONG, _DOUBLE, _FLAG = (
+    spark_types.StringType(),
+    spark_types.IntegerType(),
+    spark_types.LongType(),
+    spark_types.DoubleType(),
+    spark_types.BooleanType(),
+)
+_TIME: Final = spark_types.TimestampType()
 
 
-def _columns(**kinds: DataType) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+def _columns(**kinds: spark_types.DataType) -> spark_types.StructType:
+    return spark_types.StructType([spark_types.StructField(name, kind) for name, kind in kinds.items()])
 
 
-SCHEMAS: Final[Mapping[str, StructType]] = {
+SCHEMAS: Final[Mapping[str, spark_types.StructType]] = {
     "topics": _columns(
         topic=_TEXT,
         topic_id=_TEXT,
@@ -325,9 +319,9 @@ SCHEMAS: Final[Mapping[str, StructType]] = {
         timeout_ms=_LONG,
         start_timestamp=_TIME,
         change_timestamp=_TIME,
-        records=MapType(_TEXT, MapType(_INT, _LONG)),
-        unapplied=ArrayType(_TEXT),
-        groups=ArrayType(_TEXT),
+        records=spark_types.MapType(_TEXT, spark_types.MapType(_INT, _LONG)),
+        unapplied=spark_types.ArrayType(_TEXT),
+        groups=spark_types.ArrayType(_TEXT),
     ),
     "brokers": _columns(
         broker_id=_INT,
@@ -341,12 +335,12 @@ SCHEMAS: Final[Mapping[str, StructType]] = {
         partition=_INT,
         leader=_INT,
         leader_epoch=_INT,
-        replicas=ArrayType(_INT),
-        isr=ArrayType(_INT),
-        offline_replicas=ArrayType(_INT),
-        lag_versions=MapType(_INT, _LONG),
-        lag_bytes=MapType(_INT, _LONG),
-        lag_seconds=MapType(_INT, _DOUBLE),
+        replicas=spark_types.ArrayType(_INT),
+        isr=spark_types.ArrayType(_INT),
+        offline_replicas=spark_types.ArrayType(_INT),
+        lag_versions=spark_types.MapType(_INT, _LONG),
+        lag_bytes=spark_types.MapType(_INT, _LONG),
+        lag_seconds=spark_types.MapType(_INT, _DOUBLE),
     ),
 }
 """Columns of each table.

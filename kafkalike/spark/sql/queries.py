@@ -18,13 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, substring
 from pyspark.sql.types import BinaryType
 
-from kafkalike.errors import (
-    IllegalArgumentError,
-    KafkaConfigurationError,
-    KafkaConnectionError,
-    KafkaError,
-    KafkaTimeoutError,
-)
+from kafkalike import errors
 from kafkalike.errors.kafka_error import foreign_errors, innermost
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.topic_sql import SQL_RESERVED, own_tables, refusal, relations
@@ -105,7 +99,7 @@ class Queries:
         self, spark: SparkSession, cluster: Cluster, seconds: float = SECONDS, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         if not has_parser(spark):
-            raise KafkaConfigurationError("a client of Spark Connect cannot say what a statement would do")
+            raise errors.KafkaConfigurationError("a client of Spark Connect cannot say what a statement would do")
         self._spark = spark.newSession()
         # Substitution would reveal `${env:AWS_SECRET_ACCESS_KEY}`, and put words into a statement after its check.
         self._spark.conf.set("spark.sql.variable.substitute", "false")
@@ -135,24 +129,24 @@ class Queries:
         with foreign_errors(lambda cause: self._failure(cause, query, deadline)):
             return work.result()
 
-    def _failure(self, cause: Exception, query: SqlQuery, deadline: Deadline) -> KafkaError:
+    def _failure(self, cause: Exception, query: SqlQuery, deadline: Deadline) -> errors.KafkaError:
         """Convert the error of a statement; errors of the JVM have no class of their own here."""
         if not answers(self._spark):
-            return KafkaConnectionError(
+            return errors.KafkaConnectionError(
                 "Spark's process has ended, most likely because it was out of memory; restart it"
             )
         if query.cancelled.is_set():
             return self._why(deadline)
         if isinstance(cause, PySparkException):
-            return IllegalArgumentError(_said(cause))
-        return KafkaError(innermost(cause)[:2_000])
+            return errors.IllegalArgumentError(_said(cause))
+        return errors.KafkaError(innermost(cause)[:2_000])
 
     def _wait_for_left(self, query: SqlQuery) -> None:
         """Wait for an abandoned statement, as long as one may take, because two would need twice the memory."""
         left, deadline = self.left, Deadline(self._clock, self.seconds * 1000)
         while left is not None and left.is_alive():
             if query.cancelled.is_set() or deadline.expired():
-                raise KafkaTimeoutError("Spark is still at work on a statement whose time was over")
+                raise errors.KafkaTimeoutError("Spark is still at work on a statement whose time was over")
             left.join(_LOOK_SECONDS)
 
     def _named(self, query: SqlQuery) -> None:
@@ -179,21 +173,21 @@ class Queries:
                 end_jobs(self._spark, query.group)
                 work.join(1.0)
 
-    def _why(self, deadline: Deadline, more: str = "") -> KafkaTimeoutError:
+    def _why(self, deadline: Deadline, more: str = "") -> errors.KafkaTimeoutError:
         over = f"it took longer than {self.seconds:g} seconds"
-        return KafkaTimeoutError((over if deadline.expired() else "it was cancelled") + more)
+        return errors.KafkaTimeoutError((over if deadline.expired() else "it was cancelled") + more)
 
     def _answer(self, query: SqlQuery) -> Answer:
         frame = self._frame(query.text)
         names = frame.columns
         if len(names) > MOST_COLUMNS:
-            raise IllegalArgumentError(f"{len(names)} columns: at most {MOST_COLUMNS} are shown")
+            raise errors.IllegalArgumentError(f"{len(names)} columns: at most {MOST_COLUMNS} are shown")
         found = [[_cell(value) for value in row] for row in _texts(frame).limit(MOST_ROWS + 1).collect()]
         return Answer(columns=names, rows=found[:MOST_ROWS], more=len(found) > MOST_ROWS)
 
     def _frame(self, text: str) -> DataFrame:
         if len(text) > MOST_TEXT:
-            raise IllegalArgumentError(f"a statement has at most {MOST_TEXT} characters")
+            raise errors.IllegalArgumentError(f"a statement has at most {MOST_TEXT} characters")
         plan = parsed(self._spark, text)
         views = temporary_names(self._spark, self._cluster)
         why = refusal(text, plan, {*views, *SQL_RESERVED})
@@ -203,7 +197,7 @@ class Queries:
         if clashing:
             why = why or f"there is a view or table {clashing[0][:80]!r} already"
         if why:
-            raise IllegalArgumentError(why)
+            raise errors.IllegalArgumentError(why)
         named = {name.lower() for name in relations(plan)}
         wanted = {topic for view, topic in views.items() if {view.lower(), topic.lower()} & named}
         # Only these topics, because a view costs a fraction of a second, and a cluster may have thousands of topics.

@@ -34,16 +34,7 @@ from kafkalike.model.topic_sql import TEXT, own_names, table_view, view_names
 from kafkalike.spark.jvm.spark_errors import HINT, SPARK_FAILURES, show_named_errors
 from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
 from kafkalike.spark.reads.frames import check_root, options_of, refuse_reserved
-from kafkalike.spark.sql.catalog_views import (
-    CLUSTER,
-    TABLE,
-    TOPIC,
-    DatabaseViews,
-    SessionViews,
-    recorded_views,
-    select_of,
-    text_select,
-)
+from kafkalike.spark.sql import catalog_views
 from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS
 from kafkalike.spark.sql_text import literal, quoted, range_functions
 
@@ -159,10 +150,10 @@ def _register(
         travels = {name: {} if at is None else options_of(at, cluster.root, info) for name, info in chosen.items()}
         views, dropped = Views(), list[str]()
         everything = topics is None and at is None
-        permanent = None if database is None else DatabaseViews(spark, cluster, database)
+        permanent = None if database is None else catalog_views.DatabaseViews(spark, cluster, database)
         if permanent is not None:
             views.update(permanent.plan(found, chosen))
-        session = SessionViews(spark, cluster) if temporary else None
+        session = catalog_views.SessionViews(spark, cluster) if temporary else None
         if session is not None:
             views.update(session.plan(found, chosen if permanent is None else ()))
         # All names are free.
@@ -215,10 +206,10 @@ def view_statements(bootstrap_servers: Address | None = None) -> list[str]:
     names, real = view_names(found), own_names(found)
     for name, info in sorted(found.items()):
         statements += [
-            f"CREATE TEMPORARY VIEW {quoted(view)} AS {select_of(cluster, info)}"
+            f"CREATE TEMPORARY VIEW {quoted(view)} AS {catalog_views.select_of(cluster, info)}"
             for view in (names[name], *([name] if name in real else []))
         ]
-        text = text_select(select_of(cluster, info))
+        text = catalog_views.text_select(catalog_views.select_of(cluster, info))
         statements.append(f"CREATE TEMPORARY VIEW {quoted(names[name] + TEXT)} AS {text}")
     return statements + range_functions({name: quoted(view) for name, view in names.items()})
 
@@ -339,14 +330,18 @@ def explain(spark: Any, error: Exception, statement: str) -> None:  # noqa: ANN4
 
 def _made_view(spark: Any, name: str) -> dict[str, str] | None:  # noqa: ANN401
     """Return view, topic, root and table of a view of a topic, or of a topic with that name; None for other names."""
-    temporary = recorded_views(spark)
+    temporary = catalog_views.recorded_views(spark)
     found = temporary.get(name.lower()) or temporary.get(name)
     if found is None and "." in name:
         with suppress(AnalysisException):
             statement = f"SHOW TBLPROPERTIES {'.'.join(map(quoted, name.split('.')))}"
             rows = spark.sql(statement).collect()
             properties = {row["key"]: row["value"] for row in rows}
-            found = {"topic": properties.get(TOPIC), "root": properties.get(CLUSTER), "table": properties.get(TABLE)}
+            found = {
+                "topic": properties.get(catalog_views.TOPIC),
+                "root": properties.get(catalog_views.CLUSTER),
+                "table": properties.get(catalog_views.TABLE),
+            }
     if found is None or not found.get("topic") or not found.get("table"):
         return None
     own = [view for view, made in temporary.items() if made["topic"] == found["topic"] == name and view != name]

@@ -19,16 +19,7 @@ from starlette.types import Receive, Scope, Send
 from kafkalike.admin.record_lookup import find_records
 from kafkalike.errors import IllegalArgumentError, KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalike.model.concurrency import OnError
-from kafkalike.ui.page_request import (
-    MOST,
-    Site,
-    moment,
-    number,
-    optional,
-    page,
-    query_parameter,
-    site,
-)
+from kafkalike.ui import page_request
 from kafkalike.ui.record_query import PAGE_BYTES, Page, Question, StoredRecord, at_time, browse, record_at
 
 if TYPE_CHECKING:
@@ -49,14 +40,14 @@ MOST_PLACES: Final = 1_000_000
 def records(request: Request) -> Response:
     """List records of a topic by offset, time, key, header or content."""
     name = request.path_params["name"]
-    view = site(request).view
+    view = page_request.site(request).view
 
     def find(log: TopicLog) -> Any:  # noqa: ANN401
         question = _question(request, log)
         return log.info, _by_key(view, name, question) if question.by_key else browse(log, question, view.clock)
 
     info, found = view.with_log(name, find)
-    return page(
+    return page_request.page(
         request,
         "records.html",
         name=name,
@@ -64,29 +55,29 @@ def records(request: Request) -> Response:
         found=found,
         decode=view.decode(),
         asked={
-            field: query_parameter(request, field)
+            field: page_request.query_parameter(request, field)
             for field in ("from", "partition", "offset", "time", "key", "header", "text", "limit")
         },
         following=places_text(found.following),
-        said=query_parameter(request, "said"),
+        said=page_request.query_parameter(request, "said"),
     )
 
 
 def _question(request: Request, log: TopicLog) -> Question:
-    begin = query_parameter(request, "from", "newest")
-    partition = optional(request, "partition")
+    begin = page_request.query_parameter(request, "from", "newest")
+    partition = page_request.optional(request, "partition")
     partitions = list(log.info.partitions) if partition is None else [partition]
     start: Mapping[int, int] | None = None
     if begin == "offset":
-        start = dict.fromkeys(partitions, number(request, "offset", 0))
+        start = dict.fromkeys(partitions, page_request.number(request, "offset", 0))
     elif begin == "time":
         if partition is not None and partition not in log.info.partitions:
             raise UnknownTopicOrPartitionError(f"{log.info.name}-{partition} does not exist")
-        start = at_time(log, partitions, moment("time", query_parameter(request, "time")))
+        start = at_time(log, partitions, page_request.moment("time", page_request.query_parameter(request, "time")))
     elif begin not in {"newest", "oldest"}:
         raise IllegalArgumentError(f"from must be newest, oldest, offset or time, not {begin[:40]!r}")
-    if query_parameter(request, "start"):
-        start = _places(query_parameter(request, "start"))
+    if page_request.query_parameter(request, "start"):
+        start = _places(page_request.query_parameter(request, "start"))
     name, colon, content = request.query_params.get("header", "").partition(":")
     return Question(
         partition=partition,
@@ -95,7 +86,7 @@ def _question(request: Request, log: TopicLog) -> Question:
         key=_of(request, "key"),
         contains=_of(request, "text"),
         header=(name.strip(), content.strip().encode() if colon else None) if name.strip() else None,
-        limit=max(1, number(request, "limit", 50, MOST)),
+        limit=max(1, page_request.number(request, "limit", 50, page_request.MOST)),
     )
 
 
@@ -173,7 +164,9 @@ def _of(request: Request, name: str) -> bytes | None:
 def _one(request: Request) -> StoredRecord:
     name = request.path_params["name"]
     partition, offset = request.path_params["partition"], request.path_params["offset"]
-    found: StoredRecord | None = site(request).view.with_log(name, lambda log: record_at(log, partition, offset))
+    found: StoredRecord | None = page_request.site(request).view.with_log(
+        name, lambda log: record_at(log, partition, offset)
+    )
     if found is None:
         raise OffsetOutOfRangeError(f"{name}-{partition} has no record at offset {offset}")
     return found
@@ -181,13 +174,13 @@ def _one(request: Request) -> StoredRecord:
 
 def record(request: Request) -> Response:
     """Show a record with all of its parts."""
-    return page(
+    return page_request.page(
         request,
         "record.html",
         name=request.path_params["name"],
         record=_one(request),
-        decode=site(request).view.decode(),
-        said=query_parameter(request, "said"),
+        decode=page_request.site(request).view.decode(),
+        said=page_request.query_parameter(request, "said"),
     )
 
 
@@ -224,8 +217,8 @@ QUIET_SECONDS: Final = 15.0
 def tail(request: Request) -> Response:
     """Show the page of new records."""
     name = request.path_params["name"]
-    site(request).view.cluster.topic(name)
-    return page(request, "tail.html", name=name)
+    page_request.site(request).view.cluster.topic(name)
+    return page_request.page(request, "tail.html", name=name)
 
 
 async def tail_events(request: Request) -> Response:
@@ -238,7 +231,7 @@ async def tail_events(request: Request) -> Response:
     # Count before the first await, so that parallel requests cannot exceed the limit.
     state.tails += 1
     with OnError(partial(_leave, state)):
-        log = await run_in_threadpool(site(request).view.cluster.log, request.path_params["name"])
+        log = await run_in_threadpool(page_request.site(request).view.cluster.log, request.path_params["name"])
         return _Tail(_events(request, log), state)
 
 
@@ -267,7 +260,7 @@ class _Tail(StreamingResponse):
 
 
 async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
-    state, here = request.app.state, site(request)
+    state, here = request.app.state, page_request.site(request)
     try:
         places = await run_in_threadpool(_ends, log)
         yield "event: ready\ndata: 1\n\n"
@@ -288,7 +281,7 @@ async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
         yield f"event: failed\ndata: {' '.join(str(error).split())}\n\n"
 
 
-def _rows(here: Site, name: str, found: Sequence[StoredRecord], skipped: int) -> str:
+def _rows(here: page_request.Site, name: str, found: Sequence[StoredRecord], skipped: int) -> str:
     template = here.templates.get_template("tail_rows.html")
     return template.render(name=name, records=found, skipped=skipped, decode=here.view.decode())
 

@@ -14,19 +14,9 @@ from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import ConfigResource, ConfigResourceType, NewTopic, TopicPartition
 from kafkalike.model.topic import TopicInfo
+from kafkalike.ui import page_request
 from kafkalike.ui.charts import starts_of, write_charts
 from kafkalike.ui.cluster_overview import TopicFigures
-from kafkalike.ui.page_request import (
-    form,
-    listing,
-    moved,
-    number,
-    optional,
-    page,
-    query_parameter,
-    site,
-    whole,
-)
 
 PER_PAGE: Final = 50
 
@@ -41,21 +31,21 @@ SPANS: Final = {"1h": 3_600_000, "3h": 3 * 3_600_000, "24h": 24 * 3_600_000, "7d
 
 def topics(request: Request) -> Response:
     """List topics with their figures."""
-    view, wanted = site(request).view, query_parameter(request, "q").lower()
+    view, wanted = page_request.site(request).view, page_request.query_parameter(request, "q").lower()
     known, found = view.topics(), view.overview()
     rows = [
         (info, found.topics.get(info.name), found.damaged.get(info.name))
         for info in known.values()
         if wanted in info.name.lower()
     ]
-    return page(
+    return page_request.page(
         request,
         "topics.html",
-        found=listing(request, rows, COLUMNS, PER_PAGE),
+        found=page_request.listing(request, rows, COLUMNS, PER_PAGE),
         left=found.left or not found.looked_ms,
         known=len(known),
-        q=query_parameter(request, "q"),
-        said=query_parameter(request, "said"),
+        q=page_request.query_parameter(request, "q"),
+        said=page_request.query_parameter(request, "said"),
     )
 
 
@@ -83,12 +73,12 @@ COLUMNS: Final[Mapping[str, Callable[[Found], Any]]] = {
 
 def create(request: Request) -> Response:
     """Create the topic of the form."""
-    given = form(request)
+    given = page_request.form(request)
     name = given.get("name", "").strip()
-    partitions = whole("partitions", given.get("partitions", "").strip(), -1)
+    partitions = page_request.whole("partitions", given.get("partitions", "").strip(), -1)
     configs = dict(_setting(line) for line in given.get("configs", "").splitlines() if line.strip())
-    site(request).view.admin.create_topics([NewTopic(name, partitions, -1, topic_configs=configs)])
-    return moved(f"/topics/{name}", f"Created topic {name}.")
+    page_request.site(request).view.admin.create_topics([NewTopic(name, partitions, -1, topic_configs=configs)])
+    return page_request.moved(f"/topics/{name}", f"Created topic {name}.")
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -101,14 +91,14 @@ def _setting(text: str) -> tuple[str, str]:
 def topic(request: Request) -> Response:
     """Show the partitions of a topic; the page loads its chart by another request."""
     name = request.path_params["name"]
-    view = site(request).view
+    view = page_request.site(request).view
     partitions = view.partitions(name)
-    return page(
+    return page_request.page(
         request,
         "topic.html",
         info=view.cluster.topic(name),
-        found=listing(request, partitions.items(), PARTITION_COLUMNS, PARTITIONS_PER_PAGE),
-        said=query_parameter(request, "said"),
+        found=page_request.listing(request, partitions.items(), PARTITION_COLUMNS, PARTITIONS_PER_PAGE),
+        said=page_request.query_parameter(request, "said"),
         size=sum(segment.size_bytes for index in partitions.values() for segment in index.segments),
         records=sum(index.records_from(index.log_start) for index in partitions.values()),
         name=name,
@@ -129,31 +119,33 @@ PARTITION_COLUMNS: Final[Mapping[str, Callable[[tuple[int, PartitionIndex]], Any
 
 def writes(request: Request) -> Response:
     """Chart the writes to a topic by the times of its commits."""
-    name, span = request.path_params["name"], query_parameter(request, "span", "24h")
+    name, span = request.path_params["name"], page_request.query_parameter(request, "span", "24h")
     if span not in SPANS:
         raise IllegalArgumentError(f"span must be {', '.join(SPANS)}, not {span[:40]!r}")
-    view = site(request).view
+    view = page_request.site(request).view
     now_ms, span_ms = view.clock.now_ms(), SPANS[span]
     history, starts = view.writes(name, now_ms - span_ms), starts_of(now_ms, span_ms)
     sums = history.by_step(starts.step)
     rows = {name: [sums.get(at, NOTHING) for at in starts]}
     records, size = write_charts(rows, {name: history.since_ms}, starts, now_ms)
-    return page(request, "writes.html", name=name, records=records, size=size, spans=SPANS, span=span)
+    return page_request.page(request, "writes.html", name=name, records=records, size=size, spans=SPANS, span=span)
 
 
 def segments(request: Request) -> Response:
     """List the data files of a partition."""
-    name, partition = request.path_params["name"], number(request, "partition", 0)
-    found = site(request).view.partitions(name)
+    name, partition = request.path_params["name"], page_request.number(request, "partition", 0)
+    found = page_request.site(request).view.partitions(name)
     if partition not in found:
         raise IllegalArgumentError(f"{name} has no partition {partition}; it has {len(found)} partitions")
-    return page(
+    return page_request.page(
         request,
         "segments.html",
         name=name,
         partition=partition,
         partitions=list(found),
-        found=listing(request, found[partition].segments, SEGMENT_COLUMNS, SEGMENTS_PER_PAGE, descending=True),
+        found=page_request.listing(
+            request, found[partition].segments, SEGMENT_COLUMNS, SEGMENTS_PER_PAGE, descending=True
+        ),
     )
 
 
@@ -171,17 +163,17 @@ SEGMENT_COLUMNS: Final[Mapping[str, Callable[[Segment], Any]]] = {
 def settings(request: Request) -> Response:
     """Show the settings of a topic with their sources."""
     name = request.path_params["name"]
-    return page(
+    return page_request.page(
         request,
         "settings.html",
         name=name,
         settings=list(_settings(request, name)),
-        said=query_parameter(request, "said"),
+        said=page_request.query_parameter(request, "said"),
     )
 
 
 def _settings(request: Request, name: str) -> Iterable[dict[str, Any]]:
-    view = site(request).view
+    view = page_request.site(request).view
     view.cluster.topic(name)
     told = view.admin.describe_configs(
         [ConfigResource(ConfigResourceType.TOPIC, name)], include_synonyms=True, config_filter="all"
@@ -192,41 +184,41 @@ def _settings(request: Request, name: str) -> Iterable[dict[str, Any]]:
 
 def change_setting(request: Request) -> Response:
     """Set a setting of a topic, or reset it to its default."""
-    name, given = request.path_params["name"], form(request)
+    name, given = request.path_params["name"], page_request.form(request)
     setting = given.get("setting", "").strip()
-    admin = site(request).view.admin
+    admin = page_request.site(request).view.admin
     if given.get("action") == "reset":
         admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, name, [setting])], raise_errors=True)
-        return moved(f"/topics/{name}/settings", f"Reset {setting} to its default.")
+        return page_request.moved(f"/topics/{name}/settings", f"Reset {setting} to its default.")
     value = given.get("value", "").strip()
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, {setting: value})], raise_errors=True)
-    return moved(f"/topics/{name}/settings", f"Set {setting} to {value}.")
+    return page_request.moved(f"/topics/{name}/settings", f"Set {setting} to {value}.")
 
 
 def add_partitions(request: Request) -> Response:
     """Raise the number of partitions of a topic."""
     name = request.path_params["name"]
-    total = whole("partitions", form(request).get("partitions", "").strip(), 0)
-    site(request).view.admin.create_partitions({name: total})
-    return moved(f"/topics/{name}", f"Raised the partitions of {name} to {total}.")
+    total = page_request.whole("partitions", page_request.form(request).get("partitions", "").strip(), 0)
+    page_request.site(request).view.admin.create_partitions({name: total})
+    return page_request.moved(f"/topics/{name}", f"Raised the partitions of {name} to {total}.")
 
 
 def delete(request: Request) -> Response:
     """Delete a topic; the form must repeat its name."""
     name = request.path_params["name"]
-    if form(request).get("confirm", "").strip() != name:
+    if page_request.form(request).get("confirm", "").strip() != name:
         raise IllegalArgumentError("To delete a topic, type its name into the field.")
-    site(request).view.admin.delete_topics([name])
-    return moved("/topics", f"Deleted topic {name}.")
+    page_request.site(request).view.admin.delete_topics([name])
+    return page_request.moved("/topics", f"Deleted topic {name}.")
 
 
 def delete_records(request: Request) -> Response:
     """Delete the records of a partition below an offset."""
-    name, given = request.path_params["name"], form(request)
-    partition = whole("partition", given.get("partition", "").strip(), 0)
-    before = whole("offset", given.get("offset", "").strip(), 0)
-    site(request).view.admin.delete_records({TopicPartition(name, partition): before})
-    return moved(f"/topics/{name}", f"Deleted the records of partition {partition} below offset {before}.")
+    name, given = request.path_params["name"], page_request.form(request)
+    partition = page_request.whole("partition", given.get("partition", "").strip(), 0)
+    before = page_request.whole("offset", given.get("offset", "").strip(), 0)
+    page_request.site(request).view.admin.delete_records({TopicPartition(name, partition): before})
+    return page_request.moved(f"/topics/{name}", f"Deleted the records of partition {partition} below offset {before}.")
 
 
 def history(request: Request) -> Response:
@@ -234,9 +226,9 @@ def history(request: Request) -> Response:
     from kafkalike.maintenance.verify.topic_history import topic_history
 
     name = request.path_params["name"]
-    events = topic_history(site(request).view.cluster, name)
-    offset, partition = optional(request, "offset"), optional(request, "partition")
-    return page(
+    events = topic_history(page_request.site(request).view.cluster, name)
+    offset, partition = page_request.optional(request, "offset"), page_request.optional(request, "partition")
+    return page_request.page(
         request,
         "history.html",
         name=name,
@@ -250,6 +242,6 @@ def history(request: Request) -> Response:
 def groups(request: Request) -> Response:
     """List the groups that read a topic."""
     name = request.path_params["name"]
-    view = site(request).view
+    view = page_request.site(request).view
     view.cluster.topic(name)
-    return page(request, "topic_groups.html", name=name, groups=view.groups_of(name))
+    return page_request.page(request, "topic_groups.html", name=name, groups=view.groups_of(name))

@@ -232,7 +232,7 @@ def _writes_the_part_that_holds(patch: pytest.MonkeyPatch) -> None:
 
         return honest(state, [[first(unit) for unit in each] for each in parts])
 
-    patch.setattr(combined_rows, "in_turn", in_turn)
+    patch.setattr(waiting_appends, "in_turn", in_turn)
 
 
 def _tells_all_that_they_landed(patch: pytest.MonkeyPatch) -> None:
