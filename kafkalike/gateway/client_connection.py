@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import itertools
 import logging
 import struct
 from collections.abc import Awaitable, Mapping
@@ -61,6 +62,8 @@ WRITE_SECONDS: Final = 60.0
 
 MAX_REQUESTS: Final = 16
 """Requests of one connection that wait for their answers; further ones are not read."""
+
+_NUMBERS: Final = itertools.count(1)
 
 _LENGTH: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">hhi")
@@ -171,6 +174,7 @@ class ClientConnection:
         self._sasl = sasl
         self._ends = False
         """True after a failure to authenticate, which ends the connection."""
+        self._number = next(_NUMBERS)
         peer = writer.get_extra_info("peername")
         self.host = str(peer[0]) if peer else ""
         self._pending: asyncio.Queue[_Pending] = asyncio.Queue(MAX_REQUESTS)
@@ -255,7 +259,7 @@ class ClientConnection:
             reply = await self._authenticate(self._sasl, key, body)
         else:
             principal = "" if self._sasl is None else self._sasl.principal or ""
-            call = Call(version, body, (header.client_id or "")[:MAX_NAME], self.host, principal)
+            call = Call(version, body, (header.client_id or "")[:MAX_NAME], self.host, principal, self._number)
             reply = await self._handled(known, key, call)
         return _Pending(key, known, correlation_id, reply, len(frame), reserved, begun)
 

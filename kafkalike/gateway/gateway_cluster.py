@@ -43,6 +43,8 @@ class Call:
     """Address of the client."""
     principal: str = ""
     """Name of the user; empty if clients need not authenticate."""
+    connection: int = 0
+    """Number of the connection at this gateway."""
 
     def field(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
         """Return a field of the request, or a default in versions without it."""

@@ -48,6 +48,16 @@ class GroupSession:
     """`GroupMember` belongs to one thread at a time."""
     seen: float = 0.0
     """Time of the last request, s of the monotonic clock."""
+    connection: int = 0
+    """Connection of the last request."""
+
+    def use(self, call: Call) -> None:
+        """Forget the view of a client that comes over another connection; its lock is held.
+
+        Another gateway may have served it in between, so this one no longer knows what it holds.
+        """
+        if call.connection != self.connection:
+            self.connection, self.view = call.connection, ClientView()
 
 
 class GroupSessions:

@@ -185,6 +185,7 @@ class ClassicMembers:
             wanted = call.field("protocol_name")
             if not may_answer_join(roster, me) or wanted not in {None, roster.protocol}:
                 raise errors.RebalanceInProgressError("the group is being rebalanced")
+            session.use(call)
             session.view = ClientView(given=permitted(roster, me))
             return roster.protocol, assignment_bytes(permitted(roster, me))
 
@@ -197,11 +198,10 @@ class ClassicMembers:
             # The client joins over another connection at this moment.
             return
         try:
-            known = session.member.membership
-            stale = known is not None and session.view.given is None and known.generation != call.body.generation_id
+            session.use(call)
             roster, me = self._sessions.look(session, alive=False)
-            if not stale and session.view.given is None:
-                # Adopted, and nothing has changed since the other gateway answered.
+            if session.view.given is None and roster.generation == call.body.generation_id:
+                # Nothing has changed since another gateway answered.
                 session.view = ClientView(given=permitted(roster, me))
             if must_rejoin(roster, me, session.view):
                 raise errors.RebalanceInProgressError("the group is being rebalanced")

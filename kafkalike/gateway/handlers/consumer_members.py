@@ -79,6 +79,7 @@ class ConsumerMembers:
         session = self._session(call, epoch)
         with session.lock:
             session.consumer_protocol = True
+            session.use(call)
             if body.subscribed_topic_names is not None:
                 session.subscription = tuple(sorted(set(body.subscribed_topic_names)))
             if epoch == 0:

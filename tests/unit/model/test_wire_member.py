@@ -32,9 +32,10 @@ ALL = [TopicPartition(TOPIC, p) for p in range(PARTITIONS)]
 
 @dataclass
 class Gateway:
-    """A gateway's memory: it is lost when the gateway dies."""
+    """A gateway's memory: it is lost when the gateway dies, and outdated when a client comes back from another one."""
 
-    views: dict[str, ClientView] = field(default_factory=dict)
+    views: dict[str, tuple[int, ClientView]] = field(default_factory=dict)
+    """By client, the connection over which it came last, and its view."""
 
 
 @dataclass
@@ -49,6 +50,9 @@ class Client:
     reported: set[TopicPartition] | None = None
     """KIP-848: what it reported last."""
     epoch: int = -1
+    gateway: int = 0
+    """Gateway that it is connected to."""
+    connection: int = 0
     state: str = "out"
     """`out`, `joining`, `syncing` or `stable`."""
 
@@ -60,7 +64,7 @@ class Group:
         self.chance = chance
         self.assignor = assignor
         self.roster = Roster()
-        self.gateway = Gateway()
+        self.gateways = [Gateway(), Gateway()]
         self.clients: dict[str, Client] = {}
         self.commits = 0
 
@@ -69,8 +73,17 @@ class Group:
         schemes = schemes_of([self.assignor])
         return GroupFacts(schemes=schemes, topics={TOPIC: ("id", PARTITIONS)}, metadata_seq=1, now_ms=0)
 
-    def view(self, name: str) -> ClientView:
-        return self.gateway.views.get(name, ClientView())
+    def view(self, client: Client) -> ClientView:
+        connection, view = self.gateways[client.gateway].views.get(client.name, (-1, ClientView()))
+        return view if connection == client.connection else ClientView()
+
+    def keep(self, client: Client, view: ClientView) -> ClientView:
+        self.gateways[client.gateway].views[client.name] = client.connection, view
+        return view
+
+    def reconnect(self, client: Client) -> None:
+        client.connection += 1
+        client.gateway = self.chance.randrange(2)
 
     def release(self, name: str, given_up: tuple[TopicPartition, ...]) -> None:
         if given_up:
@@ -107,14 +120,14 @@ class Group:
                 client.state = "joining"
                 return
             held = permitted(self.roster, me)
-            self.gateway.views[client.name] = ClientView(given=held)
+            self.keep(client, ClientView(given=held))
             lost = client.owned - set(held)
             client.owned, client.state = set(held), "joining" if lost else "stable"
         else:
             assert me is not None
-            view = self.view(client.name)
+            view = self.view(client)
             if view.given is None and client.epoch == self.roster.generation:
-                view = self.gateway.views[client.name] = ClientView(given=permitted(self.roster, me))
+                view = self.keep(client, ClientView(given=permitted(self.roster, me)))
             if must_rejoin(self.roster, me, view):
                 client.state = "joining"
 
@@ -131,21 +144,21 @@ class Group:
         if client.state == "out":
             if me is None:
                 self.join(client)
-            self.gateway.views[client.name] = ClientView(reported=frozenset())
+            self.keep(client, ClientView(reported=frozenset()))
             client.state, client.reported = "stable", set()
-        view = self.view(client.name)
+        view = self.view(client)
         if client.owned != client.reported:
             client.reported = set(client.owned)
             view = replace(view, reported=frozenset(client.owned))
         me = self.roster.members[client.name]
         if is_unclear(self.roster, me, view):
-            self.gateway.views.pop(client.name, None)
+            self.gateways[client.gateway].views.pop(client.name, None)
             self.start_over(client)
             return
         self.release(client.name, released_by_heartbeat(self.roster, me, view))
         me = self.roster.members[client.name]
         held = permitted(self.roster, me)
-        self.gateway.views[client.name] = replace(view, given=held)
+        self.keep(client, replace(view, given=held))
         client.epoch = self.roster.generation
         if self.chance.random() < 0.9:  # else the answer is lost
             client.wanted = set(held)
@@ -199,7 +212,7 @@ def test_random_schedule_never_gives_a_partition_two_owners_and_ends_with_all_ow
     for seed in seeds(2000, 50):
         chance = random.Random(seed)
         group = Group(chance, assignor)
-        for number in range(60):
+        for number in range(100):
             what = chance.random()
             if what < 0.12 and len(group.clients) < 5:
                 name = f"c{number}"
@@ -207,7 +220,13 @@ def test_random_schedule_never_gives_a_partition_two_owners_and_ends_with_all_ow
             elif what < 0.16 and group.clients:
                 group.leave(chance.choice(list(group.clients.values())))
             elif what < 0.20:
-                group.gateway = Gateway()  # the gateway died, and another one adopts its members
+                dead = chance.randrange(2)
+                group.gateways[dead] = Gateway()
+                for client in group.clients.values():
+                    if client.gateway == dead:
+                        group.reconnect(client)
+            elif what < 0.36 and group.clients:
+                group.reconnect(chance.choice(list(group.clients.values())))
             elif group.clients:
                 group.step(chance.choice(list(group.clients.values())))
         group.clients.setdefault("last", Client("last", consumer=bool(seed % 2)))
