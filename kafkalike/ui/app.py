@@ -32,6 +32,7 @@ from kafkalike.ui.pages import (
     produce_pages,
     record_pages,
     schema_pages,
+    settings_pages,
     topic_pages,
 )
 
@@ -87,7 +88,7 @@ READ: Final[Mapping[str, Handler]] = {
     "/topics/{name}": topic_pages.topic,
     "/topics/{name}/writes": topic_pages.writes,
     "/topics/{name}/segments": topic_pages.segments,
-    "/topics/{name}/settings": topic_pages.settings,
+    "/topics/{name}/settings": settings_pages.topic_settings,
     "/topics/{name}/history": topic_pages.history,
     "/topics/{name}/groups": topic_pages.groups,
     "/topics/{name}/records": record_pages.records,
@@ -110,6 +111,7 @@ READ: Final[Mapping[str, Handler]] = {
     "/checks": cluster_pages.checks,
     "/checks/{id}": cluster_pages.check,
     "/cluster": cluster_pages.cluster,
+    "/cluster/settings": settings_pages.cluster_settings,
     "/replicas": cluster_pages.replicas,
     "/metrics": cluster_pages.metrics,
 }
@@ -117,7 +119,7 @@ READ: Final[Mapping[str, Handler]] = {
 
 CHANGE: Final[Mapping[str, Handler]] = {
     "/topics": topic_pages.create,
-    "/topics/{name}/settings": topic_pages.change_setting,
+    "/topics/{name}/settings": settings_pages.change_topic_setting,
     "/topics/{name}/partitions": topic_pages.add_partitions,
     "/topics/{name}/delete": topic_pages.delete,
     "/topics/{name}/delete-records": topic_pages.delete_records,
@@ -126,6 +128,7 @@ CHANGE: Final[Mapping[str, Handler]] = {
     "/group/delete": group_pages.delete,
     "/transactions/abort": cluster_pages.abort,
     "/schema": schema_pages.check_schema,
+    "/cluster/settings": settings_pages.change_cluster_setting,
     "/letters": cluster_pages.replay,
     "/checks": cluster_pages.start_check,
     "/sql": cluster_pages.run,

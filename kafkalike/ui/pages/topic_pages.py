@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -12,7 +12,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.topic.write_history import NOTHING
 from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.segments import Segment
-from kafkalike.model.structs import ConfigResource, ConfigResourceType, NewTopic, TopicPartition
+from kafkalike.model.structs import NewTopic, TopicPartition
 from kafkalike.model.topic import TopicInfo
 from kafkalike.ui import page_request
 from kafkalike.ui.charts import starts_of, write_charts
@@ -158,41 +158,6 @@ SEGMENT_COLUMNS: Final[Mapping[str, Callable[[Segment], Any]]] = {
     "newest": lambda one: one.max_timestamp,
 }
 """Value to sort by, by column."""
-
-
-def settings(request: Request) -> Response:
-    """Show the settings of a topic with their sources."""
-    name = request.path_params["name"]
-    return page_request.page(
-        request,
-        "settings.html",
-        name=name,
-        settings=list(_settings(request, name)),
-        said=page_request.query_parameter(request, "said"),
-    )
-
-
-def _settings(request: Request, name: str) -> Iterable[dict[str, Any]]:
-    view = page_request.site(request).view
-    view.cluster.topic(name)
-    told = view.admin.describe_configs(
-        [ConfigResource(ConfigResourceType.TOPIC, name)], include_synonyms=True, config_filter="all"
-    )
-    for setting, said in sorted(told["topic"][name].items()):
-        yield {"name": setting, **said}
-
-
-def change_setting(request: Request) -> Response:
-    """Set a setting of a topic, or reset it to its default."""
-    name, given = request.path_params["name"], page_request.form(request)
-    setting = given.get("setting", "").strip()
-    admin = page_request.site(request).view.admin
-    if given.get("action") == "reset":
-        admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, name, [setting])], raise_errors=True)
-        return page_request.moved(f"/topics/{name}/settings", f"Reset {setting} to its default.")
-    value = given.get("value", "").strip()
-    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, {setting: value})], raise_errors=True)
-    return page_request.moved(f"/topics/{name}/settings", f"Set {setting} to {value}.")
 
 
 def add_partitions(request: Request) -> Response:

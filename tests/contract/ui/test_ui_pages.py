@@ -104,7 +104,10 @@ GROUP = f"g/{CANARY}"
         ("/topics/orders/writes", {"span": "1h"}, "Records written"),
         ("/topics/orders", {}, "15</data></td>"),
         ("/topics/orders/segments", {"partition": 1}, "segments in partition 1"),
-        ("/topics/orders/settings", {}, "retention.ms"),
+        ("/topics/orders/settings", {}, "Age (ms) above which a segment is deleted"),
+        ("/topics/orders/settings", {}, "<code>604800000</code> <small>7 days</small>"),
+        ("/topics/orders/settings", {"edit": "retention.ms"}, 'placeholder="7 days"'),
+        ("/cluster/settings", {}, "No setting was changed."),
         ("/topics/orders/history", {}, "created"),
         ("/topics/orders/groups", {}, "g/&lt;script"),
         ("/topics/orders/records", {}, "30 records of 30"),
@@ -172,6 +175,7 @@ def test_each_page_shows_what_is_there_and_escapes_it(
         ("/topics/rows", {}, 404, "UnknownTopicOrPartition"),
         ("/group/reset", {"id": "g", "topic": "orders", "to": "time", "value": "1969-12-31T23:59:59.999"}, 400, "1970"),
         ("/topics/orders/records/0/0/9", {}, 400, "unknown part"),
+        ("/topics/orders/settings", {"edit": "moon"}, 400, "there is no setting"),
         ("/topics/orders/segments", {"partition": 7}, 400, "no partition 7"),
         ("/group", {"id": "nobody"}, 404, "does not exist"),
         ("/group/reset", {"id": "g", "topic": "orders", "to": "shift", "value": "-1"}, 400, "Cannot shift offset"),
@@ -438,6 +442,26 @@ def test_topics_are_made_changed_and_deleted(browser: Browser) -> None:
     assert "new" not in browser.view.topics()
     browser.post("/topics/orders/delete-records", partition=0, offset=5)
     assert browser.view.partitions("orders")[0].log_start == 5
+
+
+def test_settings_show_what_was_changed_and_take_units(browser: Browser) -> None:
+    """Of the topic, and of the cluster, whose values are the topics' defaults."""
+
+    def words(path: str) -> str:
+        return " ".join(re.sub("<[^>]+>", " ", html.unescape(browser.get(path))).split())
+
+    said = browser.post("/topics/orders/settings", setting="retention.ms", value="2 days", action="set")
+    assert "Set retention.ms to 172800000, which is 2 days." in said
+    assert "retention.ms -1 no limit 172800000 2 days" in words("/topics/orders/settings")
+    assert "none of the units" in browser.post(
+        "/topics/orders/settings", 400, setting="retention.ms", value="2 moons", action="set"
+    )
+    browser.post("/topics/orders/settings", setting="retention.ms", action="reset")
+    browser.post("/cluster/settings", setting="log.retention.ms", value="3 h", action="set")
+    assert "log.retention.ms default 10800000 3 hours" in words("/cluster/settings")
+    of_topic = words("/topics/orders/settings")
+    assert "retention.ms 10800000 3 hours the cluster 604800000 7 days" in of_topic
+    assert "retention.ms 172800000 2 days default" in of_topic
 
 
 def test_offsets_are_reset_as_the_preview_has_shown(browser: Browser) -> None:
