@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from kafkalike.cli.environment import Environment, Interrupt, pass_environment, pass_options
 from kafkalike.cli.options import certificate, cluster_options, settings_of, tls_options, version_option
 from kafkalike.cli.output import output_option
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
 
 LOOK_SECONDS: Final = 0.1
 """Interval at which a server checks for a signal."""
@@ -27,6 +31,8 @@ class _Options:
     port: int
     token: bool
     read_only: bool
+    read_only_clusters: tuple[str, ...]
+    clusters: tuple[str, ...]
     spark: bool
     lag_warn_seconds: float
     lag_bad_seconds: float
@@ -42,7 +48,21 @@ class _Options:
 @click.option(
     "--token/--no-token", default=True, show_default=True, help=f"Require a token: ${TOKEN}, or a random one."
 )
+@click.option(
+    "--cluster",
+    "clusters",
+    multiple=True,
+    metavar="NAME=ADDRESS",
+    help="A cluster of several in one console, below /clusters/NAME/; repeatable, instead of --bootstrap-server.",
+)
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
+@click.option(
+    "--read-only-cluster",
+    "read_only_clusters",
+    multiple=True,
+    metavar="NAME",
+    help="Refuse every change of one of several clusters; repeatable.",
+)
 @click.option("--spark", is_flag=True, help="Start a Spark session, for the page that runs SELECT statements.")
 @click.option(
     "--lag-warn-seconds",
@@ -78,29 +98,58 @@ def ui(environment: Environment, options: _Options) -> None:
     if options.spark and options.read_only:
         raise click.UsageError("--read-only and --spark exclude each other, because a statement runs Spark jobs")
     tls = certificate(options.tls_cert_file, options.tls_key_file)
-    cluster = environment.existing(options.bootstrap_server, options.command_config)
-    registry = exposition(cluster, clock=environment.clock)
+    cluster: Cluster | dict[str, Cluster]
+    if options.clusters:
+        cluster = _clusters(environment, options)
+        known = list(cluster.values())
+    else:
+        if options.read_only_clusters:
+            raise click.UsageError("--read-only-cluster needs --cluster; one cluster is --read-only")
+        cluster = environment.existing(options.bootstrap_server, options.command_config)
+        known = [cluster]
+    registries = {id(one): exposition(one, clock=environment.clock) for one in known}
     with Interrupt() as interrupt:
         server = ConsoleServer(
             cluster,
             host=options.host,
             port=options.port,
             token=os.environ.get(TOKEN) or None if options.token else "",
-            read_only=options.read_only,
+            read_only=options.read_only or options.read_only_clusters,
             allowed_hosts=options.allowed_hosts,
             certificate=tls,
-            metrics=lambda: generate_latest(registry),
-            queries=environment.queries(cluster, "kafkalike-ui") if options.spark else None,
+            metrics=lambda one: generate_latest(registries[id(one)]),
+            queries=environment.queries(known[0], "kafkalike-ui") if options.spark else None,
             lag_seconds=(options.lag_warn_seconds, options.lag_bad_seconds),
             clock=environment.clock,
         )
         try:
             server.start()
-            click.echo(f"Serving {cluster.root} at {server.address_with_token}", err=True)
+            roots = ", ".join(one.root for one in known)
+            click.echo(f"Serving {roots} at {server.address_with_token}", err=True)
             while not interrupt.is_requested and server.running:
                 environment.clock.sleep(LOOK_SECONDS)
         finally:
             server.stop()
+
+
+def _clusters(environment: Environment, options: _Options) -> dict[str, Cluster]:
+    """Open the clusters of `--cluster`; those that do not answer are shown with their error."""
+    if options.bootstrap_server is not None:
+        raise click.UsageError("--cluster and --bootstrap-server exclude each other")
+    if options.spark:
+        raise click.UsageError("--spark needs a single cluster: views of two clusters would share their names")
+    found: dict[str, Cluster] = {}
+    for text in options.clusters:
+        name, _, address = text.partition("=")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name) or not address:
+            raise click.UsageError(f"--cluster must be NAME=ADDRESS with a name of letters and digits, not {text!r}")
+        if name in found:
+            raise click.UsageError(f"--cluster has the name {name!r} twice")
+        found[name] = environment.cluster_of(address, options.command_config)
+    for name in options.read_only_clusters:
+        if name not in found:
+            raise click.UsageError(f"--read-only-cluster {name!r} is not one of {', '.join(found)}")
+    return found
 
 
 @click.command(epilog="Example: kafkalike metrics --port 9308")

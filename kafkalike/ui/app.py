@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
@@ -16,7 +17,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
@@ -24,7 +25,7 @@ from kafkalike import errors
 from kafkalike.ui.access_control import CHANGES, HEADERS, AccessControl
 from kafkalike.ui.background_jobs import TooManyJobsError
 from kafkalike.ui.cluster_view import ConsoleView
-from kafkalike.ui.page_request import Site, page, site, templates
+from kafkalike.ui.page_request import Site, cluster_path, page, site, templates
 from kafkalike.ui.pages import (
     cluster_pages,
     group_pages,
@@ -60,25 +61,66 @@ Handler = Callable[[Request], Response]
 
 
 def console(view: ConsoleView, access: AccessControl) -> Gate:
-    """Make the application of a console.
+    """Make the application of a console of one cluster.
 
     Args:
         view: the cluster.
         access: rules for requests.
     """
+    app = _pages(Site(view=view, access=access, templates=templates()), threading.Event(), [_STATIC])
+    return Gate(app, access)
+
+
+def consoles(views: Mapping[str, ConsoleView], access: AccessControl, read_only: Collection[str] = ()) -> Gate:
+    """Make the application of a console of several clusters, each with pages, jobs and connections of its own.
+
+    Args:
+        views: the clusters by name; the first one is shown first.
+        access: rules for requests of all clusters.
+        read_only: names of clusters whose changes are refused.
+    """
+    rules = {name: replace(access, read_only=access.read_only or name in read_only) for name in views}
+    addresses = {name: cluster_path(name) for name in views}
+    stopping, made = threading.Event(), templates()
+    apps = {
+        name: _pages(Site(view=view, access=rules[name], templates=made, name=name, clusters=addresses), stopping, ())
+        for name, view in views.items()
+    }
+    first = f"{next(iter(addresses.values()))}/"
+
+    async def start(request: Request) -> Response:
+        del request
+        return RedirectResponse(first, 303)
+
+    app = Starlette(
+        routes=[
+            Route("/", start, methods=["GET"]),
+            *(Mount(addresses[name], apps[name]) for name in views),
+            _STATIC,
+        ]
+    )
+    app.state.stopping = stopping
+    return Gate(app, access, {f"{addresses[name]}/": rules[name] for name in views})
+
+
+_STATIC: Final = Mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
+
+
+def _pages(here: Site, stopping: threading.Event, further: Sequence[BaseRoute]) -> Starlette:
+    """Make the pages of a cluster."""
     app = Starlette(
         routes=[
             *(Route(path, _endpoint(handler), methods=["GET"]) for path, handler in READ.items()),
             *(Route(path, _endpoint(handler), methods=["POST"]) for path, handler in CHANGE.items()),
             Route("/topics/{name}/tail/events", record_pages.tail_events, methods=["GET"]),
-            Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
+            *further,
         ],
         exception_handlers=dict(PROBLEMS),
     )
-    app.state.site = Site(view=view, access=access, templates=templates())
+    app.state.site = here
     app.state.tails = 0
-    app.state.stopping = threading.Event()
-    return Gate(app, access)
+    app.state.stopping = stopping
+    return app
 
 
 READ: Final[Mapping[str, Handler]] = {
@@ -143,8 +185,11 @@ def _endpoint(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         if handler is not cluster_pages.metrics:
             site(request).view.check_there()
         answer = handler(request)
+        here = site(request)
         if request.method in CHANGES:
-            site(request).view.sampler.expire()
+            here.view.sampler.expire()
+        if here.base and answer.headers.get("location", "").startswith("/"):
+            answer.headers["location"] = here.base + answer.headers["location"]
         return answer
 
     async def answer(request: Request) -> Response:
@@ -159,11 +204,13 @@ class Gate:
     Args:
         app: the pages.
         access: rules for requests.
+        own: rules for the paths of a cluster, by their prefix.
     """
 
-    def __init__(self, app: Starlette, access: AccessControl) -> None:
+    def __init__(self, app: Starlette, access: AccessControl, own: Mapping[str, AccessControl] | None = None) -> None:
         self.app = app
         self._access = access
+        self._own = own or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; see ASGI."""
@@ -186,7 +233,8 @@ class Gate:
 
     async def _before(self, request: Request) -> Response | None:
         """Return the response of a refused request or a login; None if a page answers."""
-        access, headers = self._access, dict(request.headers)
+        path, headers = request.url.path, dict(request.headers)
+        access = next((rules for prefix, rules in self._own.items() if path.startswith(prefix)), self._access)
         given = request.query_params.get("token")
         if given is not None and request.method == "GET" and access.named_well(headers.get("host", "")):
             return self._welcomed(request, given)

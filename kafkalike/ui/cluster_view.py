@@ -68,6 +68,7 @@ class ConsoleView:
         metrics: returns the response of `/metrics`; None serves no metrics.
         queries: runs SQL statements; None without Spark.
         thresholds: from which lag on a group is late.
+        must_exist: a root that does not exist is an error of each page, and not an empty cluster.
         patience_seconds: how long a page waits for new figures before it shows older ones.
     """
 
@@ -79,6 +80,7 @@ class ConsoleView:
         queries: Queries | None = None,
         *,
         thresholds: LagThresholds = THRESHOLDS,
+        must_exist: bool = False,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.cluster = cluster
@@ -102,7 +104,7 @@ class ConsoleView:
         self._plots = _Looks(cluster)
         """Separate from `_lists`, because a plot reads for a long time."""
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
-        self._was_there = False
+        self._was_there = must_exist
         self._patience_seconds = patience_seconds
         self._reading_writes = threading.Lock()
         self._writes: dict[str, tuple[TopicId, WriteHistory]] = {}

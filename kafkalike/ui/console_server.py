@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -26,15 +27,15 @@ class ConsoleServer:
     """HTTP server of the console. The constructor opens the port.
 
     Args:
-        cluster: cluster to show.
+        cluster: cluster to show, or several ones by name, each below the path `/clusters/NAME/`.
         host: address to listen on.
         port: 0 finds a free one.
         token: token of visitors; None makes a random one, an empty text requires none.
-        read_only: refuse every change.
+        read_only: refuse every change, or the changes of these clusters.
         allowed_hosts: further host names, beside the names of this machine.
         certificate: files of the certificate and its key, for https; the first file may include the key. None: http.
-        metrics: returns the response of `/metrics`; None serves no metrics.
-        queries: runs SQL statements; None without Spark.
+        metrics: returns the response of a cluster's `/metrics`; None serves no metrics.
+        queries: runs SQL statements of the first cluster; None without Spark.
         lag_seconds: age of the oldest unread record from which on a group is late, and from which on it is very late.
         clock: source of times.
 
@@ -45,15 +46,15 @@ class ConsoleServer:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: Cluster | Mapping[str, Cluster],
         *,
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
-        read_only: bool = False,
+        read_only: bool | Collection[str] = False,
         allowed_hosts: Collection[str] = (),
         certificate: tuple[str, str | None] | None = None,
-        metrics: Callable[[], bytes] | None = None,
+        metrics: Callable[[Cluster], bytes] | None = None,
         queries: Queries | None = None,
         lag_seconds: tuple[float, float] = (60.0, 600.0),
         clock: Clock = SYSTEM_CLOCK,
@@ -79,12 +80,27 @@ class ConsoleServer:
             token=self.token,
             port=door.address[1],
             hosts=access.allowed({*allowed_hosts, host}),
-            read_only=read_only,
+            read_only=read_only is True,
             secure=certificate is not None,
         )
-        thresholds = view.LagThresholds(warn_seconds=warn_seconds, bad_seconds=bad_seconds)
-        self._view = view.ConsoleView(cluster, clock, metrics, queries, thresholds=thresholds)
-        gate = app.console(self._view, rules)
+        named = dict(cluster) if isinstance(cluster, Mapping) else None
+        known: list[Cluster] = list(cluster.values()) if isinstance(cluster, Mapping) else [cluster]
+        self._views: list[Any] = [
+            view.ConsoleView(
+                one,
+                clock,
+                None if metrics is None else partial(metrics, one),
+                queries if at == 0 else None,
+                thresholds=view.LagThresholds(warn_seconds=warn_seconds, bad_seconds=bad_seconds),
+                must_exist=named is not None,
+            )
+            for at, one in enumerate(known)
+        ]
+        if named is not None:
+            closed = () if isinstance(read_only, bool) else read_only
+            gate = app.consoles(dict(zip(named, self._views, strict=True)), rules, closed)
+        else:
+            gate = app.console(self._views[0], rules)
         self._stopping: threading.Event = gate.app.state.stopping
         self._server: Any = serving.HttpServer(gate, door, name="kafkalike-ui", grace_seconds=GRACE_SECONDS)
 
@@ -101,18 +117,20 @@ class ConsoleServer:
 
     @property
     def overview(self) -> Overview:
-        """Return the newest state of the cluster that the pages have."""
-        found: Overview = self._view.sampler.newest(0)
+        """Return the newest state of the first cluster that the pages have."""
+        found: Overview = self._views[0].sampler.newest(0)
         return found
 
     def start(self) -> None:
         """Start the thread that answers requests."""
         self._server.start()
         # The first page then finds figures.
-        _ = self.overview
+        for view in self._views:
+            view.sampler.newest(0)
 
     def stop(self) -> None:
         """Refuse new connections, finish open requests, and stop."""
         self._stopping.set()
         self._server.stop()
-        self._view.close()
+        for view in self._views:
+            view.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
@@ -51,6 +51,20 @@ class Site:
     view: ConsoleView
     access: AccessControl
     templates: Environment
+    name: str = ""
+    """Name of the cluster; empty in a console of one cluster."""
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of all clusters of the console, by name."""
+
+    @property
+    def base(self) -> str:
+        """Return the prefix of the paths of the cluster's pages."""
+        return cluster_path(self.name) if self.name else ""
+
+
+def cluster_path(name: str) -> str:
+    """Return the prefix of the paths of a cluster, in a console of several."""
+    return f"/clusters/{name}"
 
 
 def templates() -> Environment:
@@ -83,12 +97,16 @@ def page(request: Request, template: str, status: int = 200, /, **values: Any) -
         values: variables of the template.
     """
     here = site(request)
+    path = request.url.path.removeprefix(here.base) or "/"
     text = here.templates.get_template(template).render(
         change_key=here.access.change_key(),
         read_only=here.access.read_only,
         root=here.view.cluster.root,
-        path=request.url.path,
-        navigation=_navigation(request.url.path, sql_here=here.view.queries is not None),
+        base=here.base,
+        cluster_name=here.name,
+        clusters=here.clusters,
+        path=path,
+        navigation=_navigation(path, sql_here=here.view.queries is not None),
         version=__version__,
         query=lambda **changed: _query(request, changed),
         **values,

@@ -283,7 +283,7 @@ async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
 
 def _rows(here: page_request.Site, name: str, found: Sequence[StoredRecord], skipped: int) -> str:
     template = here.templates.get_template("tail_rows.html")
-    return template.render(name=name, records=found, skipped=skipped, decode=here.view.decode())
+    return template.render(base=here.base, name=name, records=found, skipped=skipped, decode=here.view.decode())
 
 
 def _ends(log: TopicLog) -> dict[int, int]:

@@ -24,7 +24,7 @@ from kafkalike.producer import KafkaProducer
 from kafkalike.schemas import AvroSerializer, Registry
 from kafkalike.schemas.confluent_types import Schema
 from kafkalike.ui.access_control import HEADERS, AccessControl
-from kafkalike.ui.app import CHANGE, READ, console
+from kafkalike.ui.app import CHANGE, READ, console, consoles
 from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.pages.record_pages import places_text
 from kafkalike.ui.record_query import Question, browse
@@ -359,6 +359,43 @@ def test_record_is_edited_by_the_schema_it_was_written_with(browser: Browser) ->
     ]
 
 
+def test_clusters_of_one_console_are_separate() -> None:
+    """Pages, changes and permissions; each address says its cluster, and a missing one hides no other."""
+    views = {}
+    for name in ("one", "two"):
+        cluster = MemoryCluster()
+        cluster.create_topic(f"of-{name}", 1, {})
+        views[name] = ConsoleView(cluster, SYSTEM_CLOCK)
+    access = AccessControl(token=TOKEN, port=80)
+    client = TestClient(consoles(views, access, read_only=["two"]), base_url="http://localhost")
+    opened = client.get("/", params={"token": TOKEN})
+    assert str(opened.url) == "http://localhost/clusters/one/"
+
+    first, second = (client.get(f"/clusters/{name}/topics").text for name in views)
+    assert ("of-one" in first, "of-two" in first) == (True, False)
+    assert ("of-one" in second, "of-two" in second) == (False, True)
+    assert 'href="/clusters/one/topics/of-one"' in first
+    assert '<a href="/clusters/two/">two</a>' in first
+    assert ("Create a topic" in first, "Create a topic" in second) == (True, False)
+    links = set(re.findall(r'(?:href|action|hx-get)="(/[^"]*)"', first))
+    assert {link for link in links if not link.startswith(("/clusters/", "/static/"))} == set()
+
+    form = {"change_key": access.change_key(), "name": "new", "partitions": "1"}
+    made = client.post("/clusters/one/topics", data=form)
+    assert (made.status_code, str(made.url).partition("?")[0]) == (200, "http://localhost/clusters/one/topics/new")
+    assert client.post("/clusters/two/topics", data=form).status_code == 403
+    assert ("new" in views["one"].topics(), "new" in views["two"].topics()) == (True, False)
+    assert client.get("/clusters/three/topics").status_code == 404
+    assert client.get("/clusters/one/nowhere").status_code == 404
+    assert client.post("/clusters/one/topics", data={"name": "x"}).status_code == 403
+    assert client.get("/static/console.css").status_code == 200
+    client.cookies.clear()
+    assert client.get("/clusters/one/topics").status_code == 401
+    assert client.get("/clusters/two/").status_code == 401
+    for view in views.values():
+        view.close()
+
+
 def test_two_versions_of_a_schema_are_shown_side_by_side(browser: Browser) -> None:
     """Pretty-printed, with the fields that differ, and which version reads which."""
     registry = browser.view.registry
@@ -460,7 +497,7 @@ def test_settings_show_what_was_changed_and_take_units(browser: Browser) -> None
     browser.post("/cluster/settings", setting="log.retention.ms", value="3 h", action="set")
     assert "log.retention.ms default 10800000 3 hours" in words("/cluster/settings")
     of_topic = words("/topics/orders/settings")
-    assert "retention.ms 10800000 3 hours the cluster 604800000 7 days" in of_topic
+    assert "keeps it forever. 10800000 3 hours the cluster 604800000 7 days" in of_topic
     assert "retention.ms 172800000 2 days default" in of_topic
 
 
