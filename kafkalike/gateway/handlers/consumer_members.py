@@ -151,7 +151,8 @@ class ConsumerMembers:
         return roster, me
 
     def _with_names(self, by_topic: Iterable[Any]) -> frozenset[TopicPartition]:
-        topics = self._sessions.home.cluster.metadata.state.topics
+        # A new look: a topic that this gateway did not know would count as given up.
+        topics = self._sessions.home.cluster.topics()
         found = set()
         for one in by_topic:
             name = self._sessions.home.topic_name(one, topics)
@@ -159,7 +160,7 @@ class ConsumerMembers:
         return frozenset(found)
 
     def _with_ids(self, partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
-        topics = self._sessions.home.cluster.metadata.state.topics
+        topics = self._sessions.home.cluster.topics()
         by_topic: dict[str, list[int]] = {}
         for tp in partitions:
             if tp.topic in topics:
