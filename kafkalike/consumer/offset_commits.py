@@ -263,11 +263,6 @@ def offsets_after(polled: Polled) -> dict[TopicPartition, OffsetAndMetadata]:
     return {tp: OffsetAndMetadata(records[-1].offset + 1) for tp, records in polled.items()}
 
 
-def offsets_before(polled: Polled) -> dict[TopicPartition, int]:
-    """Return the offsets of the first records, to `seek` to after an abort."""
-    return {tp: records[0].offset for tp, records in polled.items()}
-
-
 class StartPositions:
     """Resolves missing positions: the committed offset, else `auto_offset_reset`. Belongs to its consumer.
 

@@ -215,22 +215,6 @@ def requirements(plan: Mapping[int, range]) -> tuple[EndOffsetIs, ...]:
     return tuple(EndOffsetIs(p, run.start) for p, run in sorted(plan.items()))
 
 
-def assign_offsets(partitions: Sequence[int], plan: Mapping[int, range]) -> list[int]:
-    """Give each record its offset: records of one partition take its range in order.
-
-    Args:
-        partitions: the partition of each record, in sending order.
-        plan: by partition, a range as long as its number of records.
-    """
-    following = {p: run.start for p, run in plan.items()}
-    offsets = []
-    for p in partitions:
-        offset = following[p]
-        following[p] = offset + 1
-        offsets.append(offset)
-    return offsets
-
-
 @dataclass(frozen=True, slots=True)
 class Gap:
     """A range of offsets of a partition that no segment has."""

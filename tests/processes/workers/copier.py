@@ -7,7 +7,7 @@ from typing import Any
 
 import kafkalike
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.consumer.offset_commits import Polled, offsets_after, offsets_before
+from kafkalike.consumer.offset_commits import Polled, offsets_after
 from kafkalike.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
 from tests.processes.workers.common import cluster, orders, told_to_stop, wait_for_go
 
@@ -25,9 +25,9 @@ def copy(consumer: KafkaConsumer, producer: KafkaProducer, polled: Polled, asked
         raise
     except KafkaError as error:
         print(f"again after {error!r}", flush=True)  # noqa: T201 - for a test that fails
-        for tp, offset in offsets_before(polled).items():
+        for tp, records in polled.items():
             if tp in consumer.assignment():
-                consumer.seek(tp, offset)
+                consumer.seek(tp, records[0].offset)
 
 
 def main() -> None:

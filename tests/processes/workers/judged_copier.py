@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from kafkalike import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
-from kafkalike.consumer.offset_commits import Polled, offsets_after, offsets_before
+from kafkalike.consumer.offset_commits import Polled, offsets_after
 from kafkalike.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -228,7 +228,7 @@ class Copier(ConsumerRebalanceListener):
 
     def _go_back(self, polled: Polled) -> None:
         """Read again what was not copied, as far as it is still this member's."""
-        back = offsets_before(polled)
+        back = {tp: records[0].offset for tp, records in polled.items()}
         self.recorder.event("invoke", "seek", {_name(tp): offset for tp, offset in back.items()})
         for tp, offset in back.items():
             if tp in self.consumer.assignment():

@@ -1,6 +1,6 @@
 """Offsets of what one poll returned."""
 
-from kafkalike.consumer.offset_commits import offsets_after, offsets_before
+from kafkalike.consumer.offset_commits import offsets_after
 from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -12,9 +12,8 @@ def record(tp: TopicPartition, offset: int) -> ConsumerRecord:
 
 
 def test_offsets_of_a_poll() -> None:
-    """The next one to be read by partition, and the first one that was."""
+    """The next one to be read by partition."""
     polled = {T0: [record(T0, 3), record(T0, 7)], T1: [record(T1, 0)]}
 
     assert offsets_after(polled) == {T0: OffsetAndMetadata(8), T1: OffsetAndMetadata(1)}
-    assert offsets_before(polled) == {T0: 3, T1: 0}
-    assert (offsets_after({}), offsets_before({})) == ({}, {})
+    assert offsets_after({}) == {}
