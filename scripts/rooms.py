@@ -95,7 +95,7 @@ def _index(order: list[list[str]], files: Mapping[str, list[Path]]) -> Iterator[
         yield ""
         yield f"## {room}"
         yield ""
-        yield "| file | what it holds |"
+        yield "| file | contents |"
         yield "|---|---|"
         for path in files[room]:
             said = sentence(path).replace("|", "\\|")

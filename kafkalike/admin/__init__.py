@@ -1,6 +1,6 @@
 """Admin client for topics, partitions, settings, groups and transactions: kafka-python's `KafkaAdminClient`.
 
-Names are those of `kafka.admin`.
+Names follow `kafka.admin`.
 """
 
 from kafkalike.admin.admin_client import KafkaAdminClient

@@ -95,7 +95,7 @@ class ConfigOperations(AdminBase):
     def _defaults(self) -> _Defaults:
         recorded = self._cluster.metadata.refresh().defaults
         if recorded is None or not recorded.are_set:
-            # The defaults were never changed, so those of the file apply.
+            # The defaults were never changed, so the defaults of the file apply.
             server = self._cluster.server
             return _Defaults(server, dict.fromkeys(server.settings, STATIC_BROKER))
         # Use the recorded defaults, not `server`: they can be shown and changed even if the file differs.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kafkalike.producer.kafka_producer import KafkaProducer
 
 
-NO_NETWORK: Final = "there is no network connection"
+NO_NETWORK: Final = "kafkalike clients open no network connection"
 
 LINE_READERS: Final = frozenset(
     {

@@ -27,7 +27,7 @@ CONF: Final = PACKAGE / "conf"
 DOCS: Final = PACKAGE / "docs"
 
 SHARED: Final = frozenset({"__init__", "job", "kafka_jars", "record_options"})
-"""Files beside the jobs that are no jobs."""
+"""Files in the folder of jobs that are not jobs."""
 
 
 def job_names() -> list[str]:

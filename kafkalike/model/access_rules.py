@@ -23,12 +23,12 @@ class AccessKind(StrEnum):
 
 
 class AccessOperation(StrEnum):
-    """What a rule allows."""
+    """The operations that a rule allows."""
 
     READ = "read"
     """Topics: fetch records, and look up offsets."""
     WRITE = "write"
-    """Topics: produce records."""
+    """Topics: produce records to them."""
     MANAGE = "manage"
     """Topics: create, delete, and change settings, partitions and the log start. Groups: delete, and their offsets."""
     USE = "use"

@@ -24,7 +24,7 @@ class BackgroundJob:
     """Name of the job, or the statement."""
     begun_ms: int
     said: str = ""
-    """Current step."""
+    """Name of the current step."""
     done: float = 0.0
     total: float = 0.0
     """In the unit of `done`; 0 if unknown."""

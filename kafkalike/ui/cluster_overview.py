@@ -113,7 +113,7 @@ class LagThresholds:
         return "warn" if waiting_ms >= self.warn_seconds * 1000 else "ok"
 
     def of(self, group: GroupFigures) -> str:
-        """Return the level of a group; `bad` also if the log has lost records that it has read."""
+        """Return the level of a group; also `bad` if the topic lost records that the group had read."""
         return "bad" if group.beyond else self.level(group.waiting_ms)
 
 

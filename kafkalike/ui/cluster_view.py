@@ -50,7 +50,7 @@ class _Looks:
 
     @contextmanager
     def look(self) -> Iterator[Lags]:
-        """Yield refreshed lags."""
+        """Yield the lags of all groups after a refresh."""
         with self._turn:
             if self._lags is None:
                 self._lags = Lags(self._cluster, leave_out_damaged=True)

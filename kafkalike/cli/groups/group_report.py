@@ -182,7 +182,7 @@ class KafkaTable:
     hidden: Collection[int] = ()
     """Columns that only JSON has."""
     needs_rows: bool = False
-    """Whether heads without rows are left out."""
+    """Leave out heads without rows."""
 
     def lines(self, *, as_json: bool) -> Iterator[str]:
         """Yield the lines of the table, or each row as a line of JSON."""

@@ -86,7 +86,7 @@ class ConsumerPerfOptions:
     metavar="NAME=VALUE",
     help="Setting of the consumer; may be repeated.",
 )
-@flags.without_effect("--socket-buffer-size", "there is no network connection")
+@flags.without_effect("--socket-buffer-size", "kafkalike clients open no network connection")
 @flags.refused("--threads", "Kafka dropped it; run several processes")
 @flags.version_option
 @pass_options(ConsumerPerfOptions)

@@ -75,7 +75,7 @@ class ConfigsOptions:
 @refused("--user-defaults", NO_QUOTAS, is_flag=True)
 @refused("--ip", NO_QUOTAS)
 @refused("--ip-defaults", NO_QUOTAS, is_flag=True)
-@refused("--broker-logger", "there is no broker process that logs")
+@refused("--broker-logger", "kafkalike has no broker process that logs")
 @refused("--client-metrics", "there is no broker to send metrics to")
 @refused("--bootstrap-controller", "there is no controller; --bootstrap-server names the storage root")
 @refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")

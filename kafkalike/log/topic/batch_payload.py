@@ -265,7 +265,7 @@ record the sequences, cannot read such a file."""
 
 _BATCHES: Final = re.compile(rb'"batches":\[((?:\[[0-9,]+\],?)+)\]')
 _BATCH: Final = re.compile(rb"\[(\d+),(\d+)[0-9,]*\]")
-"""The sequences in the head of a staged file, and one of them."""
+"""The sequences in the head of a staged file, and their element type."""
 
 
 def pack(batch: RecordBatch, codec: str, txn: TxnId | None, sequences: StagedSequences = ()) -> bytes:

@@ -127,7 +127,7 @@ class WriteHistory:
         self._known = known
 
     def by_step(self, step_ms: int) -> Mapping[int, WriteVolume]:
-        """Return what was written by steps of whole minutes.
+        """Return the records and bytes written, by steps of whole minutes.
 
         Args:
             step_ms: a multiple of a minute.

@@ -151,7 +151,7 @@ class GatewayTransactions:
         standing = self._cluster.groups.state.transactions.get(transactional_id)
         before = None if standing is None else standing.unsettled
         if before is None or before.attempt[:2] != attempt[:2]:
-            # In another epoch, sequences begin anew.
+            # Sequences restart at 0 in another epoch.
             return False
         return any(file.name == name for part in before.parts for file in part.files)
 

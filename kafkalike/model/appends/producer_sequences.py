@@ -1,6 +1,6 @@
 """Producer sequences: the last batches of idempotent producers, and the verdict on their next batch.
 
-The rules are those of Kafka's `ProducerStateManager`. Each commit of a topic's table notes the sequences of its
+The rules follow Kafka's `ProducerStateManager`. Each commit of a topic's table notes the sequences of its
 batches, and the plan of the next append judges new batches by them. So a batch is written once, whichever process
 writes it.
 

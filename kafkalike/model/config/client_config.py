@@ -36,7 +36,7 @@ NO_MEANING: Final[Mapping[str, str]] = {
             "sasl_kerberos_domain_name",
             "sasl_oauth_token_provider",
         ),
-        "there is no network connection; access is granted on the storage root",
+        "kafkalike clients open no network connection; access is granted on the storage root",
     ),
     **dict.fromkeys(
         (
@@ -48,7 +48,7 @@ NO_MEANING: Final[Mapping[str, str]] = {
             "sock_chunk_buffer_count",
             "socket_options",
         ),
-        "there is no network connection",
+        "kafkalike clients open no network connection",
     ),
 }
 """kafka-python's arguments that are rejected, with the reason, unless their value requests nothing."""

@@ -235,7 +235,7 @@ SERVER_PROPERTIES: Final = PropertySet(
                 "process.roles",
                 "zookeeper.connect",
             ),
-            "there is no broker process",
+            "kafkalike has no broker process",
         ),
         **dict.fromkeys(
             (

@@ -27,7 +27,7 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 FOREIGN_WRITES: Final = "kafkalike.foreign.writes"
 """Setting that allows or rejects changes of a topic's table by other Delta writers."""
 
-_NO_BROKER = "there is no broker process, page cache or index file to tune"
+_NO_BROKER = "kafkalike has no broker process, page cache or index file to tune"
 _NO_REPLICA = "writers copy replicas themselves, without a limit of speed"
 _NO_TIER = "the storage root itself is the remote tier"
 
@@ -235,8 +235,8 @@ TOPIC_PROPERTIES: Final = PropertySet(
         "preallocate": _NO_BROKER,
         "segment.index.bytes": _NO_BROKER,
         "segment.jitter.ms": _NO_BROKER,
-        "message.downconversion.enable": "there is no wire format to convert to",
-        "message.format.version": "there is no wire format",
+        "message.downconversion.enable": "a topic stores columns, not messages that would be converted",
+        "message.format.version": "a topic stores columns, not messages",
         "message.timestamp.difference.max.ms": "Kafka 4 dropped it; use message.timestamp.before/after.max.ms",
         "follower.replication.throttled.replicas": _NO_REPLICA,
         "leader.replication.throttled.replicas": _NO_REPLICA,

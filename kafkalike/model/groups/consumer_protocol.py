@@ -25,10 +25,10 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a consumer wants, and what it has."""
+    """The subscription of a consumer: the topics it asks for and the partitions it owns."""
 
     topics: tuple[str, ...]
-    """Subscribed topics, sorted."""
+    """Names of the subscribed topics, sorted."""
     owned: frozenset[TopicPartition] = frozenset()
     """Partitions that a consumer of a cooperative assignor still holds."""
 
