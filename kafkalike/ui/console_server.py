@@ -61,7 +61,7 @@ class ConsoleServer:
     ) -> None:
         serving = require_module("kafkalike.schemas.service.http_server", "the console", "ui")
         app = require_module("kafkalike.ui.app", "the console", "ui")
-        view = require_module("kafkalike.ui.cluster_view", "the console", "ui")
+        home = require_module("kafkalike.ui.cluster_view", "the console", "ui")
         access = require_module("kafkalike.ui.access_control", "the console", "ui")
         if token == "" and not is_loopback(host):
             raise KafkaConfigurationError(
@@ -86,12 +86,12 @@ class ConsoleServer:
         named = dict(cluster) if isinstance(cluster, Mapping) else None
         known: list[Cluster] = list(cluster.values()) if isinstance(cluster, Mapping) else [cluster]
         self._views: list[Any] = [
-            view.ConsoleView(
+            home.ConsoleView(
                 one,
                 clock,
                 None if metrics is None else partial(metrics, one),
                 queries if at == 0 else None,
-                thresholds=view.LagThresholds(warn_seconds=warn_seconds, bad_seconds=bad_seconds),
+                thresholds=home.LagThresholds(warn_seconds=warn_seconds, bad_seconds=bad_seconds),
                 must_exist=named is not None,
             )
             for at, one in enumerate(known)
