@@ -75,6 +75,7 @@ ADVICE: Final = {
     "RebalanceInProgressError": _POLL,
     "RecordDeserializationError": "`seek` past the record, or set `errors_tolerance='all'`",
     "RequestTimedOutError": _AGAIN,
+    "ResourceNotFoundError": "see the users with `kafkalike gateway users list`",
     "RetriableError": _AGAIN,
     "SaslAuthenticationFailedError": "check user and password; `kafkalike gateway users list` shows the users",
     "SchemaRegistryError": "see its code and text",

@@ -93,3 +93,9 @@ class SaslAuthenticationFailedError(BrokerResponseError):
     """A client of the gateway has a wrong user or password."""
 
     errno = 58
+
+
+class ResourceNotFoundError(BrokerResponseError):
+    """A user of the gateway does not exist."""
+
+    errno = 91

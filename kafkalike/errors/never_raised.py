@@ -92,12 +92,6 @@ class StaleBrokerEpochError(BrokerResponseError):
     errno = 77
 
 
-class ResourceNotFoundError(BrokerResponseError):
-    """Kafka's error 91: resource not found."""
-
-    errno = 91
-
-
 class DuplicateResourceError(BrokerResponseError):
     """Kafka's error 92: duplicate resource."""
 

@@ -47,9 +47,9 @@ class GatewayUser:
     """A user. It has no repr, so that keys do not get into logs."""
 
     keys: Mapping[str, Keys]
-    """By mechanism."""
+    """Keys by the name of the SASL mechanism."""
     allowed: tuple[str, ...] = ()
-    """Rules as text."""
+    """Rules, as the file has them."""
     rules: AccessRules = NO_RULES
 
 

@@ -28,6 +28,7 @@ from kafkalike.gateway.handlers.record_appender import RecordAppender
 from kafkalike.gateway.handlers.record_fetcher import RecordFetcher, TopicTails
 from kafkalike.gateway.handlers.topic_requests import TopicRequests
 from kafkalike.gateway.handlers.transaction_requests import TransactionRequests
+from kafkalike.gateway.handlers.user_requests import UserRequests
 from kafkalike.gateway.live_gateways import LiveGateways
 from kafkalike.gateway.request_access import RequestAccess
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
@@ -117,7 +118,9 @@ class GatewayServer:
             **ConsumerMembers(sessions).handlers,
         }
         self._handlers: Mapping[int, Handler] = (
-            handlers if users is None else RequestAccess(self._home, users).guarded(handlers)
+            handlers
+            if users is None
+            else RequestAccess(self._home, users).guarded({**handlers, **UserRequests(self._home, users).handlers})
         )
         self._stopping: asyncio.Event | None = None
         self._ready = threading.Event()

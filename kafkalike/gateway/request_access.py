@@ -110,7 +110,7 @@ TOPIC_RESOURCE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """Where an answer lists what a request names."""
+    """Fields of an answer that list the items of a request."""
 
     answers: str
     asked: tuple[str, ...]
@@ -235,7 +235,7 @@ class RequestAccess:
         return name
 
     async def _metadata(self, call: Call, handler: Handler, rules: AccessRules) -> Reply:
-        """Describe the topics that a user may see, and create only those that it may create."""
+        """Describe the topics that a user may see; create a topic only if its user may."""
         asked, body, refused = call.body.topics, call.body, []
         if asked is not None:
             passed = []

@@ -138,8 +138,8 @@ class GatewayTransactions:
             file = txn.StagedFile(name, len(content), zlib.crc32(content))
             self._hold(attempt, _StagedBatch(file, sequence, (records, codec, None)))
         else:
-            known = self._staging.contents(attempt, ()).get(name)
-            if known is None or unpack_sequences(known)[1] != [(sequence.partition, sequence.count, sequence)]:
+            (known,) = self._staging.contents(attempt, [name])
+            if unpack_sequences(known)[1] != [(sequence.partition, sequence.count, sequence)]:
                 raise errors.OutOfOrderSequenceNumberError(
                     f"the transaction has another batch with sequence {sequence.first} in {log.info.name}-"
                     f"{sequence.partition}"
@@ -207,7 +207,7 @@ class GatewayTransactions:
         settled = self._settle(transactional_id, standing, deadline)
         if commit:
             self._commit(transactional_id, attempt, settled, deadline)
-        elif self._staging.contents(attempt, self._held_by(attempt)):
+        elif self._staging.names(attempt):
             self._driver(deadline).run(protocol.aborting(transactional_id, attempt, settled=settled, in_doubt=False))
         with self._lock:
             self._drop(attempt)
@@ -254,22 +254,19 @@ class GatewayTransactions:
     ) -> tuple[tuple[txn.TransactionPart, ...], GroupOffsets]:
         """Return what the transaction has staged, through whichever gateways."""
         mine = self._held_by(attempt)
-        found = self._staging.contents(attempt, mine)
-        held.names = list(found)
+        held.names = sorted(self._staging.names(attempt))
+        missing = [name for name in held.names if name not in mine]
+        found = dict(zip(missing, self._staging.contents(attempt, missing), strict=True))
         staged: dict[str, list[_StagedBatch]] = {}
         offsets: dict[GroupClaim, dict[TopicPartition, OffsetAndMetadata]] = {}
-        for name in sorted(found):
-            content = found[name]
-            if name.startswith(OFFSETS):
-                assert content is not None
-                _add_offsets(offsets, content)
-                continue
+        for name in held.names:
             batch = _BATCH.fullmatch(name)
-            if batch is None:
-                continue
-            one = mine[name] if content is None else _staged_batch(name, content)
-            held.batches[name] = one.loose
-            staged.setdefault(batch[2], []).append(one)
+            if name.startswith(OFFSETS):
+                _add_offsets(offsets, found[name])
+            elif batch is not None:
+                one = mine[name] if name in mine else _staged_batch(name, found[name])
+                held.batches[name] = one.loose
+                staged.setdefault(batch[2], []).append(one)
         names: dict[str, str] = {i.topic_id: i.name for i in self._cluster.metadata.refresh().topics.values()}
         gone = sorted(staged.keys() - names.keys())
         if gone:

@@ -153,8 +153,17 @@ class Staging:
                 self._files.make_folder(folder)
                 return self._files.put_if_absent(f"{folder}/{name}", content)
 
-    def contents(self, attempt: txn.TransactionAttempt, known: Collection[str] = ()) -> dict[str, bytes | None]:
-        """Return the files of a transaction by name; None for files that the caller knows.
+    def names(self, attempt: txn.TransactionAttempt) -> list[str]:
+        """Return the names of the files of a transaction.
+
+        Raises:
+            KafkaStorageError: the storage does not answer.
+        """
+        with storage_errors(self._files.uri):
+            return [entry.name for entry in self._files.at(folder_of(attempt)).list()]
+
+    def contents(self, attempt: txn.TransactionAttempt, names: Sequence[str]) -> list[bytes]:
+        """Return the content of files of a transaction.
 
         Raises:
             KafkaStorageError: the storage does not answer, or a file disappeared, because the transaction has ended.
@@ -162,12 +171,10 @@ class Staging:
         folder = self._files.at(folder_of(attempt))
         try:
             with storage_errors(folder.uri):
-                names = [entry.name for entry in folder.list()]
-                read = [name for name in names if name not in known]
-                found = folder.scheduler.beside([partial(folder.read, name) for name in read])
+                found: list[bytes] = folder.scheduler.beside([partial(folder.read, name) for name in names])
         except FileNotFoundError as cause:
             raise KafkaStorageError(f"{folder.uri}: a staged file disappeared: {cause}") from cause
-        return {**dict.fromkeys(names), **dict(zip(read, found, strict=True))}
+        return found
 
     def place(self, attempt: txn.TransactionAttempt) -> Storage:
         """Return the folder of a transaction, which may not exist, for files that other code puts there."""

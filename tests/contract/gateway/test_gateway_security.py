@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kafka.admin
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
@@ -198,6 +199,33 @@ def test_transactional_id_needs_a_rule(guarded: Guarded) -> None:
     with pytest.raises(KafkaException) as refused:
         denied.init_transactions(15)
     assert refused.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_administrator_sees_users_and_rules(guarded: Guarded) -> None:
+    pattern = kafka.admin.ResourcePatternFilter(
+        kafka.admin.ResourceType.TOPIC, "orders-1", kafka.admin.ACLResourcePatternType.MATCH
+    )
+    anything = kafka.admin.ACLFilter(
+        principal=None,
+        host="*",
+        operation=kafka.admin.ACLOperation.ANY,
+        permission_type=kafka.admin.ACLPermissionType.ANY,
+        resource_pattern=pattern,
+    )
+    admin = ForeignAdminClient(**guarded.foreign("root"))
+    try:
+        described = admin.describe_user_scram_credentials(["reader"])["reader"]["credential_infos"]
+        acls, _ = admin.describe_acls(anything)
+    finally:
+        admin.close()
+
+    assert [(one["mechanism"].name, one["iterations"]) for one in described] == [
+        ("SCRAM_SHA_256", 8192),
+        ("SCRAM_SHA_512", 8192),
+    ]
+    assert [(acl.principal, acl.resource_pattern.resource_name, acl.operation.name) for acl in acls] == [
+        ("User:writer", "orders", "WRITE")
+    ]
 
 
 def test_changed_rules_hold_for_open_connections(guarded: Guarded) -> None:

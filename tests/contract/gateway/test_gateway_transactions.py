@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
 from kafka import KafkaAdminClient as ForeignAdminClient
@@ -90,6 +93,25 @@ def test_kafka_python_commits_and_aborts(served: Served, topic: Create) -> None:
     producer.close()
 
     assert values(cluster, name) == [b"commit0", b"commit1", b"commit2"] * 2
+
+
+def test_aiokafka_commits_and_aborts(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+
+    async def run() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=address, transactional_id=f"id-{name}")
+        await producer.start()
+        for outcome in ("commit", "abort", "commit"):
+            with contextlib.suppress(LookupError):
+                async with producer.transaction():
+                    await producer.send_and_wait(name, outcome.encode())
+                    if outcome == "abort":
+                        raise LookupError
+        await producer.stop()
+
+    asyncio.run(run())
+    assert values(cluster, name) == [b"commit", b"commit"]
 
 
 def test_empty_transactions_end(served: Served, topic: Create) -> None:
