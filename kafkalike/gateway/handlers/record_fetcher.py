@@ -20,7 +20,7 @@ from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
-from kafkalike.log.wire.batch_encoder import encode
+from kafkalike.log.wire.batch_encoder import encode, encode_hole
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.reader import PartitionReader
@@ -60,6 +60,10 @@ class _Wanted:
     partition: int
     offset: int
     max_bytes: int
+
+
+def _wanted(item: Any) -> _Wanted:  # noqa: ANN401 - of any version
+    return _Wanted(int(item.partition), int(item.fetch_offset), int(item.partition_max_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,9 @@ class TopicTail:
             return None
         found = []
         for one in wanted:
-            start, end = ends.get(one.partition, (0, -1))
+            if one.partition not in ends:
+                return None
+            start, end = ends[one.partition]
             if end != one.offset:
                 return None
             found.append(_Fetched(one.partition, Outcome(NONE, None), start, end))
@@ -179,7 +185,8 @@ class TopicTail:
         reader = self._readers.pop((partition, offset), None) or self._log.reader(partition, offset)
         chunk = reader.read(max(1, max_bytes))
         if chunk is None:
-            return b""
+            # Only holes up to the log's end, from compaction. A consumer that waited there would never reach the end.
+            return encode_hole(offset, reader.position) if reader.position > offset else b""
         self._readers[partition, reader.position] = reader
         if len(self._readers) > MAX_READERS:
             self._readers.popitem(last=False)
@@ -284,9 +291,12 @@ class TopicTails:
                 version = self.tail(name).look()
             except (errors.KafkaError, OSError):
                 version = -1
-            if version == -1 or version != self._seen.get(name):
+            if version == -1:
+                # Not remembered: it may be any name that a client has thought of.
                 changed.append(name)
-            self._seen[name] = version
+            elif version != self._seen.get(name):
+                changed.append(name)
+                self._seen[name] = version
         return changed
 
 
@@ -316,11 +326,12 @@ class RecordFetcher:
     async def _poll(self, call: Call) -> Reply:
         body = call.body
         by_name = [(topic, await self._name(topic)) for topic in body.topics]
-        wanted = {
-            name: [_Wanted(int(p.partition), int(p.fetch_offset), int(p.partition_max_bytes)) for p in topic.partitions]
-            for topic, name in by_name
-            if name is not None
-        }
+        # Clients that rotate their partitions name a topic several times. It is answered once, as in Kafka.
+        every: dict[str, dict[int, _Wanted]] = {}
+        for topic, name in by_name:
+            if name is not None:
+                every.setdefault(name, {}).update({int(p.partition): _wanted(p) for p in topic.partitions})
+        wanted = {name: list(partitions.values()) for name, partitions in every.items()}
         ids = {name: topic.topic_id for topic, name in by_name if name is not None and hasattr(topic, "topic_id")}
         loop = asyncio.get_running_loop()
         end = loop.time() + min(body.max_wait.total_seconds(), MAX_WAIT_SECONDS)
@@ -345,14 +356,15 @@ class RecordFetcher:
             if name is None:
                 outcome = Outcome.of(errors.UnknownTopicIdError(f"no topic has the id {topic.topic_id}"))
                 found = [_Fetched(int(p.partition), outcome) for p in topic.partitions]
+            elif name in fetched:
+                found = fetched.pop(name)
             else:
-                found = fetched[name]
-            answers = [one.answer() for one in found]
+                continue
             responses.append(
                 {
                     "topic": getattr(topic, "topic", ""),
                     "topic_id": getattr(topic, "topic_id", None),
-                    "partitions": answers,
+                    "partitions": [one.answer() for one in found],
                 }
             )
         return {"error_code": NONE, "session_id": 0, "responses": responses}

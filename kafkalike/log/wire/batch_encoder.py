@@ -73,6 +73,26 @@ def encode(chunk: Chunk, *, codec: str = "none", leader_epoch: int = 0) -> bytes
     return b"".join(batches)
 
 
+def encode_hole(start: int, stop: int, *, leader_epoch: int = 0) -> bytes:
+    """Return a record batch without records, by which a consumer continues behind offsets that have none.
+
+    Args:
+        start: the first of these offsets, at which the consumer is.
+        stop: the offset after them; the batch covers fewer if its offset delta cannot hold them.
+        leader_epoch: of the partition.
+    """
+    none = batch_heads.NO_PRODUCER
+    times = batch_heads.NO_TIME, batch_heads.NO_TIME
+    length = batch_heads.HEAD.size - batch_heads.LENGTH_FROM
+    last = min(stop - 1 - start, _MOST_DELTA)
+    head = bytearray(
+        batch_heads.HEAD.pack(start, length, leader_epoch, batch_heads.MAGIC, 0, 0, last, *times, none, none, none, 0)
+    )
+    checked_from = batch_heads.CHECKED_FROM
+    head[checked_from - 4 : checked_from] = crc32c(head[checked_from:]).to_bytes(4, "big")
+    return bytes(head)
+
+
 def _milliseconds(times: Longs) -> Longs:
     """Convert times from µs to ms, truncated towards 0."""
     found: Longs = np.sign(times) * (np.abs(times) // 1000)

@@ -40,6 +40,9 @@ _CODEC: Final = 0x07
 NO_PRODUCER: Final = -1
 """Producer id, epoch and sequence of a batch that no idempotent producer sent."""
 
+NO_TIME: Final = -1
+"""Times of a batch without records."""
+
 _LEAST_RECORD: Final = 7
 """Bytes of the smallest record: its length, attributes, two deltas, two lengths and the number of headers."""
 
