@@ -64,7 +64,7 @@ def encoded(text: str, schema_id: int, source: SchemaSource) -> bytes:
     """Return a record, with the id of its schema, from JSON.
 
     Args:
-        text: JSON. Bytes of Avro are text with a character for each byte, as in Avro's JSON encoding; those of Protobuf
+        text: JSON. Bytes of Avro are text with a character for each byte, as in Avro's JSON encoding; bytes of Protobuf
             are Base64. Times and decimals may be text. A branch of a union is chosen by its type, or by its name, as in
             `{"shop.Card": {…}}`.
         schema_id: id of a registered schema.

@@ -103,7 +103,7 @@ def _page(
 
 
 def _schemas(subject: str, registry: Registry, used: int | None = None) -> dict[int, str]:
-    """Return the schemas of a subject, newest version first, and the one that a record uses."""
+    """Return the schemas of a subject, newest version first, and the schema of the record."""
     known = registry.latest(subject)
     found: dict[int, str] = {}
     if known is not None:
@@ -227,7 +227,7 @@ def _read(given: Mapping[str, str], part: str, registry: Registry) -> bytes | No
     # Browsers send line ends as CR LF.
     text = text.replace("\r\n", "\n")
     if kind in {"null", "empty"} and text:
-        raise IllegalArgumentError(f"it is {KINDS[kind]}, but there is text: delete the text, or choose what it is")
+        raise IllegalArgumentError(f"it is {KINDS[kind]}, but there is text: delete the text, or choose another kind")
     if not text and kind not in {"null", "empty"}:
         if part == "key":
             return None

@@ -1,4 +1,4 @@
-"""Pages of settings: those of a topic and of the cluster, with meaning, default, origin, changes, and a form."""
+"""Pages of settings of a topic and of the cluster, with meaning, default, origin, changes, and a form."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SettingChange:
 
 
 def friendly(name: str, value: str) -> str:
-    """Return a value in a unit for people; empty if it is no time or size, or needs no unit.
+    """Return a value in a unit for people; empty for other values.
 
     Args:
         name: name of the setting, whose last word is its unit.
@@ -83,7 +83,7 @@ def parsed_value(name: str, text: str) -> str:
         text: the input.
 
     Raises:
-        IllegalArgumentError: the unit is not one of the setting.
+        IllegalArgumentError: the setting does not have this unit.
     """
     unit = name.rpartition(".")[2]
     found = re.fullmatch(r"(\d{1,15})\s*([A-Za-z]+)", text)
@@ -114,7 +114,7 @@ def _settings(request: Request, resource: ConfigResource) -> Response:
     changes = _changes(view.cluster, str(resource.name))
     edited = query_parameter(request, "edit")
     if edited and edited not in settings:
-        raise IllegalArgumentError(f"there is no setting {edited[:80]!r} here")
+        raise IllegalArgumentError(f"unknown setting {edited[:80]!r}")
     return page(
         request,
         "settings.html",
@@ -141,7 +141,7 @@ def _row(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
         "others": origins[1:-1],
         "is_own": not told["is_default"] and bool(origins) and origins[0]["source"] != "default",
         "read_only": bool(told["read_only"]),
-        "doc": str(told["documentation"] or ""),
+        "doc": str(told["documentation"] or "").replace("`", ""),
     }
 
 

@@ -175,7 +175,7 @@ def test_each_page_shows_what_is_there_and_escapes_it(
         ("/topics/rows", {}, 404, "UnknownTopicOrPartition"),
         ("/group/reset", {"id": "g", "topic": "orders", "to": "time", "value": "1969-12-31T23:59:59.999"}, 400, "1970"),
         ("/topics/orders/records/0/0/9", {}, 400, "unknown part"),
-        ("/topics/orders/settings", {"edit": "moon"}, 400, "there is no setting"),
+        ("/topics/orders/settings", {"edit": "moon"}, 400, "unknown setting"),
         ("/topics/orders/segments", {"partition": 7}, 400, "no partition 7"),
         ("/group", {"id": "nobody"}, 404, "does not exist"),
         ("/group/reset", {"id": "g", "topic": "orders", "to": "shift", "value": "-1"}, 400, "Cannot shift offset"),
