@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
@@ -20,7 +21,17 @@ from kio.serial import _introspect
 from kio.serial._implicit_defaults import get_tagged_field_default
 
 MAX_ITEMS: Final = 100_000
-"""Most items of an array. Kafka's requests of this size list one item for each partition."""
+"""Most items of all arrays of a message. Requests of this size list one item for each partition; reading them takes a
+part of a second, in which no other client is served."""
+
+
+class _Left(threading.local):
+    """Items that the message which a thread is reading may still have."""
+
+    items = MAX_ITEMS
+
+
+_LEFT: Final = _Left()
 
 MAX_TAGS: Final = 10_000
 """Most tagged fields of one structure."""
@@ -183,8 +194,11 @@ def _array(item: Read, least: int, *, flexible: bool, nullable: bool) -> tuple[R
             if count == -1 and nullable:
                 return None, at
             raise MalformedRequestError("an array is null or has a negative length")
-        if count > MAX_ITEMS or count * least > len(data) - at:
+        if count * least > len(data) - at:
             raise MalformedRequestError("an array is longer than the message")
+        _LEFT.items -= count
+        if _LEFT.items < 0:
+            raise MalformedRequestError(f"the arrays of a message have more than {MAX_ITEMS} items")
         items = []
         for _ in range(count):
             value, at = item(data, at)
@@ -274,7 +288,13 @@ def reader_of(schema: type) -> Read:
     The reader raises `MalformedRequestError` for any other bytes, allocates no more than a small multiple of the
     message, and returns fields of bytes as views of it.
     """
-    return _entity_reader(schema)[0]
+    entity = _entity_reader(schema)[0]
+
+    def read(data: memoryview, at: int) -> tuple[Any, int]:
+        _LEFT.items = MAX_ITEMS
+        return entity(data, at)
+
+    return read
 
 
 # --- writing ---------------------------------------------------------------------------------------

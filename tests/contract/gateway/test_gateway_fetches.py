@@ -64,5 +64,7 @@ def test_consumer_passes_a_hole_up_to_the_end_of_the_log(served: Served, topic: 
     assert record is not None
     assert record.value() == b"1"
     assert end is not None
-    assert end.error().name() == "_PARTITION_EOF"
+    failure = end.error()
+    assert failure is not None
+    assert failure.name() == "_PARTITION_EOF"
     assert end.offset() == 3
