@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -73,8 +73,8 @@ class GatewayCluster:
         self.clock = clock
         self.loop: asyncio.AbstractEventLoop | None = None
         """The event loop while the gateway serves clients."""
-        self._names: Mapping[uuid.UUID | None, str] = {}
-        """Topics by id, as of the last look that found an unknown one."""
+        self._names: tuple[Mapping[str, TopicInfo], Mapping[uuid.UUID | None, str]] = ({}, {})
+        """Topics as of the last lookup by id, and their names by id."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalike-gateway")
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -93,27 +93,40 @@ class GatewayCluster:
         """Return an admin client, which belongs to one request."""
         return KafkaAdminClient(clock=self.clock, bootstrap_servers=self.cluster)
 
-    def topic_name(self, item: Any, topics: Mapping[str, TopicInfo], attribute: str = "name") -> str | None:  # noqa: ANN401
-        """Return the topic of an item of a request, which names it or gives its id.
+    def topic_name(self, item: Any, attribute: str = "name") -> str | None:  # noqa: ANN401
+        """Return the topic of an item of a request, which names it or gives its id. Does not wait.
 
         Args:
             item: the item.
-            topics: all topics, from `Cluster.topics`.
             attribute: name of the item's field with the topic's name.
 
         Returns:
-            The name, which may be unknown; None for an unknown id.
+            The name, which may be unknown; None for an id that is unknown as of the last look.
         """
         name = getattr(item, attribute, None)
         if name is not None:
             return str(name)
-        wanted = getattr(item, "topic_id", None)
-        found = self._names.get(wanted)
-        if found is None or found not in topics or uuid.UUID(topics[found].topic_id) != wanted:
+        topics, names = self._names
+        latest = self.cluster.metadata.state.topics
+        if topics is not latest:
+            names = {uuid.UUID(info.topic_id): known for known, info in latest.items()}
             # Replaced whole, because other threads read it.
-            self._names = {uuid.UUID(info.topic_id): known for known, info in topics.items()}
-            found = self._names.get(wanted)
-        return found
+            self._names = latest, names
+        return names.get(getattr(item, "topic_id", None))
+
+    async def topic_names(self, items: Iterable[Any], attribute: str = "name") -> list[str | None]:
+        """Return the topics of items of a request, as `topic_name` does, after a look at the topics if one is unknown.
+
+        Args:
+            items: the items.
+            attribute: name of the items' field with the topic's name.
+        """
+        names = [self.topic_name(item, attribute) for item in items]
+        if None in names:
+            # Created after the last look.
+            await self.run(self.cluster.topics)
+            names = [self.topic_name(item, attribute) for item in items]
+        return names
 
     def close(self) -> None:
         """Wait for calls in progress, and end the threads."""

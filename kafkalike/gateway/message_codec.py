@@ -267,6 +267,9 @@ def _read_tags(data: memoryview, at: int, tags: Mapping[int, tuple[str, Read]], 
     count, at = _uvarint(data, at)
     if count > min(MAX_TAGS, len(data) - at):
         raise MalformedRequestError("more tagged fields than bytes")
+    _LEFT.items -= count
+    if _LEFT.items < 0:
+        raise MalformedRequestError(f"a message has more than {MAX_ITEMS} items and tagged fields")
     for _ in range(count):
         tag, at = _uvarint(data, at)
         size, at = _uvarint(data, at)

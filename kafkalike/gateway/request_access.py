@@ -226,21 +226,14 @@ class RequestAccess:
         """Return the topic that an item names or gives the id of; None for an unknown id."""
         if isinstance(item, str):
             return item
-        attribute = "topic" if hasattr(item, "topic") else "name"
-        name = self._home.topic_name(item, self._home.cluster.metadata.state.topics, attribute)
-        if name is None:
-            # Created after the last look.
-            topics = await self._home.run(self._home.cluster.topics)
-            name = self._home.topic_name(item, topics, attribute)
-        return name
+        return (await self._home.topic_names([item], "topic" if hasattr(item, "topic") else "name"))[0]
 
     async def _metadata(self, call: Call, handler: Handler, rules: AccessRules) -> Reply:
         """Describe the topics that a user may see; create a topic only if its user may."""
         asked, body, refused = call.body.topics, call.body, []
         if asked is not None:
             passed = []
-            for item in asked:
-                name = await self._topic(item)
+            for item, name in zip(asked, await self._home.topic_names(asked), strict=True):
                 code = self._metadata_refusal(name, rules)
                 if code:
                     refused.append({"error_code": code, "name": name, "topic_id": getattr(item, "topic_id", None)})

@@ -63,7 +63,9 @@ class ClusterMetadata:
             described = [self._topic(name, info) for name, info in sorted(topics.items())]
         else:
             create = bool(call.field("allow_auto_topic_creation", True))  # noqa: FBT003 - Kafka's default
-            described = [self._asked(item, topics, create=create) for item in asked]
+            # Each topic once, as in Kafka: otherwise a small request could ask for any number of partitions.
+            once = {(getattr(item, "name", None), getattr(item, "topic_id", None)): item for item in asked}
+            described = [self._asked(item, topics, create=create) for item in once.values()]
         return {
             "brokers": self._brokers(),
             "cluster_id": self._cluster_id,
@@ -72,7 +74,7 @@ class ClusterMetadata:
         }
 
     def _asked(self, item: Any, topics: Mapping[str, TopicInfo], *, create: bool) -> dict[str, Any]:  # noqa: ANN401
-        name = self._home.topic_name(item, topics)
+        name = self._home.topic_name(item)
         if name is None:
             return {"error_code": UnknownTopicIdError.errno, "name": None, "topic_id": item.topic_id, "partitions": ()}
         if name == OFFSETS_TOPIC:

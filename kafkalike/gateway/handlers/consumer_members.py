@@ -152,10 +152,10 @@ class ConsumerMembers:
 
     def _with_names(self, by_topic: Iterable[Any]) -> frozenset[TopicPartition]:
         # A new look: a topic that this gateway did not know would count as given up.
-        topics = self._sessions.home.cluster.topics()
+        self._sessions.home.cluster.topics()
         found = set()
         for one in by_topic:
-            name = self._sessions.home.topic_name(one, topics)
+            name = self._sessions.home.topic_name(one)
             found |= {TopicPartition(name, int(p)) for p in one.partitions} if name is not None else set()
         return frozenset(found)
 

@@ -62,7 +62,7 @@ class GroupRequests:
 
     def _commit(self, call: Call) -> Answer:
         topics = self._home.cluster.topics()
-        named = [(item, self._home.topic_name(item, topics)) for item in call.body.topics]
+        named = [(item, self._home.topic_name(item)) for item in call.body.topics]
         offsets = {
             TopicPartition(name, int(p.partition_index)): OffsetAndMetadata(
                 int(p.committed_offset), p.committed_metadata or "", int(getattr(p, "committed_leader_epoch", -1))
@@ -108,7 +108,7 @@ class GroupRequests:
                     wanted.setdefault(tp.topic, []).append(tp.partition)
                 named = [(None, name, numbers) for name, numbers in wanted.items()]
             else:
-                named = [(item, self._home.topic_name(item, topics), list(item.partition_indexes)) for item in asked]
+                named = [(item, self._home.topic_name(item), list(item.partition_indexes)) for item in asked]
             partitions = [TopicPartition(name, int(p)) for _, name, numbers in named if name for p in numbers]
             found = self._offsets.committed(group_id, partitions, ids)
         except (errors.KafkaError, OSError) as error:

@@ -134,8 +134,8 @@ class RecordAppender:
             for topic in body.topic_data
         ]
         queued = list[asyncio.Future[None]]()
-        for topic, partitions in decoded:
-            name = await self._name(topic)
+        names = await self._home.topic_names(body.topic_data)
+        for (topic, partitions), name in zip(decoded, names, strict=True):
             parts = [part for partition in partitions for part in partition.parts]
             if name is None:
                 outcome = Outcome.of(errors.UnknownTopicIdError(f"no topic has the id {topic.topic_id}"))
@@ -146,14 +146,6 @@ class RecordAppender:
             elif parts:
                 queued.append(self._queue(name, parts, getattr(topic, "topic_id", None)))
         return asyncio.create_task(self._answer(call, decoded, queued))
-
-    async def _name(self, topic: Any) -> str | None:  # noqa: ANN401
-        known = self._home.cluster.metadata.state.topics
-        name = self._home.topic_name(topic, known)
-        if name is None:
-            # Created after the last look.
-            name = self._home.topic_name(topic, await self._home.run(self._home.cluster.topics))
-        return name
 
     def _decoded(self, topic: Any) -> list[_Partition]:  # noqa: ANN401
         found = []

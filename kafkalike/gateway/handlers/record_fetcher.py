@@ -325,7 +325,8 @@ class RecordFetcher:
 
     async def _poll(self, call: Call) -> Reply:
         body = call.body
-        by_name = [(topic, await self._name(topic)) for topic in body.topics]
+        names = await self._home.topic_names(body.topics, "topic")
+        by_name = list(zip(body.topics, names, strict=True))
         # Clients that rotate their partitions name a topic several times. It is answered once, as in Kafka.
         every: dict[str, dict[int, _Wanted]] = {}
         for topic, name in by_name:
@@ -368,12 +369,6 @@ class RecordFetcher:
                 }
             )
         return {"error_code": NONE, "session_id": 0, "responses": responses}
-
-    async def _name(self, topic: Any) -> str | None:  # noqa: ANN401
-        name = self._home.topic_name(topic, self._home.cluster.metadata.state.topics, "topic")
-        if name is None:
-            name = self._home.topic_name(topic, await self._home.run(self._home.cluster.topics), "topic")
-        return name
 
     def _at_end(
         self, wanted: Mapping[str, list[_Wanted]], ids: Mapping[str, uuid.UUID]

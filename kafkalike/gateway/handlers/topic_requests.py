@@ -97,7 +97,7 @@ class TopicRequests:
         topics = self._home.cluster.topics()
         results = []
         for item in call.field("topics") or call.field("topic_names") or ():
-            name = item if isinstance(item, str) else self._home.topic_name(item, topics)
+            name = item if isinstance(item, str) else self._home.topic_name(item)
             topic_id: uuid.UUID | str | None = getattr(item, "topic_id", None)
             if name is None:
                 outcome = Outcome(UnknownTopicIdError.errno, None)

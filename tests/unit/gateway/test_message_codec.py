@@ -91,12 +91,17 @@ def test_damaged_messages_give_only_the_named_error_and_little_memory() -> None:
     assert peak < 64 * 1024 * 1024
 
 
+DEEP = b"\0\0\0\x32" + (b"\0\0" + b"\0\1\x86\xa0" + bytes(12 * 100_000)) * 50
+"""50 topics with 100,000 partitions each, as ListOffsets names them."""
+
+
 @pytest.mark.parametrize(
     ("key", "version", "body"),
     [
         pytest.param(3, 9, b"\xff\xff\xff\xff\x0f", id="compact-array-of-4-billion-topics"),
         pytest.param(19, 7, b"\xff\xff\xff\xff\x0f", id="compact-array-of-4-billion-new-topics"),
         pytest.param(3, 1, b"\x7f\xff\xff\xff", id="array-of-2-billion-topics"),
+        pytest.param(2, 1, b"\0" * 4 + DEEP, id="arrays-of-5-million-items-together"),
         pytest.param(12, 4, b"\xff\xff\xff\xff\xff\xff", id="varint-without-end"),
         pytest.param(12, 0, b"\x00\x02\xff\xfe\x00\x00\x00\x01\x00\x00", id="text-that-is-not-utf-8"),
         pytest.param(12, 0, b"\xff\xff\x00\x00\x00\x01\x00\x00", id="null-without-permission"),
