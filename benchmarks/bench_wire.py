@@ -11,9 +11,9 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from benchmarks.harness import Report
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
-from kafkalike.log.wire.batch_encoder import encode
 from kafkalike.log.wire.batch_heads import CODEC_NAMES, read_batches
 from kafkalike.log.wire.record_decoder import decode
+from kafkalike.log.wire.record_encoder import encode
 
 NOW = 1_700_000_000_000
 SECONDS = 1.0

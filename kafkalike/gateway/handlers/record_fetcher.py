@@ -20,7 +20,7 @@ from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
-from kafkalike.log.wire.batch_encoder import encode, encode_hole
+from kafkalike.log.wire.record_encoder import encode, encode_hole
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.reader import PartitionReader

@@ -14,7 +14,7 @@ from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.call_options import ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.format.format import FORMAT
-from kafkalike.spark.format.registration import register_format
+from kafkalike.spark.format.format_registration import register_format
 from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
 from kafkalike.spark.typed.decode import FORMATS, check_format, open_with_registry, schema_of

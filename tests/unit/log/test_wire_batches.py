@@ -20,9 +20,9 @@ from kafka.record.memory_records import MemoryRecords
 from kafkalike.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, MessageSizeTooLargeError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.log.topic.record_rules import record_size
-from kafkalike.log.wire.batch_encoder import encode
 from kafkalike.log.wire.batch_heads import CODEC_NAMES, HEAD, WireBatch, read_batches
 from kafkalike.log.wire.record_decoder import INT_BYTES, LONG_BYTES, decode, read_varints
+from kafkalike.log.wire.record_encoder import encode
 from kafkalike.model.record_batch import RecordBatch
 from tests.tools.effort import examples
 
