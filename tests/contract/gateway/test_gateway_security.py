@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import struct
@@ -133,8 +134,12 @@ def test_client_without_authentication_gets_no_answer(guarded: Guarded) -> None:
             socket.create_connection(guarded.server.address, 10) as plain,
             context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
         ):
-            secure.sendall(struct.pack(">i", len(frame)) + frame)
-            assert secure.recv(1) == b""
+            answer = b""
+            # The gateway may close the connection before it has read all bytes.
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                secure.sendall(struct.pack(">i", len(frame)) + frame)
+                answer = secure.recv(1)
+            assert answer == b""
 
 
 def test_client_without_tls_gets_no_answer(guarded: Guarded) -> None:
