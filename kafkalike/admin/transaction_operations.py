@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -44,7 +43,7 @@ class TransactionOperations(AdminBase):
             producer_id_filters: only ids of these producers.
             state_filters: only ids in these states (`TransactionState` or text).
             duration_filter_ms: only ids with a transaction unfinished for longer; a negative value disables the filter.
-            transactional_id_pattern: only ids that match this regular expression as a whole.
+            transactional_id_pattern: only ids that match this regular expression of RE2 as a whole.
 
         Returns:
             `{1: [TransactionListing]}`, by the id of the only broker; empty if it was not requested.
@@ -55,13 +54,11 @@ class TransactionOperations(AdminBase):
         if broker_ids is not None and BROKER_ID not in broker_ids:
             return {}
         states = {_state_of(given) for given in state_filters or ()}
-        pattern = _pattern(transactional_id_pattern)
         found = [
             TransactionListing(listing.transactional_id, listing.producer_id, listing.state)
-            for listing in self._cluster.transactions.listed()
+            for listing in self._cluster.transactions.listed(transactional_id_pattern)
             if (not states or listing.state in states)
             and (not producer_id_filters or listing.producer_id in producer_id_filters)
-            and (pattern is None or pattern.fullmatch(listing.transactional_id))
         ]
         if duration_filter_ms is not None and duration_filter_ms >= 0:
             ages = self._ages(listing.transactional_id for listing in found if listing.state in UNDER_WAY)
@@ -255,15 +252,6 @@ def _state_of(given: TransactionState | str) -> TransactionState:
         if state.value.lower() == text:
             return state
     raise errors.IllegalArgumentError(f"unknown state {str(given)!r}; known are {', '.join(TransactionState)}")
-
-
-def _pattern(text: str | None) -> re.Pattern[str] | None:
-    if not text:
-        return None
-    try:
-        return re.compile(text)
-    except re.error as cause:
-        raise errors.IllegalArgumentError(f"{text!r} is not a regular expression: {cause}") from cause
 
 
 class TransactionListing(NamedTuple):

@@ -78,25 +78,31 @@ class ByteBudget:
 
     def __init__(self, size: int) -> None:
         self._left = size
-        self._waiting: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._waiting: collections.deque[tuple[asyncio.Future[None], int]] = collections.deque()
         self._logged: dict[str, float] = {}
 
     async def reserve(self, size: int) -> None:
         """Wait until bytes are free, and reserve them. One request may take more than are left."""
-        while size and self._left <= 0:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
+        if not size or self._left > 0:
+            self._left -= size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((turn, size))
+        try:
             await turn
-        self._left -= size
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.release(size)
+            raise
 
     def release(self, size: int) -> None:
-        """Return bytes that `reserve` has reserved."""
+        """Return bytes that `reserve` has reserved, and reserve them for those that wait, in their order."""
         self._left += size
         while self._left > 0 and self._waiting:
-            turn = self._waiting.popleft()
+            turn, wanted = self._waiting.popleft()
             if not turn.done():
+                self._left -= wanted
                 turn.set_result(None)
-                return
 
     def may_log(self, host: str, now: float) -> bool:
         """Return whether a malformed request of an address gets a log line; one a second does."""
@@ -189,7 +195,8 @@ class ClientConnection:
         answers = asyncio.create_task(self._write_answers())
         try:
             await self._read_requests()
-        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
+        except (asyncio.IncompleteReadError, OSError):
+            # Also of TLS: what the network brings is no defect.
             pass
         except MalformedRequestError as error:
             self._metrics.malformed.inc()
@@ -201,7 +208,7 @@ class ClientConnection:
             await asyncio.wait([answers])
             self._drop_pending()
             self._writer.close()
-            with contextlib.suppress(ConnectionError, TimeoutError):
+            with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
 
     async def _read_requests(self) -> None:
@@ -315,7 +322,7 @@ class ClientConnection:
                     await self._write(pending)
                 finally:
                     pending.end(self._budget)
-        except (ConnectionError, TimeoutError):
+        except OSError:
             # The reader notices that the connection has ended.
             self._writer.transport.abort()
 

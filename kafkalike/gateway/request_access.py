@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike import errors
@@ -191,6 +192,13 @@ class RequestAccess:
                 return await handler(call)
             if key == keys.METADATA:
                 return await self._metadata(call, handler, rules)
+            if key == keys.DESCRIBE_TOPIC_PARTITIONS and not call.body.topics:
+                # No topics mean all, of which the user gets those that it may read.
+                topics = self._home.cluster.metadata.state.topics
+                shown = [SimpleNamespace(name=name) for name in topics if rules.allow(READ, TOPIC, name)]
+                if not shown:
+                    return {"topics": ()}
+                call = dataclasses.replace(call, body=dataclasses.replace(call.body, topics=tuple(shown)))
             code = await self._refusal(key, call, rules)
             if code:
                 return _refused(key, call, code)
@@ -273,7 +281,10 @@ def _refused(key: int, call: Call, code: int) -> Reply:
     items = ITEMS.get(key)
     if items is not None and any(hasattr(call.body, name) for name in items.asked):
         answer = _refused_items(items, call.body, code)
-    return answer if call.field("acks", -1) else None
+    if not call.field("acks", -1):
+        # As in Kafka: the client expects no answer, so only the end of the connection tells it.
+        raise ConnectionAbortedError("records of a producer with acks=0 were refused")
+    return answer
 
 
 def _refused_items(items: _Items, source: Any, code: int) -> dict[str, Any]:  # noqa: ANN401 - any part of a request

@@ -174,7 +174,12 @@ class RecordAppender:
                     if call.version < 13 and answer["error_code"] == errors.TopicDeletedError.errno:  # noqa: PLR2004
                         answer["error_code"] = errors.UnknownTopicOrPartitionError.errno
             responses.append(_named(topic, answers))
-        return {"responses": responses} if call.body.acks else None
+        if call.body.acks:
+            return {"responses": responses}
+        if any(answer["error_code"] for response in responses for answer in response["partition_responses"]):
+            # As in Kafka: the client expects no answer, and looks for the topic again when it connects again.
+            raise ConnectionAbortedError("records of a producer with acks=0 were refused")
+        return None
 
     @staticmethod
     def _refused(call: Call, outcome: Outcome) -> Reply:

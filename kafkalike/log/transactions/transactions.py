@@ -10,6 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from kafkalike.errors import IllegalArgumentError, InvalidProducerEpochError, InvalidTransactionTimeoutError, KafkaError
 from kafkalike.log.topic.transaction_append import StagedFileError
 from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransaction, TransactionContext
@@ -187,9 +190,19 @@ class Transactions:
 
     # --- people and maintenance --------------------------------------------------------------------
 
-    def listed(self) -> Sequence[transaction_views.TransactionSummary]:
-        """Read and return all transactional ids that have not expired, in order of their names."""
+    def listed(self, pattern: str | None = None) -> Sequence[transaction_views.TransactionSummary]:
+        """Read and return all transactional ids that have not expired, in order of their names.
+
+        Args:
+            pattern: only ids that match this regular expression of RE2 as a whole; empty or None for all. RE2 takes
+                linear time, as clients of a gateway name any pattern and any id.
+
+        Raises:
+            IllegalArgumentError: the pattern is not a regular expression.
+        """
         known = describe(self._home)
+        if pattern:
+            known = {name: known[name] for name in _matching(list(known), pattern)}
         return [
             transaction_views.TransactionSummary(
                 transactional_id=name, producer_id=found.producer_id, state=found.state
@@ -429,3 +442,15 @@ def _why(home: TransactionContext, driver: EffectRunner, due: transaction_views.
         # Another process may just have applied it and removed the file.
         return None if last is None or last >= due.seq else str(error)
     return None
+
+
+def _matching(names: Sequence[str], pattern: str) -> Sequence[str]:
+    texts = pa.array(names, pa.string())
+    try:
+        # By itself as well, because brackets around it could complete it.
+        pc.match_substring_regex(texts, pattern)
+        found = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
+    except pa.ArrowException as cause:
+        raise IllegalArgumentError(f"{pattern!r} is not a regular expression: {cause}") from cause
+    matching: list[str] = texts.filter(found).to_pylist()
+    return matching

@@ -13,9 +13,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from crc32c import crc32c
 
+from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway import client_connection
 from kafkalike.gateway.client_connection import ByteBudget
 from kafkalike.log.cluster.cluster import Cluster
+from tests.tools.wire_client import WireClient
 
 Served = tuple[Cluster, str]
 Create = Callable[[int], str]
@@ -51,6 +53,56 @@ def test_budget_lets_the_next_request_in_when_bytes_are_returned() -> None:
         return seen
 
     assert asyncio.run(both()) == ["waits", "reserved"]
+
+
+def test_budget_lets_all_in_that_fit_and_passes_on_what_a_cancelled_request_was_given() -> None:
+    async def queue() -> list[str]:
+        budget, seen = ByteBudget(100), list[str]()
+
+        async def later(name: str) -> None:
+            await budget.reserve(60)
+            seen.append(name)
+
+        await budget.reserve(100)
+        waiting = [asyncio.create_task(later(name)) for name in "abcd"]
+        await asyncio.sleep(0)
+        budget.release(100)
+        waiting[0].cancel()
+        await asyncio.wait(waiting[:3], timeout=5)
+        seen.append(f"{waiting[3].done()}")
+        budget.release(60)
+        await asyncio.wait(waiting[3:], timeout=5)
+        return seen
+
+    assert asyncio.run(queue()) == ["b", "c", "False", "d"]
+
+
+def test_refused_records_without_an_answer_end_the_connection(served: Served) -> None:
+    """As in Kafka, a producer with acks=0 learns this way that its topic is gone."""
+    partition = {"index": 0, "records": b"no batch"}
+    body = {"acks": 0, "timeout": 1000, "topic_data": [{"name": "t", "partition_data": [partition]}]}
+    with WireClient(served[1]) as client:
+        client.send(keys.PRODUCE, 8, body)
+        assert closed_by_the_gateway(client.socket)
+
+
+def test_hostile_pattern_of_transactions_does_not_hold_up_others(served: Served) -> None:
+    with WireClient(served[1]) as client:
+        client.ask(keys.INIT_PRODUCER_ID, 4, {"transactional_id": "a" * 40 + "!", "transaction_timeout": 60_000})
+        found = [
+            client.ask(keys.LIST_TRANSACTIONS, 2, {"state_filters": [], "transactional_id_pattern": pattern})
+            for pattern in ("(a+)+", "(a|b)+!", "(a")
+        ]
+
+    assert [(int(one.error_code), len(one.transaction_states)) for one in found] == [(0, 0), (0, 1), (42, 0)]
+
+
+def test_topic_that_metadata_names_often_is_described_once(served: Served, topic: Create) -> None:
+    name = topic(50)
+    with WireClient(served[1]) as client:
+        found = client.ask(keys.METADATA, 8, {"topics": [{"name": name}] * 10_000})
+
+    assert [len(one.partitions) for one in found.topics] == [50]
 
 
 def test_request_that_never_arrives_ends_its_connection_alone(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,8 @@ def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestAccess]:
     users = UserFile(root / "users.toml")
     users.add("nobody", "password", [])
     users.add("root", "password", ["admin"])
+    users.add("reader", "password", ["read topic name"])
+    cluster.create_topic("hidden", 1, {})
     home = GatewayCluster(cluster, LiveGateways(cluster, ("127.0.0.1", 1), SYSTEM_CLOCK), SYSTEM_CLOCK)
     yield RequestAccess(home, users)
     home.close()
@@ -129,3 +131,23 @@ def test_lists_without_a_rule_are_empty(access: RequestAccess) -> None:
     assert answered(access, keys.METADATA, 1, "nobody")[1]["topics"] == [
         {"error_code": 29, "name": "name", "topic_id": None}
     ]
+
+
+def test_description_of_all_topics_has_those_that_the_user_may_read(access: RequestAccess) -> None:
+    schema: Any = load_request_schema(keys.DESCRIBE_TOPIC_PARTITIONS, 0)
+    body = schema(topics=(), response_partition_limit=10, cursor=None)
+    seen: list[list[str]] = []
+
+    async def described(call: Call) -> Mapping[str, Any]:
+        seen.append([topic.name for topic in call.body.topics])
+        return {}
+
+    guarded = access.guarded({keys.DESCRIBE_TOPIC_PARTITIONS: described})[keys.DESCRIBE_TOPIC_PARTITIONS]
+
+    async def both() -> list[Any]:
+        return [await guarded(Call(0, body, "", "", name)) for name in ("nobody", "reader")]
+
+    answers = asyncio.run(both())
+
+    assert answers == [{"topics": ()}, {}]
+    assert seen == [["name"]]
