@@ -12,6 +12,7 @@ from kafkalike.admin.dead_letter_queue import DeadLetters
 from kafkalike.admin.group_lag import GroupLag, Lags
 from kafkalike.connect import check_there
 from kafkalike.errors import KafkaConnectionError, KafkaError
+from kafkalike.errors.optional_imports import require_module
 from kafkalike.log.topic.write_history import WriteHistory
 from kafkalike.model.clock import Clock
 from kafkalike.model.lag import Lag, PartitionIndex, total
@@ -273,15 +274,16 @@ class ConsoleView:
 
 
 def _decoder(kind: str, registry: Registry) -> Callable[[bytes], Any]:
-    from kafkalike.schemas.serde.avro_serde import AvroDeserializer
-    from kafkalike.schemas.serde.json_serde import JSONDeserializer
-    from kafkalike.schemas.serde.protobuf_serde import ProtobufDeserializer
-
+    """Return a decoder; a missing package of one type of schema is an error of its records only."""
     if kind == "AVRO":
-        return AvroDeserializer(registry)
+        avro = require_module("kafkalike.schemas.serde.avro_serde", "Avro schemas")
+        read: Callable[[bytes], Any] = avro.AvroDeserializer(registry)
+        return read
     if kind == "JSON":
-        valid = JSONDeserializer(None, schema_registry_client=registry)
+        serde = require_module("kafkalike.schemas.serde.json_serde", "JSON schemas")
+        valid = serde.JSONDeserializer(None, schema_registry_client=registry)
         # The deserializer checks the value; the page shows the digits of the text.
         return lambda data: (valid(data), exact_json(data[HEADER:]))[1]
-    read = ProtobufDeserializer(None, schema_registry_client=registry)
-    return lambda data: message_fields(read(data))
+    protobuf = require_module("kafkalike.schemas.serde.protobuf_serde", "Protobuf schemas")
+    message = protobuf.ProtobufDeserializer(None, schema_registry_client=registry)
+    return lambda data: message_fields(message(data))

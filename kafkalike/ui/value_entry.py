@@ -237,7 +237,7 @@ class _AvroEntry:
             return self._bad(path, f"an object of {of.name}", value)
         _check_names(value, path, self._problems)
         given, fields = dict(value), {field.name: field for field in of.fields}
-        for name in given.keys() - fields.keys():
+        for name in (name for name in given if name not in fields):
             known = ", ".join(fields)
             self._problems.append(
                 FieldProblem(path=_below(path, name), message=f"{of.name} has no such field; it has {known}")
