@@ -59,10 +59,10 @@ class ConsoleServer:
         lag_seconds: tuple[float, float] = (60.0, 600.0),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        serving = require_module("kafkalike.schemas.service.http_server", "the console", "ui")
-        app = require_module("kafkalike.ui.app", "the console", "ui")
-        home = require_module("kafkalike.ui.cluster_view", "the console", "ui")
-        access = require_module("kafkalike.ui.access_control", "the console", "ui")
+        serving = require_module("kafkalike.schemas.service.http_server", "web consoles", "ui")
+        app = require_module("kafkalike.ui.app", "web consoles", "ui")
+        home = require_module("kafkalike.ui.cluster_view", "web consoles", "ui")
+        access = require_module("kafkalike.ui.access_control", "web consoles", "ui")
         if token == "" and not is_loopback(host):
             raise KafkaConfigurationError(
                 f"refusing to listen on {host} without a token: leave --no-token out, or listen on 127.0.0.1"

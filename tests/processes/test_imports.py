@@ -190,17 +190,18 @@ assert all(app.get_command(None, name) for name in COMMANDS)
 for command in ("conf-path", "docs-path", "verify", "maintain", "dlq list", "metrics --json", "topics --list"):
     code, text = said(*command.split(), *(root if "path" not in command else ()))
     assert code == 0, text
-for command, extra in (
-    ("demo", "demo"),
-    ("gateway --listen 127.0.0.1:0", "gateway"),
-    ("schema-registry --port 0", "registry"),
-    ("sql", "spark"),
-    ("sql-views", "spark"),
-    ("ui --port 0", "ui"),
+for command, extra, begins in (
+    ("demo", "demo", "The demo needs"),
+    ("gateway --listen 127.0.0.1:0", "gateway", "Error: gateways need"),
+    ("schema-registry --port 0", "registry", "Error: services of schemas need"),
+    ("sql", "spark", "Error: this command needs"),
+    ("sql-views", "spark", "Error: this command needs"),
+    ("ui --port 0", "ui", "Error: web consoles need"),
 ):
     code, text = said(*command.split(), *root)
     assert (code, text.count("\\n")) == (1, 1), text
     assert f"pip install 'kafkalike[{extra}]'" in text, text
+    assert text.startswith(f"{begins} "), text
 """
     subprocess.run([sys.executable, "-c", WITHOUT + code, root], check=True, timeout=120)
 
