@@ -110,6 +110,7 @@ __getattr__, __dir__ = lazy_names(__name__, _HOME)
 serve_public_paths(
     {
         "kafkalike.dead_letters": "kafkalike.admin.dead_letter_queue",
+        "kafkalike.jobs": "kafkalike.cli.jobs",
         "kafkalike.metrics": "kafkalike.admin.metrics",
         "kafkalike.mirror": "kafkalike.admin.cluster_mirror",
         "kafkalike.partitioner": "kafkalike.model.partitioner",

@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from importlib.util import find_spec
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from importlib.abc import Loader
+    from importlib.abc import InspectLoader, Loader
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -70,7 +71,21 @@ class PublicPaths:
         """Return the spec of a public name; None for any other module."""
         del path, target
         home = self._home(fullname)
-        return None if home is None else ModuleSpec(fullname, cast("Loader", self), origin=home, is_package=True)
+        if home is None:
+            return None
+        # A submodule may be a program, which `python -m` runs only if it is not a package.
+        found = None if fullname in self._homes else find_spec(home)
+        if found is None and fullname not in self._homes:
+            return None
+        package = found is None or found.submodule_search_locations is not None
+        origin = home if found is None else found.origin
+        return ModuleSpec(fullname, cast("Loader", self), origin=origin, loader_state=home, is_package=package)
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return the code of the module that holds it, for `python -m`."""
+        found = find_spec(self._home(fullname) or fullname)
+        assert found is not None
+        return cast("InspectLoader", found.loader).get_code(found.name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Return None, which makes the import system create a plain module."""
@@ -79,8 +94,7 @@ class PublicPaths:
         """Copy the names of the module that holds the code, including those loaded on first use."""
         spec = module.__spec__
         assert spec is not None
-        assert spec.origin is not None
-        home = import_module(spec.origin)
+        home = import_module(spec.loader_state)
         names = {name: value for name, value in vars(home).items() if not name.startswith("__")}
         vars(module).update(names, __doc__=home.__doc__, __all__=[*getattr(home, "__all__", names)])
         vars(module).update(__getattr__=lambda name: getattr(home, name), __dir__=lambda: dir(home))

@@ -62,7 +62,7 @@ def by_partition(frame: DataFrame) -> dict[int, list[tuple[object, ...]]]:
 def start_import(kafka: str, root: Path, checkpoint: Path, *more: str) -> subprocess.Popen[bytes]:
     """The job as its documents say, in batches of a few hundred records."""
     jars = subprocess.run(
-        [sys.executable, "-m", "kafkalike.cli.jobs.kafka_jars"],
+        [sys.executable, "-m", "kafkalike.jobs.kafka_jars"],
         cwd=REPOSITORY,
         check=True,
         capture_output=True,

@@ -126,7 +126,7 @@ def test_its_jobs_settings_and_pages_are_found(home: Path, tmp_path: Path) -> No
     places = [ran(home / "kafkalike", "job-path", job, folder=tmp_path).strip() for job in job_names()]
     conf = ran(home / "python", "-m", "kafkalike", "conf-path", folder=tmp_path).strip()
     page = ran(home / "kafkalike", "docs-path", "guarantees", folder=tmp_path).strip()
-    help_of_job = ran(home / "python", "-m", "kafkalike.cli.jobs.export_topic", "--help", folder=tmp_path)
+    help_of_job = ran(home / "python", "-m", "kafkalike.jobs.export_topic", "--help", folder=tmp_path)
 
     assert origin.split()[0].startswith(str(home.parent))
     assert origin.split()[1] == __version__

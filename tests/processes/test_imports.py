@@ -210,7 +210,7 @@ def test_a_job_without_spark_ends_with_one_line() -> None:
     code = """
 import runpy
 sys.argv[:] = ["-m"]
-runpy.run_module("kafkalike.cli.jobs.produce", run_name="__main__")
+runpy.run_module("kafkalike.jobs.produce", run_name="__main__")
 """
 
     done = subprocess.run(

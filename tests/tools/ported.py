@@ -468,7 +468,7 @@ def both(only: list[str]) -> int:
     from kafkalike.spark.jvm.spark_session import delta_session
 
     connector = subprocess.run(
-        [sys.executable, "-m", "kafkalike.cli.jobs.kafka_jars"],
+        [sys.executable, "-m", "kafkalike.jobs.kafka_jars"],
         check=True,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Jobs for spark-submit; each is a command: `python -m kafkalike.cli.jobs.produce --help`. And their shared parts."""
+"""Jobs for spark-submit; each is a command: `python -m kafkalike.jobs.produce --help`. And their shared parts."""
 
 import sys
 

@@ -1,6 +1,6 @@
 """Import topics of a Kafka cluster into topics of the same names.
 
-spark-submit --jars "$(python -m kafkalike.cli.jobs.kafka_jars)" \
+spark-submit --jars "$(python -m kafkalike.jobs.kafka_jars)" \
     "$(kafkalike job-path import_kafka)" --help
 """
 
@@ -19,7 +19,7 @@ from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
 @click.command(
     "import_kafka.py",
     context_settings={"max_content_width": 120},
-    epilog='Example: spark-submit --jars "$(python -m kafkalike.cli.jobs.kafka_jars)" '
+    epilog='Example: spark-submit --jars "$(python -m kafkalike.jobs.kafka_jars)" '
     "$(kafkalike job-path import_kafka) --kafka broker:9092 "
     "--topic orders --topic-config retention.ms=-1 --checkpoint checkpoints/import-orders",
 )

@@ -1,6 +1,6 @@
 """Kafka's jars: print the jars of Spark's Kafka connector for `spark-submit --jars`.
 
-spark-submit --jars "$(python -m kafkalike.cli.jobs.kafka_jars)" "$(kafkalike job-path import_kafka)"
+spark-submit --jars "$(python -m kafkalike.jobs.kafka_jars)" "$(kafkalike job-path import_kafka)"
 
 Spark's resolver fetches them once, in two rounds: the connector 4.2.0 requires the token provider 4.2.0, which Maven
 Central does not have. The provider 4.0.0 works, but an exclusion in one round would exclude every version.

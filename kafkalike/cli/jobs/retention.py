@@ -3,7 +3,7 @@
 spark-submit $(kafkalike job-path retention) --help
 
 This is `kafkalike maintain` for schedulers of Spark jobs: the session's tasks read and write data files, several
-partitions at a time. Without a session, as with `python -m kafkalike.cli.jobs.retention`, all work runs in this process
+partitions at a time. Without a session, as with `python -m kafkalike.jobs.retention`, all work runs in this process
 and no JVM is started.
 """
 
