@@ -27,7 +27,7 @@ from kafkalike.producer.producer_methods import ArrowMethods, TransactionMethods
 from kafkalike.producer.record_accumulator import FORKED, RecordAccumulator
 from kafkalike.producer.sender import Sender
 from kafkalike.producer.transaction_state import NOT_TRANSACTIONAL, Ranges, TransactionGate, TxnPhase
-from kafkalike.schemas.serialization import SerializeFunction, as_serializer
+from kafkalike.schemas.serialization import Field, SerializeFunction, as_serializer
 
 if TYPE_CHECKING:
     from kafkalike.producer.transaction_manager import TransactionManager
@@ -378,28 +378,31 @@ def check_timeout(timeout: Any) -> float | None:  # noqa: ANN401 - the check is 
     return timeout
 
 
-_any_bytes: Final = as_serializer(None)
-
-
 def check_serializer(obj: object, setting: str) -> SerializeFunction:
     """Return a serializer as a function; without one, only bytes are accepted.
 
     Raises:
         KafkaConfigurationError: not a serializer.
     """
+    field: Field = "key" if setting.startswith("key") else "value"
     if obj is None:
-        return _bytes
+        return _only_bytes(field)
     try:
-        return as_serializer(obj, "key" if setting.startswith("key") else "value")
+        return as_serializer(obj, field)
     except errors.IllegalArgumentError as cause:
         raise errors.KafkaConfigurationError(f"invalid value for setting {setting!r}: {cause}") from cause
 
 
-def _bytes(topic: str, headers: Headers, data: object) -> bytes | None:
-    """Faster `as_serializer(None)` for bytes."""
-    if data is None or type(data) is bytes:
-        return data
-    return _any_bytes(topic, headers, data)
+def _only_bytes(field: Field) -> SerializeFunction:
+    """Return a function that does what `as_serializer(None, field)` does, faster for bytes."""
+    any_bytes = as_serializer(None, field)
+
+    def pass_bytes(topic: str, headers: Headers, data: object) -> bytes | None:
+        if data is None or type(data) is bytes:
+            return data
+        return any_bytes(topic, headers, data)
+
+    return pass_bytes
 
 
 class Transaction:

@@ -142,7 +142,10 @@ def as_serializer(obj: object, field: Field = "value") -> SerializeFunction:
             return done
         if isinstance(done, bytes | bytearray | memoryview):
             return bytes(done)
-        raise TypeError(f"topic {topic!r}: bytes are needed, not {type(done).__name__}; set a serializer")
+        kind = type(done).__name__
+        if obj is None:
+            raise TypeError(f"topic {topic!r}: the {field} must be bytes, not {kind}; set {field}_serializer")
+        raise TypeError(f"topic {topic!r}: {field}_serializer returned {kind}, not bytes")
 
     return serialize
 

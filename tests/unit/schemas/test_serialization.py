@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkalike.model.record_batch import Headers
+    from kafkalike.schemas.serialization import Field
 
 NAMES = ["bytes", "string", "json", "long", "integer", "double", "float", "default"]
 
@@ -303,11 +304,21 @@ def test_bytes_like_results_become_bytes(data: object) -> None:
     assert done == b"a"
 
 
-@pytest.mark.parametrize("obj", [None, str])
-def test_a_result_that_is_not_bytes_is_a_type_error(obj: object) -> None:
-    """As in kafka-python, text without a serialiser is a TypeError; it names topic and type."""
-    with pytest.raises(TypeError, match="'orders': bytes are needed, not str"):
-        as_serializer(obj)("orders", [], "text")
+@pytest.mark.parametrize(
+    ("obj", "field", "message"),
+    [
+        (None, "key", "topic 'orders': the key must be bytes, not str; set key_serializer"),
+        (None, "value", "topic 'orders': the value must be bytes, not str; set value_serializer"),
+        (str, "key", "topic 'orders': key_serializer returned str, not bytes"),
+    ],
+    ids=["text as key", "text as value", "serializer that returns text"],
+)
+def test_a_result_that_is_not_bytes_is_a_type_error(obj: object, field: Field, message: str) -> None:
+    """As in kafka-python, text without a serialiser is a TypeError; it names topic, part, type and setting."""
+    with pytest.raises(TypeError) as raised:
+        as_serializer(obj, field)("orders", [], "text")
+
+    assert str(raised.value) == message
 
 
 def test_a_users_error_passes_as_it_is() -> None:
