@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kafkalike.errors import KafkaError, UnsupportedVersionError
 from kafkalike.gateway import api_versions
 from kafkalike.gateway.error_codes import NONE, code_of
-from kafkalike.gateway.gateway_cluster import MAX_NAME, Call, Handler, Reply
+from kafkalike.gateway.gateway_cluster import MAX_NAME, Call, Handler, Reply, RequestMemory
 from kafkalike.gateway.message_codec import MalformedRequestError
 
 if TYPE_CHECKING:
@@ -81,6 +81,11 @@ class ByteBudget:
         self._waiting: collections.deque[tuple[asyncio.Future[None], int]] = collections.deque()
         self._logged: dict[str, float] = {}
 
+    @property
+    def left(self) -> int:
+        """Bytes that are free; negative if a request took more."""
+        return self._left
+
     async def reserve(self, size: int) -> None:
         """Wait until bytes are free, and reserve them. One request may take more than are left."""
         if not size or self._left > 0:
@@ -142,11 +147,13 @@ class _Pending:
     size: int
     reserved: int
     """Bytes taken from the budget."""
+    memory: RequestMemory
     begun: float
 
     def end(self, budget: ByteBudget) -> None:
         """Return the bytes, and stop what still waits."""
         budget.release(self.reserved)
+        self.memory.keep(0)
         if isinstance(self.reply, asyncio.Task):
             self.reply.cancel()
 
@@ -159,6 +166,7 @@ class ClientConnection:
         handlers: by API key.
         budget: memory of all requests.
         metrics: counts requests.
+        records: by API key, memory of the records of all such requests, inflated or read.
         sasl: how the client authenticates; None if it need not.
     """
 
@@ -170,12 +178,14 @@ class ClientConnection:
         budget: ByteBudget,
         metrics: GatewayMetrics,
         *,
+        records: Mapping[int, ByteBudget],
         sasl: SaslSession | None = None,
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._handlers = handlers
         self._budget = budget
+        self._records = records
         self._metrics = metrics
         self._sasl = sasl
         self._ends = False
@@ -227,18 +237,19 @@ class ClientConnection:
                 raise MalformedRequestError(f"a request of {size} bytes")
             reserved = size if size > SMALL_FRAME else 0
             await self._budget.reserve(reserved)
-            taken = True
+            taken, memory = True, RequestMemory()
             try:
                 async with asyncio.timeout(FRAME_SECONDS):
                     frame = await self._reader.readexactly(size)
-                pending = await self._begin(memoryview(frame), reserved)
+                pending = await self._begin(memoryview(frame), reserved, memory)
                 await self._pending.put(pending)
                 taken = False
             finally:
                 if taken:
                     self._budget.release(reserved)
+                    memory.keep(0)
 
-    async def _begin(self, frame: memoryview, reserved: int) -> _Pending:
+    async def _begin(self, frame: memoryview, reserved: int, memory: RequestMemory) -> _Pending:
         """Parse a request, and start its handler.
 
         Raises:
@@ -246,12 +257,13 @@ class ClientConnection:
         """
         key, version, correlation_id = _HEAD.unpack_from(frame, 0)
         begun = asyncio.get_running_loop().time()
+        memory.budget = self._records.get(key)
         low, high = api_versions.VERSIONS.get(key, (0, -1))
         if key == api_versions.API_VERSIONS and not low <= version <= high:
             # As in Kafka: a newer client is told the versions in the oldest form, and asks again.
             answer = {**self._versions(), "error_code": UnsupportedVersionError.errno}
             return _Pending(
-                key, api_versions.MessageFormat.of(key, 0), correlation_id, answer, len(frame), reserved, begun
+                key, api_versions.MessageFormat.of(key, 0), correlation_id, answer, len(frame), reserved, memory, begun
             )
         if not low <= version <= high or not self._offers(key):
             raise MalformedRequestError(f"request {key} of version {version} is not offered")
@@ -266,9 +278,9 @@ class ClientConnection:
             reply = await self._authenticate(self._sasl, key, body)
         else:
             principal = "" if self._sasl is None else self._sasl.principal or ""
-            call = Call(version, body, (header.client_id or "")[:MAX_NAME], self.host, principal, self._number)
+            call = Call(version, body, (header.client_id or "")[:MAX_NAME], self.host, principal, self._number, memory)
             reply = await self._handled(known, key, call)
-        return _Pending(key, known, correlation_id, reply, len(frame), reserved, begun)
+        return _Pending(key, known, correlation_id, reply, len(frame), reserved, memory, begun)
 
     def _offers(self, key: int) -> bool:
         return key in self._handlers or key == api_versions.API_VERSIONS or (self._sasl is not None and key in _SASL)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry
 
 from kafkalike.errors import KafkaConfigurationError
+from kafkalike.gateway.api_versions import FETCH, PRODUCE
 from kafkalike.gateway.authentication import SaslSession, UserFile
 from kafkalike.gateway.client_connection import BUDGET_BYTES, FRAME_SECONDS, ByteBudget, ClientConnection
 from kafkalike.gateway.gateway_cluster import GatewayCluster, Handler
@@ -173,11 +174,15 @@ class GatewayServer:
     async def _serve(self) -> None:
         self._home.loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         budget = ByteBudget(BUDGET_BYTES)
+        # Apart, so that consumers who take no answers do not stop producers.
+        records = {key: ByteBudget(BUDGET_BYTES) for key in (PRODUCE, FETCH)}
         open_connections: dict[asyncio.Task[None], ClientConnection] = {}
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             sasl = None if self._users is None else SaslSession(self._users, plain=self._plain)
-            connection = ClientConnection(reader, writer, self._handlers, budget, self._metrics, sasl=sasl)
+            connection = ClientConnection(
+                reader, writer, self._handlers, budget, self._metrics, records=records, sasl=sasl
+            )
             of_host = sum(one.host == connection.host for one in open_connections.values())
             strangers = sum(not one.authenticated for one in open_connections.values())
             if (

@@ -19,7 +19,7 @@ from kafkalike.gateway.error_codes import DONE, Outcome
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
 from kafkalike.gateway.handlers.transaction_requests import TransactionRequests
 from kafkalike.log.topic.producer_append import SentBatch, append_batches
-from kafkalike.log.wire.batch_heads import WireBatch, read_batches
+from kafkalike.log.wire.batch_heads import WireBatch, is_plain, read_batches
 from kafkalike.log.wire.record_decoder import decode
 from kafkalike.model.appends.producer_sequences import SequencedBatch
 
@@ -35,8 +35,11 @@ MIN_INFLATED_BYTES: Final = 16 * 1024 * 1024
 MAX_APPEND_BYTES: Final = 32 * 1024 * 1024
 """Bytes of records from which waiting requests are left for the next append."""
 
+MAX_REQUEST_BYTES: Final = 128 * 1024 * 1024
+"""Bytes to which all compressed batches of a request may inflate."""
+
 INLINE_BYTES: Final = 32 * 1024
-"""Bytes of a request up to which decoding it costs less than starting a thread's task."""
+"""Bytes of a request without compression up to which decoding it costs less than starting a thread's task."""
 
 APPEND_TIMEOUT_MS: Final = 30_000.0
 """Most time of an append; Kafka's default of the producer's `request.timeout.ms`."""
@@ -128,11 +131,17 @@ class RecordAppender:
         if body.acks not in ACKS:
             error = errors.InvalidRequiredAcksError(f"acks={body.acks}: -1, 0 or 1 is needed")
             return self._refused(call, Outcome.of(error))
-        size = sum(len(p.records or b"") for topic in body.topic_data for p in topic.partition_data)
-        decoded = [
-            (topic, self._decoded(topic) if size <= INLINE_BYTES else await self._home.run(self._decoded, topic))
-            for topic in body.topic_data
-        ]
+        sent = [p.records or b"" for topic in body.topic_data for p in topic.partition_data]
+        size = sum(map(len, sent))
+        if size <= INLINE_BYTES and all(map(is_plain, sent)):
+            decoded = self._decoded(body.topic_data, MAX_REQUEST_BYTES)
+        else:
+            # Nobody knows what batches inflate to. The records count until the request is answered.
+            await call.memory.reserve(MAX_REQUEST_BYTES)
+            decoded = await self._home.run(self._decoded, body.topic_data, MAX_REQUEST_BYTES)
+            call.memory.keep(
+                sum(part.records.table.nbytes for _, found in decoded for one in found for part in one.parts)
+            )
         queued = list[asyncio.Future[None]]()
         names = await self._home.topic_names(body.topic_data)
         for (topic, partitions), name in zip(decoded, names, strict=True):
@@ -147,18 +156,25 @@ class RecordAppender:
                 queued.append(self._queue(name, parts, getattr(topic, "topic_id", None)))
         return asyncio.create_task(self._answer(call, decoded, queued))
 
-    def _decoded(self, topic: Any) -> list[_Partition]:  # noqa: ANN401
-        found = []
-        for item in topic.partition_data:
-            partition = _Partition(int(item.index))
-            try:
-                for wire in read_batches(item.records or b""):
-                    records = decode(wire, partition.index, now_ms=self._home.clock.now_ms(), max_bytes=self._inflated)
-                    partition.parts.append(_Part(partition.index, wire, records))
-            except errors.KafkaError as error:
-                partition.outcome, partition.parts = Outcome.of(error), []
-            found.append(partition)
-        return found
+    def _decoded(self, topics: Sequence[Any], left: int) -> list[tuple[Any, list[_Partition]]]:
+        """Decode the batches of a request, which may inflate to `left` bytes together."""
+        now_ms = self._home.clock.now_ms()
+        decoded = []
+        for topic in topics:
+            found = []
+            for item in topic.partition_data:
+                partition = _Partition(int(item.index))
+                try:
+                    for wire in read_batches(item.records or b""):
+                        most = self._inflated if wire.codec == "none" else max(0, min(self._inflated, left))
+                        records = decode(wire, partition.index, now_ms=now_ms, max_bytes=most)
+                        left -= records.table.nbytes if wire.codec != "none" else 0
+                        partition.parts.append(_Part(partition.index, wire, records))
+                except errors.KafkaError as error:
+                    partition.outcome, partition.parts = Outcome.of(error), []
+                found.append(partition)
+            decoded.append((topic, found))
+        return decoded
 
     async def _answer(
         self, call: Call, decoded: Sequence[tuple[Any, list[_Partition]]], queued: Sequence[asyncio.Future[None]]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
-from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
+from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply, RequestMemory
 from kafkalike.log.wire.record_encoder import encode, encode_hole
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ CHUNK_BYTES: Final = 1024 * 1024
 
 ANSWER_BYTES: Final = 16 * 1024 * 1024
 """Most bytes of an answer, whatever the client allows, because answers are made in memory."""
+
+SCARCE_BYTES: Final = 64 * 1024
+"""Most bytes of an answer while slow clients have not taken those that fill the memory."""
 
 MAX_WAIT_SECONDS: Final = 60.0
 """Longest wait of a long poll."""
@@ -342,8 +345,9 @@ class RecordFetcher:
                 event.clear()
                 fetched = self._at_end(wanted, ids)
                 if fetched is None:
-                    fetched = await self._home.run(self._read, wanted, ids, max_bytes)
+                    fetched = await self._home.run(self._read, wanted, ids, max_bytes, call.memory)
                 size = sum(len(one.records) for found in fetched.values() for one in found)
+                call.memory.keep(size)
                 failed = any(one.outcome.code for found in fetched.values() for one in found)
                 left = end - loop.time()
                 if size >= body.min_bytes or failed or len(wanted) < len(by_name) or not wanted or left <= 0:
@@ -386,9 +390,15 @@ class RecordFetcher:
         return found
 
     def _read(
-        self, wanted: Mapping[str, list[_Wanted]], ids: Mapping[str, uuid.UUID], left: int
+        self,
+        wanted: Mapping[str, list[_Wanted]],
+        ids: Mapping[str, uuid.UUID],
+        left: int,
+        memory: RequestMemory,
     ) -> dict[str, list[_Fetched]]:
         """Read the partitions of topics, by name; `ids` has those that the client names by id."""
+        if memory.scarce:
+            left = min(left, SCARCE_BYTES)
         found = {}
         for name, partitions in wanted.items():
             outcome, read = attempt(self._read_topic, name, ids.get(name), partitions, left)

@@ -133,6 +133,14 @@ def read_batches(content: bytes | memoryview) -> list[WireBatch]:
     return batches
 
 
+def is_plain(content: bytes | memoryview) -> bool:
+    """Return whether a partition's part of a produce request is surely one batch without compression, or malformed."""
+    if len(content) < HEAD.size:
+        return True
+    (length,) = struct.unpack_from(">i", content, LENGTH_FROM - 4)
+    return length == len(content) - LENGTH_FROM and not content[CHECKED_FROM + 1] & _CODEC
+
+
 def _checked(content: memoryview) -> WireBatch:
     """Check a batch of the right length."""
     head = HEAD.unpack_from(content)

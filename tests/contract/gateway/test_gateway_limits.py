@@ -8,6 +8,8 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -16,7 +18,13 @@ from crc32c import crc32c
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway import client_connection
 from kafkalike.gateway.client_connection import ByteBudget
+from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, RequestMemory
+from kafkalike.gateway.handlers import record_appender
+from kafkalike.gateway.handlers.record_fetcher import RecordFetcher, TopicTails
+from kafkalike.gateway.live_gateways import LiveGateways
 from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK
+from tests.tools.upkeep import keyed
 from tests.tools.wire_client import WireClient
 
 Served = tuple[Cluster, str]
@@ -95,6 +103,62 @@ def test_hostile_pattern_of_transactions_does_not_hold_up_others(served: Served)
         ]
 
     assert [(int(one.error_code), len(one.transaction_states)) for one in found] == [(0, 0), (0, 1), (42, 0)]
+
+
+def zeros(size: int) -> bytes:
+    """A batch of one record with a value of zeros, compressed."""
+    value = varint(size) + bytes(size)
+    record = b"\0\0\0\1" + value + b"\0"
+    body = struct.pack(">hiqqqhii", 1, 0, 0, 0, -1, -1, -1, 1) + gzip.compress(varint(len(record)) + record)
+    return struct.pack(">qiibI", 0, 9 + len(body), 0, 2, crc32c(body)) + body
+
+
+def varint(number: int) -> bytes:
+    out, left = bytearray(), 2 * number
+    while left > 127:
+        out.append(left & 127 | 128)
+        left >>= 7
+    return bytes(out) + bytes([left])
+
+
+def test_batches_of_one_request_inflate_to_no_more_than_a_request_may_hold(
+    served: Served, topic: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_appender, "MAX_REQUEST_BYTES", 1024 * 1024)
+    name = topic(4)
+    parts = [{"index": number, "records": zeros(400 * 1024)} for number in range(4)]
+    body = {"acks": -1, "timeout": 5000, "topic_data": [{"name": name, "partition_data": parts}]}
+    with WireClient(served[1]) as client:
+        answer = client.ask(keys.PRODUCE, 8, body)
+
+    assert [int(one.error_code) for one in answer.responses[0].partition_responses] == [0, 0, 10, 10]
+
+
+def test_answers_are_small_while_slow_clients_fill_the_memory(served: Served, topic: Create) -> None:
+    cluster, _ = served
+    name = topic(1)
+    log = cluster.log(name)
+    for number in range(4):
+        log.append(keyed(("k", "v" * 100_000), at_ms=1_700_000_000_000 + number))
+    home = GatewayCluster(cluster, LiveGateways(cluster, ("127.0.0.1", 1), SYSTEM_CLOCK), SYSTEM_CLOCK)
+    handler = RecordFetcher(home, TopicTails(home, "none")).handlers[keys.FETCH]
+    parts = (SimpleNamespace(partition=0, fetch_offset=0, partition_max_bytes=10**7),)
+    topics = (SimpleNamespace(topic=name, partitions=parts),)
+    body = SimpleNamespace(max_wait=timedelta(seconds=1), min_bytes=1, max_bytes=10**7, topics=topics)
+
+    async def two() -> list[int]:
+        budget, sizes = ByteBudget(1000), []
+        for _ in range(2):
+            memory = RequestMemory(budget)
+            reply = await handler(Call(12, body, "", "", memory=memory))
+            found = await reply if isinstance(reply, asyncio.Task) else reply
+            assert found is not None
+            sizes.append(len(found["responses"][0]["partitions"][0]["records"]) // 100_000)
+            assert memory.held // 100_000 == sizes[-1]
+        return sizes
+
+    assert asyncio.run(two()) == [4, 1]
+    home.close()
 
 
 def test_topic_that_metadata_names_often_is_described_once(served: Served, topic: Create) -> None:
