@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import itertools
 import logging
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalike.errors import KafkaError, UnsupportedVersionError
 from kafkalike.gateway import api_versions
+from kafkalike.gateway.byte_budget import ByteBudget, RequestMemory
 from kafkalike.gateway.error_codes import NONE, code_of
-from kafkalike.gateway.gateway_cluster import MAX_NAME, Call, Handler, Reply, RequestMemory
+from kafkalike.gateway.gateway_cluster import MAX_NAME, Call, Handler, Reply
 from kafkalike.gateway.message_codec import MalformedRequestError
 
 if TYPE_CHECKING:
@@ -45,12 +45,6 @@ AUTHENTICATION_SECONDS: Final = 30.0
 FAILURE_SECONDS: Final = 0.5
 """Delay of the answer to a client that fails to authenticate, so that guessing takes long."""
 
-BUDGET_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of all larger requests that one gateway holds in memory."""
-
-LOG_SECONDS: Final = 1.0
-"""Time between two log lines about malformed requests of one address."""
-
 FRAME_SECONDS: Final = 10.0
 """Time for a request to arrive once its length has."""
 
@@ -67,56 +61,6 @@ _NUMBERS: Final = itertools.count(1)
 
 _LENGTH: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">hhi")
-
-
-class ByteBudget:
-    """Bytes that the requests of all connections may hold together, and the log lines about them.
-
-    Args:
-        size: bytes in all.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._left = size
-        self._waiting: collections.deque[tuple[asyncio.Future[None], int]] = collections.deque()
-        self._logged: dict[str, float] = {}
-
-    @property
-    def left(self) -> int:
-        """Bytes that are free; negative if a request took more."""
-        return self._left
-
-    async def reserve(self, size: int) -> None:
-        """Wait until bytes are free, and reserve them. One request may take more than are left."""
-        if not size or self._left > 0:
-            self._left -= size
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, size))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():
-                self.release(size)
-            raise
-
-    def release(self, size: int) -> None:
-        """Return bytes that `reserve` has reserved, and reserve them for those that wait, in their order."""
-        self._left += size
-        while self._left > 0 and self._waiting:
-            turn, wanted = self._waiting.popleft()
-            if not turn.done():
-                self._left -= wanted
-                turn.set_result(None)
-
-    def may_log(self, host: str, now: float) -> bool:
-        """Return whether a malformed request of an address gets a log line; one a second does."""
-        if now - self._logged.get(host, -LOG_SECONDS) < LOG_SECONDS:
-            return False
-        if len(self._logged) > MAX_REQUESTS:
-            self._logged.clear()
-        self._logged[host] = now
-        return True
 
 
 _SASL: Final = frozenset({api_versions.SASL_HANDSHAKE, api_versions.SASL_AUTHENTICATE})

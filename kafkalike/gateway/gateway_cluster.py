@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.gateway.api_versions import Answer
+from kafkalike.gateway.byte_budget import RequestMemory
 from kafkalike.gateway.live_gateways import LiveGateways
 from kafkalike.model.clock import Clock
 
 if TYPE_CHECKING:
-    from kafkalike.gateway.client_connection import ByteBudget
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
 
@@ -31,33 +31,6 @@ MAX_NAME: Final = 256
 """Characters of a client's id that are logged and recorded."""
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class RequestMemory:
-    """The memory of the records of one request: inflated ones to append, or ones on their way to the client."""
-
-    budget: ByteBudget | None = None
-    """Memory of all requests; None does not limit it."""
-    held: int = 0
-    """Bytes taken from the budget."""
-
-    async def reserve(self, size: int) -> None:
-        """Wait until the budget has bytes, and take them. Only a request that holds none may wait."""
-        if self.budget is not None:
-            await self.budget.reserve(size)
-            self.held += size
-
-    @property
-    def scarce(self) -> bool:
-        """True if the budget has no bytes left."""
-        return self.budget is not None and self.budget.left <= 0
-
-    def keep(self, size: int) -> None:
-        """Hold this number of bytes from now on."""
-        if self.budget is not None:
-            self.budget.release(self.held - size)
-            self.held = size
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from prometheus_client import CollectorRegistry
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.gateway.api_versions import FETCH, PRODUCE
 from kafkalike.gateway.authentication import SaslSession, UserFile
-from kafkalike.gateway.client_connection import BUDGET_BYTES, FRAME_SECONDS, ByteBudget, ClientConnection
+from kafkalike.gateway.byte_budget import BUDGET_BYTES, ByteBudget
+from kafkalike.gateway.client_connection import FRAME_SECONDS, ClientConnection
 from kafkalike.gateway.gateway_cluster import GatewayCluster, Handler
 from kafkalike.gateway.gateway_metrics import GatewayMetrics
 from kafkalike.gateway.group_sessions import GroupSessions

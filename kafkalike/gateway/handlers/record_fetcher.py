@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
+from kafkalike.gateway.byte_budget import RequestMemory
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
-from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply, RequestMemory
+from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
 from kafkalike.log.wire.record_encoder import encode, encode_hole
 
 if TYPE_CHECKING:
@@ -411,6 +412,10 @@ class RecordFetcher:
     ) -> list[_Fetched]:
         try:
             tail = self._tails.tail(name)
+            if topic_id not in {None, tail.topic_id}:
+                # The id is known, so the open log may be that of a deleted topic of the same name.
+                self._tails.forget(name)
+                tail = self._tails.tail(name)
             if topic_id not in {None, tail.topic_id}:
                 raise errors.UnknownTopicIdError(f"topic {name!r} was deleted and created again")
             return tail.read(partitions, left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -68,3 +69,25 @@ def test_consumer_passes_a_hole_up_to_the_end_of_the_log(served: Served, topic: 
     assert failure is not None
     assert failure.name() == "_PARTITION_EOF"
     assert end.offset() == 3
+
+
+def test_topic_that_was_created_again_is_read_by_its_new_id(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+
+    def fetched_by_id(client: WireClient, topic_id: str) -> tuple[int, int]:
+        asked = [{"topic_id": uuid.UUID(topic_id), "partitions": [part(0)]}]
+        answer = client.ask(keys.FETCH, 13, {"max_wait": 0, "min_bytes": 1, "max_bytes": 10_000, "topics": asked})
+        found = answer.responses[0].partitions[0]
+        return int(found.error_code), found.high_watermark
+
+    with WireClient(address) as client:
+        old = str(cluster.topics()[name].topic_id)
+        cluster.log(name).append(keyed(("k", "v"), at_ms=NOW))
+        before = fetched_by_id(client, old)
+        cluster.delete_topic(name)
+        cluster.create_topic(name, 1, {})
+        after = [fetched_by_id(client, topic_id) for topic_id in (old, str(cluster.topics()[name].topic_id))]
+
+    assert before == (0, 1)
+    assert after == [(100, -1), (0, 0)]

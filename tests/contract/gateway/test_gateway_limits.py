@@ -17,8 +17,8 @@ from crc32c import crc32c
 
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway import client_connection
-from kafkalike.gateway.client_connection import ByteBudget
-from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, RequestMemory
+from kafkalike.gateway.byte_budget import ByteBudget, RequestMemory
+from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
 from kafkalike.gateway.handlers import record_appender
 from kafkalike.gateway.handlers.record_fetcher import RecordFetcher, TopicTails
 from kafkalike.gateway.live_gateways import LiveGateways
