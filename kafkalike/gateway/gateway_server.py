@@ -46,7 +46,9 @@ MAX_CONNECTIONS_PER_HOST: Final = 500
 """Connections of all clients, and of one address; further ones are closed at once."""
 
 MAX_UNAUTHENTICATED: Final = 200
-"""Connections whose clients have not authenticated yet."""
+MAX_UNAUTHENTICATED_PER_HOST: Final = 100
+"""Connections of all clients, and of one address, that have not authenticated yet. One address does not keep others
+from it."""
 
 BUFFER_BYTES: Final = 256 * 1024
 """Bytes of a connection that are read ahead."""
@@ -185,11 +187,12 @@ class GatewayServer:
                 reader, writer, self._handlers, budget, self._metrics, records=records, sasl=sasl
             )
             of_host = sum(one.host == connection.host for one in open_connections.values())
-            strangers = sum(not one.authenticated for one in open_connections.values())
+            strangers = [one.host for one in open_connections.values() if not one.authenticated]
             if (
                 len(open_connections) >= MAX_CONNECTIONS
                 or of_host >= MAX_CONNECTIONS_PER_HOST
-                or strangers >= MAX_UNAUTHENTICATED
+                or len(strangers) >= MAX_UNAUTHENTICATED
+                or strangers.count(connection.host) >= MAX_UNAUTHENTICATED_PER_HOST
             ):
                 logger.warning("gateway: too many connections; one of %s is closed", connection.host)
                 writer.close()

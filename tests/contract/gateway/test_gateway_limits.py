@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +17,8 @@ from confluent_kafka.admin import AdminClient
 from crc32c import crc32c
 
 from kafkalike.gateway import api_versions as keys
-from kafkalike.gateway import client_connection
+from kafkalike.gateway import client_connection, gateway_server
+from kafkalike.gateway.authentication import UserFile
 from kafkalike.gateway.byte_budget import ByteBudget, RequestMemory
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
 from kafkalike.gateway.handlers import record_appender
@@ -167,6 +169,25 @@ def test_topic_that_metadata_names_often_is_described_once(served: Served, topic
         found = client.ask(keys.METADATA, 8, {"topics": [{"name": name}] * 10_000})
 
     assert [len(one.partitions) for one in found.topics] == [50]
+
+
+def test_clients_of_one_address_that_do_not_authenticate_keep_no_other_out(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_server, "MAX_UNAUTHENTICATED_PER_HOST", 2)
+    users = UserFile(tmp_path / "users.toml")
+    users.add("someone", "password", [])
+    server = gateway_server.GatewayServer(served[0], users=users)
+    server.start()
+    strangers = [connected(server.bootstrap_servers) for _ in range(3)]
+    assert closed_by_the_gateway(strangers[2])
+    with socket.create_connection(server.address, timeout=20, source_address=("127.0.0.2", 0)) as other:
+        request = struct.pack(">hhih", keys.API_VERSIONS, 0, 7, -1)
+        other.sendall(struct.pack(">i", len(request)) + request)
+        assert struct.unpack_from(">i", other.recv(8, socket.MSG_WAITALL), 4) == (7,)
+    for stranger in strangers:
+        stranger.close()
+    server.stop()
 
 
 def test_request_that_never_arrives_ends_its_connection_alone(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
