@@ -239,7 +239,7 @@ def test_holes_of_a_compaction_are_no_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize("newest_first", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_a_search_ends_when_its_time_is_over_and_goes_on_there(filled: Cluster, *, newest_first: bool) -> None:
     """Each page gets on by at least one record, and together they see all of them once."""
     question = Question(most_seconds=0, newest_first=newest_first, contains=b"9")
