@@ -38,9 +38,20 @@ def table_at(cluster: ReplicatedCluster, roots: list[Path], at: int) -> DeltaTab
     return DeltaTable(str(roots[chain(cluster)[at] - 1] / cluster.topic("t").location))
 
 
+PLACES = ("head", "middle", "leader")
+# `make test` loses each root once beside one that is optimized, and once the optimized one itself.
+OFTEN = {(0, 1), (1, 2), (2, 0), (2, 2)}
+LOSSES = [
+    pytest.param(
+        at, lost, id=f"{PLACES[at]}-without the {PLACES[lost]}", marks=[] if (at, lost) in OFTEN else pytest.mark.full
+    )
+    for lost in range(3)
+    for at in range(3)
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [0, 1, 2], ids=["head", "middle", "leader"])
-@pytest.mark.parametrize("lost", [0, 1, 2], ids=["without the head", "without the middle", "without the leader"])
+@pytest.mark.parametrize(("at", "lost"), LOSSES)
 def test_records_survive_the_loss_of_a_root_after_another_engines_optimize(
     roots: list[Path], cluster: ReplicatedCluster, at: int, lost: int
 ) -> None:
