@@ -80,7 +80,7 @@ def offered_versions(handlers: Mapping[int, Handler], *, sasl: bool = False) -> 
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Pending:
     """A request whose answer is being made."""
 
@@ -138,6 +138,7 @@ class ClientConnection:
         peer = writer.get_extra_info("peername")
         self.host = str(peer[0]) if peer else ""
         self._pending: asyncio.Queue[_Pending] = asyncio.Queue(MAX_REQUESTS)
+        self._unanswered: list[_Pending] = []
 
     @property
     def authenticated(self) -> bool:
@@ -149,6 +150,9 @@ class ClientConnection:
         answers = asyncio.create_task(self._write_answers())
         try:
             await self._read_requests()
+        except asyncio.CancelledError:
+            await self._finish(answers)
+            raise
         except (asyncio.IncompleteReadError, OSError):
             # Also of TLS: what the network brings is no defect.
             pass
@@ -164,6 +168,16 @@ class ClientConnection:
             self._writer.close()
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
+
+    async def _finish(self, answers: asyncio.Task[None]) -> None:
+        """Write the answers to what has begun, because the gateway stops. Requests that wait for others end."""
+        for pending in self._unanswered:
+            if pending.key in {api_versions.FETCH, api_versions.JOIN_GROUP} and isinstance(pending.reply, asyncio.Task):
+                pending.reply.cancel()
+        written = asyncio.create_task(self._pending.join())
+        # An answer that has ended ends all after it.
+        await asyncio.wait([answers, written], timeout=FRAME_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        written.cancel()
 
     async def _read_requests(self) -> None:
         loop = asyncio.get_running_loop()
@@ -187,6 +201,7 @@ class ClientConnection:
                     frame = await self._reader.readexactly(size)
                 pending = await self._begin(memoryview(frame), reserved, memory)
                 await self._pending.put(pending)
+                self._unanswered.append(pending)
                 taken = False
             finally:
                 if taken:
@@ -278,6 +293,8 @@ class ClientConnection:
                     await self._write(pending)
                 finally:
                     pending.end(self._budget)
+                    self._unanswered.remove(pending)
+                    self._pending.task_done()
         except OSError:
             # The reader notices that the connection has ended.
             self._writer.transport.abort()

@@ -6,11 +6,13 @@ import asyncio
 import gzip
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -188,6 +190,41 @@ def test_clients_of_one_address_that_do_not_authenticate_keep_no_other_out(
     for stranger in strangers:
         stranger.close()
     server.stop()
+
+
+def test_records_that_are_being_written_are_answered_when_the_gateway_stops(
+    served: Served, topic: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer without idempotence would write them again elsewhere."""
+    append, begun, stops = record_appender.append_batches, threading.Event(), threading.Event()
+
+    def late(*args: Any, **options: Any) -> Any:
+        begun.set()
+        stops.wait(20)
+        return append(*args, **options)
+
+    monkeypatch.setattr(record_appender, "append_batches", late)
+    name = topic(1)
+    server = gateway_server.GatewayServer(served[0])
+    server.start()
+    poll = {"topic": name, "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}]}
+    with WireClient(server.bootstrap_servers) as client:
+        parts = [{"index": 0, "records": zeros(10)}]
+        client.send(keys.PRODUCE, 8, {"acks": -1, "topic_data": [{"name": name, "partition_data": parts}]})
+        assert begun.wait(20)
+        client.send(keys.FETCH, 12, {"max_wait": 60_000, "min_bytes": 10**6, "topics": [poll]})
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        while server.running and not stops.is_set():
+            try:
+                socket.create_connection(server.address, timeout=20).close()
+            except ConnectionRefusedError:
+                stops.set()
+        found = client.receive(keys.PRODUCE, 8)
+        stopping.join(20)
+
+    assert int(found.responses[0].partition_responses[0].error_code) == 0
+    assert not server.running
 
 
 def test_request_that_never_arrives_ends_its_connection_alone(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
