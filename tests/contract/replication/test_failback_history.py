@@ -74,14 +74,7 @@ def take_offsets_by_name(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "plant",
-    [
-        *(
-            pytest.param(plant, marks=pytest.mark.full)
-            for plant in (read_the_files, remember_the_roots, take_one_root_for_all)
-        ),
-        keep_the_id,
-        take_offsets_by_name,
-    ],
+    [read_the_files, remember_the_roots, take_one_root_for_all, keep_the_id, take_offsets_by_name],
 )
 def test_histories_notice_a_planted_fault(
     plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
