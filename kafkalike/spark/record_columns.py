@@ -130,7 +130,8 @@ def check_columns(schema: spark_types.StructType, *, needs_topic: bool) -> Mappi
         )
     if "value" not in types:
         raise AnalysisException(
-            f"required attribute 'value' not found; the DataFrame has {', '.join(types) or 'no columns'}"
+            f"required attribute 'value' not found; the DataFrame has {', '.join(types) or 'no columns'}. "
+            'Make it of your columns: selectExpr("… AS key", "to_json(struct(*)) AS value")'
         )
     for name, allowed in ALLOWED.items():
         if name in types and not any(_same(types[name], kind) for kind in allowed):

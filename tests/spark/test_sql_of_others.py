@@ -174,6 +174,25 @@ def test_temporary_views_hide_no_table(spark: SparkSession, root: str, cluster: 
     assert temporary(spark) == {"kafkalike_lag"}
 
 
+@pytest.mark.parametrize("name", ["ORDERS", "Orders__Text"], ids=["topic", "text"])
+def test_users_view_in_other_case_hides_a_topic_only_where_case_does_not_count(
+    spark: SparkSession, root: str, cluster: Cluster, name: str
+) -> None:
+    other = spark.newSession()
+    other.sql("SELECT 'mine' AS whose").createOrReplaceTempView(name)
+
+    with pytest.raises(IllegalArgumentError, match=rf"{name.lower()} is a table or view .* nothing was made"):
+        register_sql(other, root, temporary=True)
+
+    assert temporary(other) == {name.lower()}
+    other = spark.newSession()
+    other.conf.set("spark.sql.caseSensitive", "true")
+    other.sql("SELECT 'mine' AS whose").createOrReplaceTempView(name)
+    register_sql(other, root, temporary=True)
+    assert other.sql(f"SELECT whose FROM {name}").collect() == [("mine",)]
+    assert other.sql("SELECT topic FROM orders__text").collect() == [("orders",)]
+
+
 def test_view_that_a_user_has_put_in_place_of_ours_is_not_replaced(
     spark: SparkSession, root: str, cluster: Cluster
 ) -> None:

@@ -102,7 +102,10 @@ def test_null_values_keys_and_headers_survive(spark: SparkSession, root: str) ->
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("SELECT 'k' AS key", "required attribute 'value' not found"),
+        (
+            "SELECT 'k' AS key",
+            r"required attribute 'value' not found; the DataFrame has key\. .*to_json\(struct\(\*\)\) AS value",
+        ),
         ("SELECT 1 AS value", r"value must be a\(n\) string or binary"),
         ("SELECT 'v' AS value, 1 AS key", r"key must be a\(n\) string or binary"),
         ("SELECT 'v' AS value, 1L AS partition", r"partition must be a\(n\) int"),

@@ -278,12 +278,13 @@ def topic_frame(
     partition: int | None = None,
     loaded: DataFrame | None = None,
     sound: Column | None = None,
+    mark: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Build the DataFrame of one topic's table, or of a key and a partition of it.
 
     See `read` for its columns, and Delta's reader for options. `loaded` is the DataFrame that Delta's reader has
     already returned for the table and options. `sound` is a condition from
-    `kafkalike.spark.reads.conditions.soundness`.
+    `kafkalike.spark.reads.conditions.soundness`. `mark` is metadata for the column `key`.
     """
     reader = spark.readStream if stream else spark.read
     frame = reader.format("delta").options(**(options or {})).load(uri) if loaded is None else loaded
@@ -299,6 +300,8 @@ def topic_frame(
     names = ["key", "value", "partition", "offset", "timestamp", "timestampType"]
     names += ["headers"] if include_headers else []
     columns = [F.col(name) for name in names]
+    if mark is not None:
+        columns[0] = columns[0].alias("key", metadata=dict(mark))
     columns.insert(2, F.lit(info.name).alias("topic"))
     selected: DataFrame = frame.select(*columns)
     return selected

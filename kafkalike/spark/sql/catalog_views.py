@@ -74,8 +74,8 @@ class SessionViews:
         self._own = {topic for topic in self._names if topic in own}
         views = [name for view in self._names.values() for name in (view, view + TEXT)]
         self._all = {*map(table_view, SCHEMAS), *views, *self._own}
-        for view in sorted(self._all):
-            if spark.catalog.tableExists(sql_text.quoted(view)) and not self._is_ours(view):
+        for view in _existing(spark, self._all):
+            if not self._is_ours(view):
                 raise IllegalArgumentError(
                     f"{view} is a table or view of this session that kafkalike has not made, and a temporary view of "
                     "that name would hide it; nothing was made. Register topics in a database of their own "
@@ -125,18 +125,19 @@ class SessionViews:
             # Without a mark, because it needs a projection, over which Spark's refusal to change the table is an
             # internal error.
             frame.createOrReplaceTempView(sql_text.quoted(table_view(table)))
-        # Marked here: `make_marked` would analyze each view once more.
+        # Marked in the columns: `make_marked` would analyze each view once more.
+        mark = {sql_text.MARK: "view"}
         key, *others = map(F.expr, TEXT_COLUMNS)
-        text_columns = (key.alias("key", metadata={sql_text.MARK: "view"}), *others)
+        text_columns = (key.alias("key", metadata=mark), *others)
         for topic, view in self._names.items():
             info = chosen[topic]
             uri = cluster.table_uri(info)
             sound = None if travels[topic] else soundness(spark, cluster, info)
-            frame = topic_frame(spark, info, uri, include_headers=True, options=travels[topic], sound=sound)
-            sql_text.make_marked(frame, view)
+            frame = topic_frame(spark, info, uri, include_headers=True, options=travels[topic], sound=sound, mark=mark)
+            frame.createOrReplaceTempView(sql_text.quoted(view))
             frame.select(*text_columns).createOrReplaceTempView(sql_text.quoted(view + TEXT))
             if topic in self._own:
-                sql_text.make_marked(frame, topic)
+                frame.createOrReplaceTempView(sql_text.quoted(topic))
         gone = [
             view
             for view, made in self._recorded.items()
@@ -175,6 +176,16 @@ def temporary_names(spark: SparkSession, cluster: Cluster) -> dict[str, str]:
     topics = cluster.topics()
     views = {view: topic for topic, view in view_names(topics, _held(spark, cluster.root)).items()}
     return {topic: topic for topic in own_names(topics)} | views | {view + TEXT: topic for view, topic in views.items()}
+
+
+def _existing(spark: SparkSession, names: Iterable[str]) -> list[str]:
+    """Return the names that a table or view has, sorted. One listing spares a look-up of each free name."""
+    if spark.catalog.currentCatalog() != "spark_catalog":
+        # Other catalogs list no temporary views.
+        return sorted(name for name in names if spark.catalog.tableExists(sql_text.quoted(name)))
+    folded = str(spark.conf.get("spark.sql.caseSensitive")).lower() != "true"
+    listed = {row["tableName"].lower() if folded else row["tableName"] for row in spark.sql("SHOW TABLES").collect()}
+    return sorted(name for name in names if (name.lower() if folded else name) in listed)
 
 
 def recorded_views(spark: SparkSession) -> dict[str, dict[str, str | None]]:
