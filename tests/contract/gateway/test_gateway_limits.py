@@ -27,6 +27,7 @@ from kafkalike.gateway.handlers import record_appender
 from kafkalike.gateway.handlers.record_fetcher import RecordFetcher, TopicTails
 from kafkalike.gateway.live_gateways import LiveGateways
 from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.log.topic.producer_append import append_batches
 from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.upkeep import keyed
 from tests.tools.wire_client import WireClient
@@ -196,12 +197,12 @@ def test_records_that_are_being_written_are_answered_when_the_gateway_stops(
     served: Served, topic: Create, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A producer without idempotence would write them again elsewhere."""
-    append, begun, stops = record_appender.append_batches, threading.Event(), threading.Event()
+    begun, stops = threading.Event(), threading.Event()
 
     def late(*args: Any, **options: Any) -> Any:
         begun.set()
         stops.wait(20)
-        return append(*args, **options)
+        return append_batches(*args, **options)
 
     monkeypatch.setattr(record_appender, "append_batches", late)
     name = topic(1)
