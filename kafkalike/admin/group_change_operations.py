@@ -152,6 +152,7 @@ class GroupChangeOperations(AdminBase):
 
         Raises:
             GroupIdNotFoundError: the group does not exist.
+            NonEmptyGroupError: its members compute the assignments themselves, so stop them first.
             KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
         """
         del group_coordinator_id
@@ -161,6 +162,8 @@ class GroupChangeOperations(AdminBase):
         def plan(state: GroupsState, roster: Roster, taken: int) -> list[GroupRow]:
             if group_id not in state.groups:
                 raise errors.GroupIdNotFoundError(f"group {group_id!r} does not exist")
+            if roster.led is not None:
+                raise errors.NonEmptyGroupError(f"group {group_id!r}: only its members know which topics they read")
             read = {topic for member in roster for topic in member.subscription}
             outcomes.update(
                 {tp: errors.GroupSubscribedToTopicError if tp.topic in read else errors.NoError for tp in wanted}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from kafkalike.admin.admin_base import BROKER_ID, AdminBase, as_names
 from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError
 from kafkalike.log.group.group_expiry import silent_members, without
-from kafkalike.model.group_state import PROTOCOL_TYPE, Group
+from kafkalike.model.group_state import Group
 from kafkalike.model.groups.roster import Member
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import GroupState, GroupType, OffsetAndMetadata, TopicPartition
@@ -69,7 +69,7 @@ class GroupOperations(AdminBase):
         return [
             {
                 "group_id": group_id,
-                "protocol_type": PROTOCOL_TYPE,
+                "protocol_type": group.roster.protocol_type,
                 "group_state": group.state.value,
                 "group_type": GroupType.CLASSIC.value,
             }
@@ -175,7 +175,7 @@ def _described(group_id: str, group: Group | None) -> dict[str, Any]:
         "group_id": group_id,
         "error": str(GroupIdNotFoundError(f"group {group_id!r} does not exist")) if group is None else None,
         "group_state": state.value,
-        "protocol_type": "" if group is None else PROTOCOL_TYPE,
+        "protocol_type": "" if roster is None else roster.protocol_type,
         "protocol_data": "" if roster is None else roster.protocol,
         "generation_id": -1 if roster is None else roster.generation,
         "members": [] if roster is None else [_member(member) for member in roster],

@@ -107,7 +107,7 @@ class GroupSessions:
             raise UnknownMemberIdError(f"group {group_id!r}: {member_id!r} is not a member")
         settings = MemberSettings(
             group_id=group_id,
-            schemes=schemes_of([name for name in known.protocols if name in BY_NAME]),
+            schemes={} if roster.led else schemes_of([name for name in known.protocols if name in BY_NAME]),
             client_id=known.client_id,
             group_instance_id=known.group_instance_id,
             session_timeout_ms=known.session_timeout_ms,
@@ -150,7 +150,7 @@ class GroupSessions:
 
         Args:
             call: its request to join.
-            names: its assignors, the preferred one first.
+            names: its assignors, the preferred one first; empty in a client-led group.
             session_ms: its session timeout.
             rebalance_ms: its rebalance timeout.
             member_id: its id; empty to make one.
@@ -165,7 +165,7 @@ class GroupSessions:
         instance = call.field("group_instance_id", call.field("instance_id"))
         settings = MemberSettings(
             group_id=check_group_id(call.body.group_id),
-            schemes=schemes_of(list(names)),
+            schemes=schemes_of(list(names)) if names else {},
             client_id=call.client_id,
             group_instance_id=instance,
             session_timeout_ms=session_ms,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.model.frozen_map import Draft, FrozenMap
-from kafkalike.model.groups.roster import PROTOCOL_TYPE, ROSTER_VERSION, Member, Roster, dump_roster, load_roster
+from kafkalike.model.groups.roster import CLIENT_LED_VERSION, PROTOCOL_TYPE, Member, Roster, dump_roster, load_roster
 from kafkalike.model.names import GATEWAYS_GROUP
 from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
@@ -43,7 +43,7 @@ OFFSET: Final = "offset"
 MEMBER: Final = "member"
 TRANSACTION: Final = "transaction"
 
-VERSIONS: Final = {OFFSET: 1, MEMBER: ROSTER_VERSION}
+VERSIONS: Final = {OFFSET: 1, MEMBER: CLIENT_LED_VERSION}
 """The newest format of each kind of row, except `transaction` rows: see `transactions.transactional_id`."""
 
 

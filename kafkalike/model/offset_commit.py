@@ -144,8 +144,8 @@ def expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition
         now_ms: the time, ms since the epoch.
         retention_ms: how long offsets are kept, ms.
     """
-    if group.members and group.state is not GroupState.STABLE:
-        # The rebalance that decides which member reads which topic has not ended.
+    if group.members and (group.state is not GroupState.STABLE or group.roster.led is not None):
+        # The rebalance that decides which member reads which topic has not ended, or only the clients know.
         return []
     read = {topic for member in group.members.values() for topic in member.subscription}
     empty_since = 0 if group.members else group.roster.changed_ms

@@ -1,7 +1,8 @@
 """Classic members: clients that join groups by JoinGroup and SyncGroup, and stay by Heartbeat.
 
-There is no coordinator and no leader among clients. JoinGroup answers that "kafkalike" leads, so every client is a
-follower and takes the assignment that the roster has.
+Clients with assignors that the roster has are its members: JoinGroup answers that "kafkalike" leads, so every client is
+a follower and takes the assignment that the roster has. Other clients lead their group themselves: see
+`client_led_members.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, Handler, Reply
 from kafkalike.gateway.group_sessions import MAX_SESSIONS, GroupSession, GroupSessions
+from kafkalike.gateway.handlers.client_led_members import ClientLedMembers, ParkedRequest, members_for_leader
 from kafkalike.log.group.assignors import BY_NAME
+from kafkalike.model.groups import client_led
 from kafkalike.model.groups.consumer_protocol import assignment_bytes, parse_subscription
 from kafkalike.model.groups.roster import PROTOCOL_TYPE, Roster
 from kafkalike.model.groups.wire_member import ClientView, may_answer_join, must_rejoin, permitted, released_by_join
@@ -56,6 +59,7 @@ class ClassicMembers:
 
     def __init__(self, sessions: GroupSessions) -> None:
         self._sessions = sessions
+        self._led = ClientLedMembers(sessions)
         self._promised: dict[tuple[str, str], float] = {}
         """Member ids that clients were given, and have not joined with; with the time until which they may."""
         self._lock = threading.Lock()
@@ -66,7 +70,7 @@ class ClassicMembers:
         home = self._sessions.home
         return {
             keys.JOIN_GROUP: self._join,
-            keys.SYNC_GROUP: home.in_thread(self._sync),
+            keys.SYNC_GROUP: self._sync,
             keys.HEARTBEAT: home.in_thread(self._heartbeat),
             keys.LEAVE_GROUP: home.in_thread(self._leave),
         }
@@ -82,6 +86,7 @@ class ClassicMembers:
         if isinstance(entered, str):
             return _join_answer(_Joined(Outcome(errors.MemberIdRequiredError.errno, None), entered))
         session, owned = entered
+        parked = ParkedRequest(call, session)
         settings = session.member.settings
         loop = asyncio.get_running_loop()
         end = loop.time() + settings.max_poll_interval_ms / 1000
@@ -89,7 +94,7 @@ class ClassicMembers:
         with self._sessions.parked(call.body.group_id) as event:
             while True:
                 event.clear()
-                outcome, roster = await self._sessions.home.run(attempt, self._join_step, session, owned)
+                outcome, roster = await self._sessions.home.run(attempt, self._join_step, parked, owned)
                 member_id = session.member.member_id or call.body.member_id
                 if outcome.code or roster is not None:
                     return _join_answer(_Joined(outcome.of_group, member_id, roster))
@@ -98,22 +103,28 @@ class ClassicMembers:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(event.wait(), interval)
 
-    def _entered(self, call: Call) -> tuple[GroupSession, frozenset[TopicPartition]] | str:
+    def _entered(self, call: Call) -> tuple[GroupSession, frozenset[TopicPartition] | None] | str:
         """Return the session of a JoinGroup, and the partitions that the client says it holds; or an id to join with.
 
+        The partitions are None in a client-led group.
+
         Raises:
-            InconsistentGroupProtocolError: the client has none of the assignors.
+            InconsistentGroupProtocolError: the client has no assignor.
             UnknownMemberIdError: it names an id that it was not given.
         """
         body = call.body
         offered = {p.name: p for p in body.protocols if p.name in BY_NAME}
-        if body.protocol_type != PROTOCOL_TYPE or not offered:
+        if not body.protocol_type or not body.protocols:
             raise errors.InconsistentGroupProtocolError(
-                f"group {body.group_id!r}: protocol type {body.protocol_type!r} with "
-                f"{', '.join(p.name for p in body.protocols) or 'no assignor'} is not supported; use one of "
-                f"{', '.join(BY_NAME)}"
+                f"group {body.group_id!r}: the client names no protocol type or no assignor"
             )
-        wanted = parse_subscription(bytes(next(iter(offered.values())).metadata))
+        led = body.protocol_type != PROTOCOL_TYPE or not offered
+        if not led:
+            # It may have an assignor in common with the clients that lead the group.
+            led = self._sessions.home.cluster.groups.refresh(waiting=True).group(body.group_id).roster.led is not None
+        if led:
+            offered = {}
+        wanted = None if led else parse_subscription(bytes(next(iter(offered.values())).metadata))
         session_ms = body.session_timeout.total_seconds() * 1000
         rebalance_ms = call.field("rebalance_timeout", body.session_timeout).total_seconds() * 1000
         key = body.group_id, body.member_id
@@ -132,6 +143,8 @@ class ClassicMembers:
                 session.member = changed.member
         else:
             session = self._sessions.new(call, list(offered), session_ms, rebalance_ms, body.member_id)
+        if wanted is None:
+            return session, None
         session.subscription = wanted.topics
         return session, wanted.owned
 
@@ -143,8 +156,11 @@ class ClassicMembers:
                 raise errors.GroupMaxSizeReachedError(f"this gateway has promised {MAX_SESSIONS} member ids")
             self._promised[key] = now + session_ms / 1000
 
-    def _join_step(self, session: GroupSession, owned: frozenset[TopicPartition]) -> Roster | None:
+    def _join_step(self, parked: ParkedRequest, owned: frozenset[TopicPartition] | None) -> Roster | None:
         """Join or look; return the roster once JoinGroup may be answered, None before."""
+        if owned is None:
+            return self._led.joined(parked)
+        session = parked.session
         with session.lock:
             member = session.member
             session.seen = time.monotonic()
@@ -166,28 +182,46 @@ class ClassicMembers:
                 roster, me = released, released.members[me.member_id]
             return roster if may_answer_join(roster, me) else None
 
-    def _sync(self, call: Call) -> Answer:
-        outcome, synced = attempt(self._synced, call)
-        if synced is None:
-            return {"error_code": outcome.of_group.code}
-        protocol, assignment = synced
-        return {
-            "error_code": NONE,
-            "protocol_type": PROTOCOL_TYPE,
-            "protocol_name": protocol,
-            "assignment": assignment,
-        }
+    async def _sync(self, call: Call) -> Reply | asyncio.Task[Reply]:
+        return asyncio.create_task(self._synced(call))
 
-    def _synced(self, call: Call) -> tuple[str, bytes]:
-        session = self._sessions.session(call.body.group_id, call.body.member_id)
+    async def _synced(self, call: Call) -> Reply:
+        """Return the assignment; a follower in a client-led group waits for its leader."""
+        home = self._sessions.home
+        outcome, session = await home.run(attempt, self._sessions.session, call.body.group_id, call.body.member_id)
+        if session is None:
+            return {"error_code": outcome.of_group.code}
+        parked = ParkedRequest(call, session)
+        interval = min(PARKED_SECONDS, session.member.settings.heartbeat_interval_ms / 1000)
+        with self._sessions.parked(call.body.group_id) as event:
+            while True:
+                event.clear()
+                outcome, synced = await home.run(attempt, self._sync_step, parked)
+                if synced is not None:
+                    roster, assignment = synced
+                    return {
+                        "error_code": NONE,
+                        "protocol_type": roster.protocol_type,
+                        "protocol_name": roster.protocol,
+                        "assignment": assignment,
+                    }
+                if outcome.code:
+                    return {"error_code": outcome.of_group.code}
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), interval)
+
+    def _sync_step(self, parked: ParkedRequest) -> tuple[Roster, bytes] | None:
+        session, call = parked.session, parked.call
         with session.lock:
             roster, me = self._sessions.look(session, alive=True)
+            if roster.led is not None:
+                return self._led.synced(parked, roster, me)
             wanted = call.field("protocol_name")
             if not may_answer_join(roster, me) or wanted not in {None, roster.protocol}:
                 raise errors.RebalanceInProgressError("the group is being rebalanced")
             session.use(call)
             session.view = ClientView(given=permitted(roster, me))
-            return roster.protocol, assignment_bytes(permitted(roster, me))
+            return roster, assignment_bytes(permitted(roster, me))
 
     def _heartbeat(self, call: Call) -> Answer:
         return {"error_code": attempt(self._beaten, call)[0].of_group.code}
@@ -200,6 +234,10 @@ class ClassicMembers:
         try:
             session.use(call)
             roster, me = self._sessions.look(session, alive=False)
+            if roster.led is not None:
+                client_led.check_member(roster, me.member_id, int(call.body.generation_id))
+                session.member.polled(self._sessions.home.clock.monotonic())
+                return
             if session.view.given is None and roster.generation == call.body.generation_id:
                 # Nothing has changed since another gateway answered.
                 session.view = ClientView(given=permitted(roster, me))
@@ -229,9 +267,9 @@ def _join_answer(joined: _Joined) -> Answer:
     return {
         "error_code": joined.outcome.code,
         "generation_id": -1 if roster is None else roster.generation,
-        "protocol_type": PROTOCOL_TYPE,
+        "protocol_type": PROTOCOL_TYPE if roster is None else roster.protocol_type,
         "protocol_name": "" if roster is None else roster.protocol,
-        "leader": LEADER if roster is not None else "",
+        "leader": "" if roster is None else LEADER if roster.led is None else roster.led.leader,
         "member_id": joined.member_id,
-        "members": (),
+        "members": () if roster is None else members_for_leader(roster, joined.member_id),
     }

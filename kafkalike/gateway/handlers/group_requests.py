@@ -15,6 +15,7 @@ from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
 from kafkalike.model.groups.consumer_protocol import assignment_bytes, subscription_bytes
+from kafkalike.model.groups.roster import Roster
 from kafkalike.model.groups.wire_member import WIRE_HOST
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -167,6 +168,7 @@ class GroupRequests:
 
     def _describe(self, call: Call) -> Answer:
         groups = []
+        state = self._home.cluster.groups.state
         for group_id in call.body.groups:
             outcome, group = self._described(group_id)
             if outcome.code == errors.GroupIdNotFoundError.errno and call.version < GROUP_ERRORS_FROM:
@@ -175,8 +177,7 @@ class GroupRequests:
                 {
                     **_common(member),
                     "client_host": _host(member),
-                    "member_metadata": subscription_bytes(member["member_metadata"]["topics"]),
-                    "member_assignment": assignment_bytes(_partitions(member["member_assignment"])),
+                    **_opaque(state.group(group_id).roster, member),
                 }
                 for member in group["members"]
             ]
@@ -269,6 +270,20 @@ def _host(member: Mapping[str, Any]) -> str:
 
 def _common(member: Mapping[str, Any]) -> dict[str, Any]:
     return {name: member[name] for name in ("member_id", "group_instance_id", "client_id")}
+
+
+def _opaque(roster: Roster, member: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return a member's metadata and assignment as bytes; in a client-led group, those of the clients."""
+    led, member_id = roster.led, member["member_id"]
+    if led is not None and member_id in led.offers:
+        return {
+            "member_metadata": led.offers[member_id].get(roster.protocol, b""),
+            "member_assignment": led.assignments.get(member_id, b""),
+        }
+    return {
+        "member_metadata": subscription_bytes(member["member_metadata"]["topics"]),
+        "member_assignment": assignment_bytes(_partitions(member["member_assignment"])),
+    }
 
 
 def _partitions(assigned: Mapping[str, Any]) -> Iterable[TopicPartition]:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+JoinRule = Callable[[Roster, Member, GroupFacts], Roster]
+"""Returns the roster with a member that joins."""
+
 SHORTEST_BEAT: Final = 0.01
 """Shortest wait, seconds, between two heartbeats."""
 
@@ -108,7 +111,12 @@ class GroupMember:
         """True if its session may have expired unnoticed: call `look` before using its partitions."""
         return self.membership is not None and self._clock.monotonic() >= self.lease_end
 
-    def join(self, subscription: tuple[str, ...], timeout_ms: float | None = 60_000) -> Roster:
+    def join(
+        self,
+        subscription: tuple[str, ...],
+        timeout_ms: float | None = 60_000,
+        rule: JoinRule = group_protocol.join,
+    ) -> Roster:
         """Join the group under an id of its own; the group rebalances.
 
         After an unknown outcome, a retry uses the same id and changes nothing if the member has joined.
@@ -138,7 +146,7 @@ class GroupMember:
         begun = self._clock.monotonic()
         self._leases.renew(settings.group_id, self._id)
         self._due = self._clock.monotonic() + settings.heartbeat_interval_ms / 1000
-        joined = self._store.change(lambda now: group_protocol.join(now, member, known), self._id, "joined", timeout_ms)
+        joined = self._store.change(lambda now: rule(now, member, known), self._id, "joined", timeout_ms)
         self.lease_end = begun + settings.session_timeout_ms / 1000
         roster = self._adopt(joined)
         _log.info("group %s: %s joined in generation %s", settings.group_id, self._id, roster.generation)
@@ -154,7 +162,7 @@ class GroupMember:
         """
         self._adopt(roster)
 
-    def try_join(self, subscription: tuple[str, ...]) -> Roster | None:
+    def try_join(self, subscription: tuple[str, ...], rule: JoinRule = group_protocol.join) -> Roster | None:
         """Join, or find out whether the members that prevent it are alive.
 
         Returns:
@@ -165,7 +173,7 @@ class GroupMember:
             KafkaError: as `join`.
         """
         try:
-            return self.join(subscription)
+            return self.join(subscription, rule=rule)
         except (InconsistentGroupProtocolError, NonEmptyGroupError):
             if self._expiry.has_seen_heartbeat:
                 self._leases.drop(self.settings.group_id, self._id)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kafkalike import errors
+from kafkalike.model.groups import client_led
 from kafkalike.model.groups.roster import Member, Partitions, Roster, TopicCounts
 from kafkalike.model.structs import TopicPartition
 
@@ -73,9 +74,14 @@ def join(roster: Roster, member: Member, known: GroupFacts) -> Roster:
     rebalance, the generation stays, and its old member id leaves the group.
 
     Raises:
-        InconsistentGroupProtocolError: the members have no common assignor.
+        InconsistentGroupProtocolError: the members have no common assignor, or one of them leads the group.
         NonEmptyGroupError: the member needs the group for itself, but it has other members.
     """
+    if roster.led is not None:
+        raise errors.InconsistentGroupProtocolError(
+            f"{member.member_id!r} cannot join: {roster.led.leader or 'a client'!r} computes the assignments of this "
+            "group. Stop its members, or join another group"
+        )
     present = roster.members.get(member.member_id) or roster.instance(member.group_instance_id)
     members = dict(roster.members)
     if present is not None:
@@ -100,6 +106,8 @@ def join(roster: Roster, member: Member, known: GroupFacts) -> Roster:
 
 def leave(roster: Roster, member_ids: Iterable[str], known: GroupFacts) -> Roster:
     """Remove members that left or whose session has expired. Unknown ids are ignored."""
+    if roster.led is not None:
+        return client_led.leave(roster, member_ids, known.now_ms)
     gone = set(member_ids)
     members = {member_id: m for member_id, m in roster.members.items() if member_id not in gone}
     if len(members) == len(roster.members):

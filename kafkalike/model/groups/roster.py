@@ -6,6 +6,7 @@ latest rows describes the same groups as the full table. Heartbeats are not rows
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,8 +24,11 @@ TopicCounts = Mapping[str, tuple[str, int]]
 ROSTER_VERSION: Final = 1
 """Format of the JSON; see `kafkalike.model.row_value`."""
 
+CLIENT_LED_VERSION: Final = 2
+"""Format of the JSON of a client-led group, which older releases would misread."""
+
 PROTOCOL_TYPE: Final = "consumer"
-"""Kafka's protocol type of all groups."""
+"""Kafka's protocol type of all groups that are not client-led."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,24 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLed:
+    """The state of a group in which a client computes the assignments; see `kafkalike.model.groups.client_led`."""
+
+    protocol_type: str
+    """Kafka's protocol type, such as `connect`."""
+    phase: GroupState
+    """`PreparingRebalance`, `CompletingRebalance` or `Stable`."""
+    leader: str = ""
+    """Id of the member that computes the assignments."""
+    joined: tuple[str, ...] = ()
+    """Ids of the members that have joined in this rebalance."""
+    offers: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
+    """Opaque metadata by member and assignor."""
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    """Opaque assignments by member."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
     """The membership of one group in one generation."""
 
@@ -87,21 +109,32 @@ class Roster:
     that noticed does not have the group's assignor."""
     changed_ms: int = 0
     """Time when this roster was written, ms since the epoch."""
+    led: ClientLed | None = None
+    """None unless a client computes the assignments."""
+
+    @property
+    def protocol_type(self) -> str:
+        """Kafka's protocol type."""
+        return PROTOCOL_TYPE if self.led is None else self.led.protocol_type
 
     @property
     def rebalancing(self) -> bool:
         """True if any member does not own exactly its target."""
+        if self.led is not None:
+            return self.led.phase is not GroupState.STABLE
         return self.pending or any(m.assignment != m.target for m in self.members.values())
 
     @property
     def state(self) -> GroupState:
         """`Empty`, `PreparingRebalance` or `Stable`.
 
-        Kafka's `CompletingRebalance`, in which members wait for their leader's assignment, does not occur: the member
-        that finds a change makes the assignment in the same transaction.
+        Kafka's `CompletingRebalance`, in which members wait for their leader's assignment, occurs only in client-led
+        groups. In others, the member that finds a change makes the assignment in the same transaction.
         """
         if not self.members:
             return GroupState.EMPTY
+        if self.led is not None:
+            return self.led.phase
         return GroupState.PREPARING_REBALANCE if self.rebalancing else GroupState.STABLE
 
     def instance(self, group_instance_id: str | None) -> Member | None:
@@ -123,13 +156,14 @@ def dump_roster(roster: Roster) -> str:
     """Return a roster as JSON."""
     return json.dumps(
         {
-            VERSION: ROSTER_VERSION,
+            VERSION: ROSTER_VERSION if roster.led is None else CLIENT_LED_VERSION,
             "protocol": roster.protocol,
             "cooperative": roster.cooperative,
             "pending": roster.pending,
             "metadata_seq": roster.metadata_seq,
             "topics": {name: list(known) for name, known in sorted(roster.topics.items())},
             "members": [_dump_member(member) for member in roster],
+            **({} if roster.led is None else {"led": _dump_led(roster.led)}),
         },
         separators=(",", ":"),
     )
@@ -159,7 +193,38 @@ def load_roster(found: Mapping[str, Any], generation: int, time_ms: int) -> Rost
         },
         members={member.member_id: member for member in members},
         changed_ms=time_ms,
+        led=_load_led(found["led"]) if "led" in found else None,
     )
+
+
+def _dump_led(led: ClientLed) -> dict[str, Any]:
+    return {
+        "type": led.protocol_type,
+        "phase": led.phase.value,
+        "leader": led.leader,
+        "joined": list(led.joined),
+        # Lists, because the order of a member's assignors is its preference.
+        "offers": {i: [[name, _encoded(data)] for name, data in offer.items()] for i, offer in led.offers.items()},
+        "assignments": {i: _encoded(data) for i, data in led.assignments.items()},
+    }
+
+
+def _load_led(found: Mapping[str, Any]) -> ClientLed:
+    return ClientLed(
+        protocol_type=text(found, "type"),
+        phase=GroupState(found["phase"]),
+        leader=text(found, "leader"),
+        joined=_texts(found["joined"]),
+        offers={
+            i: {as_text(name, "offers"): base64.b64decode(data, validate=True) for name, data in offer}
+            for i, offer in found["offers"].items()
+        },
+        assignments={i: base64.b64decode(data, validate=True) for i, data in found["assignments"].items()},
+    )
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _dump_member(member: Member) -> dict[str, Any]:
