@@ -165,50 +165,62 @@ def test_commit_counts_only_in_the_current_generation_and_after_the_assignment()
     group_protocol.check_commit(client_led.sync(roster, "a", 2, {}, 1), "g", "a", 2)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_any_order_of_events_gives_each_generation_one_assignment_and_ends_stable(seed: int) -> None:
-    choose = random.Random(seed)
-    roster, told = Roster(), dict[int, dict[str, bytes]]()
-    generations: dict[str, int] = {}
+class World:
+    """One group in a row, and clients whose requests come in any order."""
 
-    def look(after: Roster) -> Roster:
-        assert after.generation >= roster.generation
+    def __init__(self) -> None:
+        self.roster = Roster()
+        self._generations: dict[str, int] = {}
+        self._told: dict[int, client_led.Offer] = {}
+
+    def write(self, after: Roster) -> None:
+        """Check the next roster; another gateway reads it."""
         led = after.led
+        assert after.generation >= self.roster.generation
         if led is not None:
             assert set(led.offers) == set(after.members)
             assert set(led.joined) <= set(after.members)
             if led.phase is GroupState.STABLE:
-                assert told.setdefault(after.generation, dict(led.assignments)) == led.assignments
-        # Another gateway reads it.
-        return load_roster(json.loads(dump_roster(after)), after.generation, after.changed_ms)
+                assert self._told.setdefault(after.generation, led.assignments) == led.assignments
+        self.roster = load_roster(json.loads(dump_roster(after)), after.generation, after.changed_ms)
 
-    def follow(member_id: str) -> Roster:
-        """Do what a client does at its next request."""
+    def request(self, member_id: str) -> None:
+        """Do what a client does next: join if it has to, else send or get the assignment."""
+        roster = self.roster
         try:
-            client_led.check_member(roster, member_id, generations.get(member_id, -1))
-        except (errors.UnknownMemberIdError, errors.IllegalGenerationError, errors.RebalanceInProgressError):
+            client_led.check_member(roster, member_id, self._generations.get(member_id, -1))
+        except errors.KafkaError:
             after = joined(roster, member_id)
             if client_led.may_answer_join(after, member_id):
-                generations[member_id] = after.generation
-            return after
-        name = f"{member_id}@{roster.generation}".encode()
-        return client_led.sync(roster, member_id, roster.generation, dict.fromkeys(roster.members, name), 1)
-
-    for _ in range(60):
-        member_id = choose.choice("abcd")
-        event = choose.random()
-        if event < 0.15:
-            roster = look(client_led.leave(roster, [member_id], 1))
-        elif event < 0.2 and roster.led is not None:
-            roster = look(client_led.time_out(roster, roster.generation, roster.led.phase, 1))
+                self._generations[member_id] = after.generation
         else:
-            roster = look(follow(member_id))
-    roster = look(client_led.leave(roster, "cd", 1))
-    for _ in range(6):
-        for member_id in "ab":
-            roster = look(follow(member_id))
+            data = f"{member_id}@{roster.generation}".encode()
+            after = client_led.sync(roster, member_id, roster.generation, dict.fromkeys(roster.members, data), 1)
+        self.write(after)
 
-    assert roster.state is GroupState.STABLE
-    assert set(roster.members) == {"a", "b"}
+    def time_out(self) -> None:
+        """End the group's phase."""
+        if self.roster.led is not None:
+            self.write(client_led.time_out(self.roster, self.roster.generation, self.roster.led.phase, 1))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_order_of_events_gives_each_generation_one_assignment_and_ends_stable(seed: int) -> None:
+    choose, world = random.Random(seed), World()
+    for _ in range(60):
+        member_id, event = choose.choice("abcd"), choose.random()
+        if event < 0.15:
+            world.write(client_led.leave(world.roster, [member_id], 1))
+        elif event < 0.2:
+            world.time_out()
+        else:
+            world.request(member_id)
+    world.write(client_led.leave(world.roster, "cd", 1))
+    for _ in range(6):
+        world.request("a")
+        world.request("b")
+
+    roster = world.roster
+    assert (roster.state, set(roster.members)) == (GroupState.STABLE, {"a", "b"})
     assert roster.led is not None
     assert set(roster.led.assignments.values()) == {f"{roster.led.leader}@{roster.generation}".encode()}
