@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-JoinRule = Callable[[Roster, Member, GroupFacts], Roster]
-"""Returns the roster with a member that joins."""
+JOIN: Final = group_protocol.join
 
 SHORTEST_BEAT: Final = 0.01
 """Shortest wait, seconds, between two heartbeats."""
@@ -112,10 +111,7 @@ class GroupMember:
         return self.membership is not None and self._clock.monotonic() >= self.lease_end
 
     def join(
-        self,
-        subscription: tuple[str, ...],
-        timeout_ms: float | None = 60_000,
-        rule: JoinRule = group_protocol.join,
+        self, subscription: tuple[str, ...], timeout_ms: float | None = 60_000, rule: membership.JoinRule = JOIN
     ) -> Roster:
         """Join the group under an id of its own; the group rebalances.
 
@@ -162,7 +158,7 @@ class GroupMember:
         """
         self._adopt(roster)
 
-    def try_join(self, subscription: tuple[str, ...], rule: JoinRule = group_protocol.join) -> Roster | None:
+    def try_join(self, subscription: tuple[str, ...], rule: membership.JoinRule = JOIN) -> Roster | None:
         """Join, or find out whether the members that prevent it are alive.
 
         Returns:

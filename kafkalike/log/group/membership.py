@@ -83,6 +83,10 @@ RosterChange = Callable[[Roster], Roster]
 """Returns the next roster for a roster, or the same object for no change. May be called several times."""
 
 
+JoinRule = Callable[[Roster, Member, GroupFacts], Roster]
+"""Returns the roster with a member that joins."""
+
+
 class RosterStore(Protocol):
     """The store of one group's roster."""
 

@@ -122,9 +122,15 @@ def check_member(roster: Roster, member_id: str, generation: int) -> None:
 
 
 def may_answer_join(roster: Roster, member_id: str) -> bool:
-    """Return whether a request to join can be answered with the current generation."""
+    """Return whether a member's request to join can be answered with the current generation.
+
+    That generation may be over already: the next rebalance can start before a waiting request is looked at. The client
+    learns that at its next request, and joins again.
+    """
     led = roster.led
-    return led is not None and member_id in roster.members and led.phase is not GroupState.PREPARING_REBALANCE
+    if led is None or member_id not in roster.members:
+        return False
+    return led.phase is not GroupState.PREPARING_REBALANCE or member_id not in led.joined
 
 
 def time_out(roster: Roster, generation: int, phase: GroupState, now_ms: int) -> Roster:

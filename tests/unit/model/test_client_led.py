@@ -137,6 +137,13 @@ def test_metadata_beyond_the_limit_is_refused() -> None:
         joined(Roster(), "a", {"own": bytes(client_led.MAX_STATE_BYTES + 1)})
 
 
+def test_waiting_join_is_answered_though_the_next_rebalance_has_begun() -> None:
+    again = joined(stable("a", "b"), "a")
+
+    assert client_led.may_answer_join(again, "b")
+    assert not client_led.may_answer_join(again, "a")
+
+
 @pytest.mark.parametrize(
     ("roster", "member_id", "generation", "error"),
     [
@@ -171,6 +178,7 @@ class World:
     def __init__(self) -> None:
         self.roster = Roster()
         self._generations: dict[str, int] = {}
+        self._parked: set[str] = set()
         self._told: dict[int, client_led.Offer] = {}
 
     def write(self, after: Roster) -> None:
@@ -187,16 +195,25 @@ class World:
     def request(self, member_id: str) -> None:
         """Do what a client does next: join if it has to, else send or get the assignment."""
         roster = self.roster
+        if member_id in self._parked & set(roster.members):
+            # It waits for the answer, whatever the others do.
+            self._answer(roster, member_id)
+            return
         try:
             client_led.check_member(roster, member_id, self._generations.get(member_id, -1))
         except errors.KafkaError:
             after = joined(roster, member_id)
-            if client_led.may_answer_join(after, member_id):
-                self._generations[member_id] = after.generation
+            self._parked.add(member_id)
+            self._answer(after, member_id)
         else:
             data = f"{member_id}@{roster.generation}".encode()
             after = client_led.sync(roster, member_id, roster.generation, dict.fromkeys(roster.members, data), 1)
         self.write(after)
+
+    def _answer(self, roster: Roster, member_id: str) -> None:
+        if client_led.may_answer_join(roster, member_id):
+            self._parked.discard(member_id)
+            self._generations[member_id] = roster.generation
 
     def time_out(self) -> None:
         """End the group's phase."""
