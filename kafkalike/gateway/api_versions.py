@@ -101,7 +101,7 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     LIST_CONFIG_RESOURCES: (0, 1),
     DESCRIBE_TOPIC_PARTITIONS: (0, 0),
 }
-"""Lowest and highest version of each request that the gateway can read. It offers those that have a handler."""
+"""Lowest and highest version of each request that the gateway can read. It offers the keys with a handler."""
 
 Answer = Mapping[str, Any]
 """An answer by field, as `message_codec.writer_of` takes it."""

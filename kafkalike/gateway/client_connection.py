@@ -154,7 +154,7 @@ class ClientConnection:
             await self._finish(answers)
             raise
         except (asyncio.IncompleteReadError, OSError):
-            # Also of TLS: what the network brings is no defect.
+            # Errors of TLS too: the network causes them, not this program.
             pass
         except MalformedRequestError as error:
             self._metrics.malformed.inc()

@@ -39,7 +39,7 @@ class Call:
 
     version: int
     body: Any
-    """An object of one of kio's request classes; its fields depend on the version."""
+    """An object of a request class of kio; its fields depend on the version."""
     client_id: str
     host: str
     """Address of the client."""

@@ -194,7 +194,7 @@ class GatewayServer:
                 or len(strangers) >= MAX_UNAUTHENTICATED
                 or strangers.count(connection.host) >= MAX_UNAUTHENTICATED_PER_HOST
             ):
-                logger.warning("gateway: too many connections; one of %s is closed", connection.host)
+                logger.warning("gateway: too many connections; closing a connection of %s", connection.host)
                 writer.close()
                 return
             task = asyncio.current_task()

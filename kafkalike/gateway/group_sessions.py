@@ -54,7 +54,7 @@ class GroupSession:
     def use(self, call: Call) -> None:
         """Forget the view of a client that comes over another connection; its lock is held.
 
-        Another gateway may have served it in between, so this one no longer knows what it holds.
+        Another gateway may have served it in between, so this one no longer knows its partitions.
         """
         if call.connection != self.connection:
             self.connection, self.view = call.connection, ClientView()

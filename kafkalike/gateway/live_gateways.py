@@ -1,6 +1,6 @@
 """Live gateways: the gateways of a cluster register themselves, and clients are spread over them.
 
-They are the members of a reserved group, so that heartbeats and expiry are those of groups. A gateway that was killed
+They are the members of a reserved group, so that heartbeats and expiry work as in groups. A gateway that was killed
 disappears after its session.
 """
 

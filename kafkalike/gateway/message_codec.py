@@ -2,7 +2,7 @@
 
 kio's own parser allocates whatever length a message claims, and five bytes can end the process. This reader checks each
 length against the bytes that are left. The writer takes plain mappings, so that a handler names all fields that it
-knows, and each version of an answer takes those that it has.
+knows, and each version of an answer takes its own fields.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VARINT_BITS: Final = 28
 NO_UUID: Final = bytes(16)
 
 MAX_TIMEDELTA_MS: Final = 86_400_000 * 999_999_999
-"""Longest `timedelta`, ms."""
+"""Longest duration that a `timedelta` can hold, ms."""
 
 
 class MalformedRequestError(Exception):

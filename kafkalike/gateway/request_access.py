@@ -193,7 +193,7 @@ class RequestAccess:
             if key == keys.METADATA:
                 return await self._metadata(call, handler, rules)
             if key == keys.DESCRIBE_TOPIC_PARTITIONS and not call.body.topics:
-                # No topics mean all, of which the user gets those that it may read.
+                # No topics mean all, of which the user gets the readable ones.
                 topics = self._home.cluster.metadata.state.topics
                 shown = [SimpleNamespace(name=name) for name in topics if rules.allow(READ, TOPIC, name)]
                 if not shown:

@@ -59,7 +59,7 @@ LEAST_TAIL_SECONDS: Final = 0.004
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a client wants of one partition."""
+    """A client's request for one partition."""
 
     partition: int
     offset: int
@@ -255,7 +255,7 @@ class TopicTails:
 
     @contextlib.contextmanager
     def waiter(self, names: Sequence[str]) -> Any:  # noqa: ANN401
-        """Yield an event that is set after each new version of one of these topics."""
+        """Yield an event that is set after each new version of any of these topics."""
         event = asyncio.Event()
         for name in names:
             self._waiting.setdefault(name, set()).add(event)
@@ -323,7 +323,7 @@ class RecordFetcher:
 
     async def _fetch(self, call: Call) -> Reply | asyncio.Task[Reply]:
         if call.field("session_id", 0):
-            # Every request names all partitions, so there are no sessions.
+            # Every request names all partitions, so fetch sessions are not kept.
             return {"error_code": errors.FetchSessionIdNotFoundError.errno, "session_id": 0, "responses": ()}
         return asyncio.create_task(self._poll(call))
 

@@ -62,7 +62,7 @@ def may_answer_join(roster: Roster, member: Member) -> bool:
 def must_rejoin(roster: Roster, member: Member, view: ClientView) -> bool:
     """Return whether Heartbeat is answered with "rebalance in progress".
 
-    A higher generation alone is no reason, so the others keep reading while one member moves.
+    A higher generation alone does not count, so the others keep reading while one member moves.
     """
     return bool(
         member.released or pending_partitions(roster, member) or set(permitted(roster, member)) != set(view.given or ())
