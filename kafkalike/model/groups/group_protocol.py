@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kafkalike import errors
-from kafkalike.model.groups import client_led
+from kafkalike.model.groups import client_led_group as client_led
 from kafkalike.model.groups.roster import Member, Partitions, Roster, TopicCounts
 from kafkalike.model.structs import TopicPartition
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from kafkalike import errors
-from kafkalike.model.groups import client_led, group_protocol
+from kafkalike.model.groups import client_led_group as client_led
+from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import GroupFacts
 from kafkalike.model.groups.roster import Member, Roster, dump_roster, load_roster
 from kafkalike.model.structs import GroupState
