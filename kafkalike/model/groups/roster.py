@@ -72,7 +72,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLed:
-    """The state of a group in which a client computes the assignments; see `kafkalike.model.groups.client_led_group`."""
+    """The state of a group whose leader computes the assignments; see `kafkalike.model.groups.client_led_group`."""
 
     protocol_type: str
     """Kafka's protocol type, such as `connect`."""
