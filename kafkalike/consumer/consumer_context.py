@@ -167,11 +167,14 @@ class OpenedLogs:
             TopicDeletedError: the topic of that id was deleted; the error has the id of the current topic of that name.
         """
         log = self._logs.get(topic)
-        if log is None or topic not in view.topics:
-            try:
+        try:
+            if log is None or topic not in view.topics:
                 log = self._fresh(topic, view, waiting=waiting)
-            except errors.UnknownTopicOrPartitionError as cause:
-                raise errors.TopicDeletedError(topic, topic_id or "", None) from cause
+            if log.info.topic_id != topic_id:
+                # The assignment may come from a newer look at the topics than this call's.
+                log = self._logs[topic] = self._cluster.log(topic)
+        except errors.UnknownTopicOrPartitionError as cause:
+            raise errors.TopicDeletedError(topic, topic_id or "", None) from cause
         if log.info.topic_id != topic_id:
             raise errors.TopicDeletedError(topic, topic_id or "", log.info.topic_id)
         return log
@@ -184,7 +187,8 @@ class OpenedLogs:
         """
         log = self._logs.pop(topic, None)
         if log is None:
-            log = self._cluster.open(view.metadata().require(check_topic_name(topic)))
+            known = view.metadata().topics.get(check_topic_name(topic))
+            log = self._cluster.log(topic) if known is None else self._cluster.open(known)
         else:
             try:
                 view.metadata(waiting=waiting)

@@ -447,8 +447,8 @@ def _why(home: TransactionContext, driver: EffectRunner, due: transaction_views.
 def _matching(names: Sequence[str], pattern: str) -> Sequence[str]:
     texts = pa.array(names, pa.string())
     try:
-        # By itself as well, because brackets around it could complete it.
-        pc.match_substring_regex(texts, pattern)
+        # By itself as well, because brackets around it could complete it; Arrow checks no pattern over an empty array.
+        pc.match_substring_regex(pa.array([""]), pattern)
         found = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
     except pa.ArrowException as cause:
         raise IllegalArgumentError(f"{pattern!r} is not a regular expression: {cause}") from cause

@@ -36,7 +36,7 @@ class SubjectVersion:
 
     id: int
     standing: str
-    registered_ms: int = 0
+    registered_ms: int = field(default=0, compare=False)
     """Time of the version's first row, ms; of its last change, if the log was cleaned since."""
 
 

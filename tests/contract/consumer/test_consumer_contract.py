@@ -17,6 +17,8 @@ from kafkalike.errors import (
     RecordDeserializationError,
 )
 from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.log.group.member import GroupMember
+from kafkalike.model.groups.roster import Roster
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord
 from tests.tools.consumer import T0, Make, drain, values, write
@@ -238,6 +240,27 @@ def test_a_topic_that_is_missing_is_read_from_its_beginning_once_it_is_there(
 
     assert before == {}
     assert values(consumer.poll()) == [b"first"]
+
+
+def test_topic_created_between_the_look_and_the_join_of_a_poll_is_read(
+    cluster: Cluster, consumer_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The poll has looked at the topics before it joins; the join looks again, and its assignment has the new topic."""
+    join = GroupMember.try_join
+
+    def late(member: GroupMember, topics: tuple[str, ...]) -> Roster | None:
+        monkeypatch.undo()
+        cluster.create_topic("orders", 1, {})
+        write(cluster, b"first")
+        return join(member, topics)
+
+    monkeypatch.setattr(GroupMember, "try_join", late)
+    consumer = consumer_of("orders", group_id="g")
+
+    polled = values(consumer.poll())
+
+    assert (polled or values(consumer.poll())) == [b"first"]
+    assert consumer.position(T0) == 1
 
 
 def test_without_automatic_creation_the_reset_policy_holds_for_a_new_topic(cluster: Cluster, consumer_of: Make) -> None:
