@@ -10,16 +10,16 @@ env := . .venv/env.sh &&
 bin := .venv/bin
 # Hundreds of processes load the same modules: where PYTHONDONTWRITEBYTECODE is set, each would compile them anew. Spark
 # starts some for each query, and an installed package has its bytecode: benchmarks are to have it too.
-# Tests make a million small files: in memory that takes a third of the time of a disk. There what passed is removed at
-# once, as it takes room. With less than 6 GB free, or a TMPDIR of your own, the files are on a disk.
+tests := $(env) unset PYTHONDONTWRITEBYTECODE &&
+pytest := $(tests) $(bin)/python -m pytest
+# Tests in one process make a million small files: in memory that takes a third of the time of a disk. There what passed
+# is removed at once, as it takes room. With less than 6 GB free, or a TMPDIR of your own, the files are on a disk; so are
+# those of Spark's tests, whose file streams tell files apart by their times.
 memory := $(shell awk '/^MemAvailable/ {exit $$2 < 6000000}' /proc/meminfo 2>/dev/null && [[ -d /dev/shm && -w /dev/shm ]] && echo /dev/shm)
 ifeq ($(TMPDIR)$(memory),/dev/shm)
 scratch := export TMPDIR=$(memory) PYTEST_ADDOPTS="-o tmp_path_retention_policy=failed $${PYTEST_ADDOPTS:-}" &&
 endif
-# What is measured, trials of hours and whole environments are on a disk.
-soak soak-replicas soak-pipeline recipes wheel-pythons wheel-extras bench bench-kafka gateway-judges: scratch :=
-tests = $(env) unset PYTHONDONTWRITEBYTECODE && $(scratch)
-pytest = $(tests) $(bin)/python -m pytest
+in_memory := $(tests) $(scratch)
 code := $(wildcard kafkalike scripts tests benchmarks)
 # What must be covered to the last branch: the model and the change loop. `make mutants` changes the same modules.
 loop := tailed_table commit_file table_state table table_change
@@ -69,7 +69,7 @@ clean: ## Remove caches and build output; never topics, never .venv.
 
 check: lint types arch ## Run the fast gate: lint, types, layers, and the tests without JVM and processes, with few examples each.
 	$(call step,quick tests)
-	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 3 -m "not (slow or soak or objects or full or spark or processes or e2e)" \
+	@$(in_memory) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 3 -m "not (slow or soak or objects or full or spark or processes or e2e)" \
 	    kafkalike tests/unit tests/contract tests/architecture
 
 # Who is done first takes tests over from another; but for that a file stays together, as its tests may share what is
@@ -84,7 +84,7 @@ order := --randomly-seed=33
 test: setup ## Run what must pass for each change: lint, types, layers, tests of all folders.
 	@$(MAKE) --no-print-directory classes & $(MAKE) --no-print-directory lint types arch; wait
 	$(call step,tests in one process)
-	@$(pytest) $(order) -n 3 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
+	@$(in_memory) $(bin)/python -m pytest $(order) -n 3 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
 	$(call step,tests that start programs and JVMs)
 	@$(pytest) $(order) $(programs) --durations=40 tests/processes tests/spark tests/e2e
 
@@ -115,7 +115,7 @@ arch: setup ## Check who may import whom, and the figures of the package's shape
 
 unit: setup ## Run the tests without logs and processes, and the examples in docstrings.
 	$(call step,pytest)
-	@$(pytest) kafkalike tests/unit tests/architecture
+	@$(in_memory) $(bin)/python -m pytest kafkalike tests/unit tests/architecture
 
 spark: classes ## Run the tests with one local Spark.
 	$(call step,pytest)
@@ -159,7 +159,7 @@ test-all: classes ## Run all tests but soak and object stores: all examples, eac
 # A branch that only a long search finds counts as one that nobody has tested: few examples, and no simulation.
 coverage: setup ## Measure the branch coverage of the model and the change loop by the unit tests; it must be 100 %.
 	$(call step,coverage of $(measured))
-	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (soak or objects or spark)" \
+	@$(in_memory) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (soak or objects or spark)" \
 	    $(addprefix --cov=,$(measured)) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 \
 	    tests/unit --ignore=tests/unit/log/test_group_simulation.py
 

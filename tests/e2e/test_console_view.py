@@ -22,6 +22,9 @@ ROWS = 14
 """Partitions of the large topic, and groups that read it; enough for a filter."""
 
 
+TOPICS = ("a-small", "b-large", "c-empty")
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """A cluster with three topics, and groups that read one of them."""
@@ -84,11 +87,12 @@ def test_tables_with_pages_are_sorted_by_the_server(visit: Any, url: str) -> Non
     visit.get_by_role("link", name="Records", exact=True).press("Enter")
     visit.wait_for_url("**sort=records&dir=desc**")
 
-    assert first_column(visit) == ["b-large", "a-small", "c-empty"]
+    # Other tests make topics, too.
+    assert [name for name in first_column(visit) if name in TOPICS] == ["b-large", "a-small", "c-empty"]
     assert visit.locator("th[aria-sort=descending]").inner_text() == "Records"
     visit.get_by_role("link", name="Records", exact=True).press("Enter")
     visit.wait_for_url("**dir=asc**")
-    assert first_column(visit) == ["c-empty", "a-small", "b-large"]
+    assert [name for name in first_column(visit) if name in TOPICS] == ["c-empty", "a-small", "b-large"]
 
 
 def test_whole_tables_are_sorted_and_filtered_in_the_page(visit: Any, url: str) -> None:

@@ -148,6 +148,20 @@ def test_statement_finds_a_topic_that_was_created_since(
         spark.sql(f"SELECT * FROM {where}nowhere")
 
 
+def test_statement_finds_a_new_topic_though_another_registered_cluster_is_gone(
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    on_disk(str(gone)).create_topic("other", 1, {})
+    register_sql(spark, str(gone), temporary=True)
+    register_sql(spark, root, database="log")
+    shutil.rmtree(gone)
+    cluster.create_topic("one", 1, {})
+    fill(cluster, "one", "one")
+
+    assert spark.sql("SELECT topic FROM log.one").collect() == [("one",)]
+
+
 def test_view_keeps_its_topic_when_another_would_have_its_name(
     spark: SparkSession, root: str, cluster: Cluster
 ) -> None:

@@ -392,9 +392,9 @@ def _changed(spark: Any, error: AnalysisException) -> bool:  # noqa: ANN401
     registered: dict[str | None, Register] = getattr(spark, _REGISTERED, {})
     if getattr(_here, "registers", False) or not (error.getCondition() or "").startswith(_MISSING):
         return False
-    try:
-        changed = [register() for register in registered.values()]
-    except (KafkaError, PySparkException):
-        # The statement's own error is more helpful.
-        return False
-    return any(changed)
+    changed = False
+    for register in registered.values():
+        # A cluster that fails hides no other's topics, and the statement's own error is more helpful.
+        with suppress(KafkaError, PySparkException):
+            changed = register() or changed
+    return changed
