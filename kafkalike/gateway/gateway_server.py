@@ -56,6 +56,9 @@ BUFFER_BYTES: Final = 256 * 1024
 GRACE_SECONDS: Final = 5.0
 """Time for open requests when the gateway stops."""
 
+ACCEPT_STEPS: Final = 10
+"""Steps of the event loop that start the task of an accepted connection: it takes about five."""
+
 
 class GatewayServer:
     """A gateway. The constructor opens the port; `start` serves clients in threads.
@@ -227,6 +230,10 @@ class GatewayServer:
                     break
                 await self._home.run(self._gateways.beat)
         finally:
+            # Connections that were just accepted begin first, as asyncio cannot attach them to a closed server.
+            asyncio.get_running_loop().remove_reader(self._socket)
+            for _ in range(ACCEPT_STEPS):
+                await asyncio.sleep(0)
             server.close()
             tasks = list(open_connections)
             for task in tasks:

@@ -219,7 +219,7 @@ def test_records_that_are_being_written_are_answered_when_the_gateway_stops(
         while server.running and not stops.is_set():
             try:
                 socket.create_connection(server.address, timeout=20).close()
-            except ConnectionRefusedError:
+            except (ConnectionRefusedError, ConnectionResetError):
                 stops.set()
         found = client.receive(keys.PRODUCE, 8)
         stopping.join(20)
