@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import ssl
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -34,7 +33,7 @@ from kafkalike.gateway.handlers.user_requests import UserRequests
 from kafkalike.gateway.live_gateways import LiveGateways
 from kafkalike.gateway.request_access import RequestAccess
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.schemas.service.credentials import is_loopback
+from kafkalike.schemas.service.credentials import is_loopback, tls_context
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -253,25 +252,3 @@ def _listening(host: str, port: int) -> socket.socket:
         opened.close()
         raise KafkaConfigurationError(f"cannot listen on {host}:{port}: {cause}") from cause
     return opened
-
-
-def tls_context(certificate: tuple[str, str | None]) -> ssl.SSLContext:
-    """Return the TLS settings of a server.
-
-    Args:
-        certificate: files of the certificate chain and its key.
-
-    Raises:
-        KafkaConfigurationError: the files are not a certificate and its key.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(*certificate, password=_no_password)
-    except (OSError, ValueError) as cause:
-        raise KafkaConfigurationError(f"{certificate[0]} and its key cannot be used: {cause}") from cause
-    return context
-
-
-def _no_password() -> str:
-    raise ValueError("the key has a password")

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +22,7 @@ from kafkalike.log.group.membership import MemberSettings
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.groups.wire_member import WIRE_HOST, ClientView
 from kafkalike.model.names import check_group_id
+from kafkalike.model.structs import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -245,6 +246,24 @@ class GroupSessions:
         roster = member.look()
         if roster is not None:
             roster = member.follow(roster, session.subscription)
+        return self._still_a_member(session, member_id, roster)
+
+    def release(self, session: GroupSession, given_up: Iterable[TopicPartition]) -> tuple[Roster, Member]:
+        """Give up partitions of a client, and let waiting requests look at the group.
+
+        Args:
+            session: the client; its lock is held.
+            given_up: the partitions.
+
+        Raises:
+            UnknownMemberIdError: it was removed.
+        """
+        member_id = session.member.member_id
+        roster = session.member.release(given_up)
+        self.poke()
+        return self._still_a_member(session, member_id, roster)
+
+    def _still_a_member(self, session: GroupSession, member_id: str, roster: Roster | None) -> tuple[Roster, Member]:
         if roster is None:
             self.drop(session)
             raise UnknownMemberIdError(f"{member_id!r} was removed from the group")

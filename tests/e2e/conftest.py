@@ -2,14 +2,17 @@
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.record_batch import Headers
+from kafkalike.ui.console_server import ConsoleServer
 from tests.tools import warm
+from tests.tools.browser import chromium
 from tests.tools.records import append_records
 
 # For tests of services, which a real start begins.
@@ -75,3 +78,19 @@ def fill(root: str) -> Fill:
         append_records(root, topic, rows, partitions=partitions)
 
     return append
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser for the tests of a module."""
+    with chromium() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def url(cluster: Cluster) -> Iterator[str]:
+    """The address of a console over the module's own fixture `cluster`."""
+    server = ConsoleServer(cluster, token="")
+    server.start()
+    yield server.url
+    server.stop()

@@ -26,7 +26,7 @@ from kafkalike.producer import KafkaProducer
 from kafkalike.schemas.cluster_registry import Registry
 from kafkalike.schemas.confluent_types import Schema
 from tests.e2e.conftest import MAIN
-from tests.tools.browser import chromium, judge
+from tests.tools.browser import judge
 
 CANARY = '<script>window.broken = 1</script><img src=x onerror="window.broken = 1">'
 """As a part of a page it is refused by the page's rules, with a line on the browser's console, which fails too."""
@@ -57,13 +57,6 @@ def serving(root: str, environ: dict[str, str], *args: str) -> Iterator[str]:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert err == "" or "--spark" in args
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A browser for all tests."""
-    with chromium() as made:
-        yield made
 
 
 @pytest.fixture

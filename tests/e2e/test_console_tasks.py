@@ -16,7 +16,6 @@ from kafkalike.model.structs import NewTopic
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas import Registry
 from kafkalike.schemas.confluent_types import Schema
-from kafkalike.ui.console_server import ConsoleServer
 from tests.tools.browser import chromium, judge
 
 ORDER = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}'
@@ -85,15 +84,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     for schema in (ORDER + "]}", ORDER + ',{"name":"city","type":"string","default":""}]}'):
         registry.register_schema("typed-value", Schema(schema, "AVRO"))
     return made
-
-
-@pytest.fixture(scope="module")
-def url(cluster: Cluster) -> Iterator[str]:
-    """The address of a console."""
-    server = ConsoleServer(cluster, token="")
-    server.start()
-    yield server.url
-    server.stop()
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import NewTopic, OffsetAndMetadata, TopicPartition
 from kafkalike.ui.console_server import ConsoleServer
-from tests.tools.browser import chromium
 from tests.tools.records import batch_now
 
 ROWS = 14
@@ -45,22 +44,6 @@ def write(cluster: Cluster, topic: str, count: int) -> None:
     log = cluster.log(topic)
     log.refresh()
     log.append(batch_now(*["value"] * count))
-
-
-@pytest.fixture(scope="module")
-def url(cluster: Cluster) -> Iterator[str]:
-    """The address of a console."""
-    server = ConsoleServer(cluster, token="")
-    server.start()
-    yield server.url
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A browser for all tests."""
-    with chromium() as made:
-        yield made
 
 
 @pytest.fixture

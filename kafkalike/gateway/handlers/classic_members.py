@@ -181,12 +181,7 @@ class ClassicMembers:
             else:
                 roster, me = self._sessions.look(session, alive=True)
             while given_up := released_by_join(roster, me, owned):
-                released = member.release(given_up)
-                self._sessions.poke()
-                if released is None:
-                    self._sessions.drop(session)
-                    raise errors.UnknownMemberIdError(f"{me.member_id!r} was removed from the group")
-                roster, me = released, released.members[me.member_id]
+                roster, me = self._sessions.release(session, given_up)
             return roster if may_answer_join(roster, me) else None
 
     async def _sync(self, call: Call) -> Reply | asyncio.Task[Reply]:

@@ -139,12 +139,7 @@ class ConsumerMembers:
             raise errors.FencedMemberEpochError(f"{me.member_id!r} has to join again after a change of its gateway")
         given_up = released_by_heartbeat(roster, me, session.view)
         if given_up:
-            released = member.release(given_up)
-            self._sessions.poke()
-            if released is None:
-                self._sessions.drop(session)
-                raise errors.UnknownMemberIdError(f"{me.member_id!r} was removed from the group")
-            roster, me = released, released.members[me.member_id]
+            roster, me = self._sessions.release(session, given_up)
         if set(permitted(roster, me)) >= (session.view.reported or frozenset()):
             # It holds nothing that it should give up. One that keeps such partitions is removed after its timeout.
             member.polled(self._sessions.home.clock.monotonic())

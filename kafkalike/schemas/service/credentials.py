@@ -6,6 +6,7 @@ import base64
 import binascii
 import hmac
 import ipaddress
+import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -86,3 +87,27 @@ def is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name.partition("%")[0]).is_loopback
     except ValueError:
         return False
+
+
+def tls_context(certificate: tuple[str, str | None]) -> ssl.SSLContext:
+    """Return the TLS settings of a server.
+
+    Args:
+        certificate: files of the certificate chain and its key.
+
+    Raises:
+        KafkaConfigurationError: the files are not a certificate and its key, or the key has a password.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    file, key = certificate
+    try:
+        context.load_cert_chain(file, key, password=_no_password)
+    except (OSError, ValueError) as cause:
+        raise KafkaConfigurationError(f"the certificate in {file} cannot be used: {cause}") from cause
+    return context
+
+
+def _no_password() -> str:
+    """Raise an error, because nobody can type a password."""
+    raise ValueError("its key has a password")

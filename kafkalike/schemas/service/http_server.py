@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import threading
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.schemas.service.credentials import is_loopback
+from kafkalike.schemas.service.credentials import is_loopback, tls_context
 
 HEAD_SECONDS: Final = 30.0
 """Seconds that a client may take to send the head of a request."""
@@ -107,17 +106,9 @@ class HttpServer:
 
 def _secured(certificate: tuple[str, str | None]) -> dict[str, Any]:
     """Return uvicorn's TLS settings. The files are loaded here, because uvicorn's errors would not reach the caller."""
+    tls_context(certificate)
     file, key = certificate
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file, key, password=_no_password)
-    except (OSError, ValueError) as cause:
-        raise KafkaConfigurationError(f"the certificate in {file} cannot be used: {cause}") from cause
     return {"ssl_certfile": file, "ssl_keyfile": key}
-
-
-def _no_password() -> str:
-    """Raise an error, because nobody can type a password."""
-    raise ValueError("its key has a password")
 
 
 def _listening(host: str, port: int, *, anyone: bool) -> socket.socket:
