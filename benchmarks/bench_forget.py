@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.harness import Report
-from kafkalike import ForgetOptions, ForgetReport, KafkaProducer, forget, fork, undo
+from kafkalike import ForgetReport, KafkaProducer, forget, fork, undo
 from kafkalike.connect import connect
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.verify.certificate_file import check_certificate
@@ -71,9 +71,7 @@ def main() -> None:
     print(f"{ROWS:,} records, {whole:,} bytes, {files} files")
     questions: dict[str, dict[str, Any]] = {
         "dry run, 1 key": {"keys": key(4711)},
-        "dry run, 1 key, all partitions": {"keys": key(4711), "options": ForgetOptions(all_partitions=True)},
         "1 key": {"keys": key(4711), "dry_run": False},
-        "1 key, all partitions": {"keys": key(4711), "dry_run": False, "options": ForgetOptions(all_partitions=True)},
         "1,000 keys": {"keys": [key(number * 7) for number in range(1000)], "dry_run": False},
         "dry run, 1,000 keys": {"keys": [key(number * 7) for number in range(1000)]},
     }

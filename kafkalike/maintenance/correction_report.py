@@ -68,8 +68,6 @@ class ForgetReport:
     """Partitions that had such records, dead-letter topics included, ordered by topic and number."""
     looked_at: dict[str, tuple[int, ...]]
     """Examined partitions, by topic."""
-    not_looked_at: tuple[int, ...]
-    """Partitions of the topic to which no key hashes; `all_partitions` examines them, too."""
     versions: dict[str, tuple[int, ...]]
     """Table versions of the run, by topic."""
     tombstones: int = 0
@@ -111,7 +109,6 @@ class ForgetReport:
             "bytes": self.size_bytes,
             "parts": [asdict(part) for part in self.parts],
             "looked_at": {topic: list(found) for topic, found in self.looked_at.items()},
-            "not_looked_at": list(self.not_looked_at),
             "versions": {topic: list(found) for topic, found in self.versions.items()},
             "tombstones": self.tombstones,
             "gone_after_ms": self.gone_after_ms,

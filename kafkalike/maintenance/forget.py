@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 class ForgetOptions:
     """Extent and waiting time of a run that forgets keys."""
 
-    all_partitions: bool = False
-    """Examine all partitions; by default, only partitions to which murmur2 maps the keys, for the current
-    number of partitions and former ones in the metadata; records that a producer sent to a partition of its choice, or
-    with another partitioner, may be in others."""
     tombstone: bool = False
     """Write a tombstone first to each partition with a key, so that readers forget it, too. The tombstone
     holds the key and stays until compaction or another run removes it."""
@@ -77,7 +73,8 @@ def forget(
     The offsets of all other records stay; removed records leave gaps, as after compaction. Producers, consumers, groups
     and streams continue. Maintenance removes the files that held the records after `kafkalike.replaced.file.delay.ms`.
 
-    Only records that were in the topic at the start of the run are removed. A run that was interrupted, or failed, can
+    All partitions are searched, because a key's partition depends on the client that wrote it. Only records that were
+    in the topic at the start of the run are removed. A run that was interrupted, or failed, can
     be repeated.
 
     Args:
@@ -140,7 +137,7 @@ def forget(
     )
     run = _Run(
         cluster=cluster,
-        choice=key_traces.KeySelection(keys=wanted, source=topic, all_partitions=options.all_partitions),
+        choice=key_traces.KeySelection(keys=wanted, source=topic),
         tombstone=options.tombstone,
         paper=paper,
         id=uuid.uuid4().hex if paper is None else paper.certificate.run,
@@ -196,7 +193,6 @@ class _Run:
 
     parts: Parts = field(default_factory=Parts)
     looked_at: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    not_looked_at: tuple[int, ...] = ()
     tombstones: int = 0
     files_removed: int = 0
     gone_after_ms: int = 0
@@ -251,7 +247,6 @@ class _Run:
             keys=len(self.choice.keys),
             parts=self.parts.all(),
             looked_at=self.looked_at,
-            not_looked_at=self.not_looked_at,
             versions={one.topic: tuple(sorted({v.version for v in one.versions})) for one in done if one.versions},
             tombstones=self.tombstones,
             gone_after_ms=self.gone_after_ms,
@@ -268,9 +263,7 @@ class _Run:
     def _takings(self, log: TopicLog) -> dict[int, record_removal.Taking]:
         """Return the records to remove, by partition, among the current ones."""
         name, choice = log.info.name, self.choice
-        found = choice.takings(self.cluster, log, of_letters=name != choice.source)
-        if name == choice.source:
-            self.not_looked_at = tuple(p for p in log.info.partitions if p not in found)
+        found = choice.takings(log, of_letters=name != choice.source)
         self.looked_at[name] = tuple(sorted(found))
         return {p: taking for p, taking in found.items() if taking.below}
 

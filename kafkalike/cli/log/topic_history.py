@@ -148,7 +148,6 @@ class _ForgetOptions:
     key_files: tuple[str, ...]
     key_format: str
     execute: bool
-    all_partitions: bool
     tombstone: bool
     dead_letters: tuple[str, ...]
     reason: str
@@ -164,11 +163,6 @@ class _ForgetOptions:
 @click.option("--topic", required=True, metavar="NAME", help="The topic.")
 @key_options
 @click.option("--execute", is_flag=True, help="Do it. Default: only report the records that would be removed.")
-@click.option(
-    "--all-partitions",
-    is_flag=True,
-    help="Search all partitions, not only the ones to which murmur2 hashes the keys.",
-)
 @click.option(
     "--tombstone", is_flag=True, help="First write a record with the key and no value, as a sign for readers."
 )
@@ -233,7 +227,6 @@ def forget(environment: Environment, options: _ForgetOptions) -> None:
             keys=keys,
             dry_run=not options.execute,
             options=ForgetOptions(
-                all_partitions=options.all_partitions,
                 tombstone=options.tombstone,
                 dead_letters=options.dead_letters or None,
                 now=options.now,
@@ -260,11 +253,6 @@ def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
     yield f"{report.records} records of {keys} {verb}; {report.size_bytes} bytes of files are rewritten"
     if report.tombstones:
         yield f"{report.tombstones} tombstones {'written' if report.executed else 'would be written'}"
-    if report.not_looked_at:
-        yield (
-            f"Not searched: partitions {', '.join(map(str, report.not_looked_at))}, to which no key hashes; use "
-            "--all-partitions to search them"
-        )
     for name in report.open_transactions:
         later = "records that it commits later stay; run this again after it ends, or with --wait-minutes"
         yield f"Transaction {name!r} is open: {later}"

@@ -7,7 +7,7 @@ topic.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,15 +17,12 @@ from pyarrow import ipc
 
 from kafkalike.delta.commit_bundles import unpacked
 from kafkalike.errors import CorruptRecordError, KafkaError, KafkaTimeoutError
-from kafkalike.log.cluster.topic_lineage import origin_ids
 from kafkalike.log.topic.batch_payload import unpack
 from kafkalike.maintenance.deletion import Remover
 from kafkalike.maintenance.verify.verify_report import Finding
 from kafkalike.maintenance.works.vacuum import Delays, leftovers
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.cluster_state import TopicChange, parse_row
 from kafkalike.model.maintenance.record_removal import Taking
-from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.transactions.transaction_views import TransactionState as State
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
 from kafkalike.storage.port import TABLE_LOG, Storage
@@ -283,7 +280,7 @@ def still_held(cluster: Cluster, topic: str, choice: KeySelection, budget: Deadl
     try:
         log = cluster.log(topic)
         log.refresh()
-        takings = {p: one for p, one in choice.takings(cluster, log, of_letters=of_letters).items() if one.below}
+        takings = {p: one for p, one in choice.takings(log, of_letters=of_letters).items() if one.below}
         found = Remover(log, "", work="forget", facts={}, budget=budget).found(takings)
         return sum(len(run) for piece in found for run in piece.offsets)
     except KafkaError:
@@ -297,36 +294,13 @@ class KeySelection:
     keys: frozenset[bytes]
     source: str
     """The keys' topic; dead letters of other topics stay."""
-    all_partitions: bool
-    """Examine all partitions instead of those to which murmur2 maps the keys."""
 
-    def takings(self, cluster: Cluster, log: TopicLog, *, of_letters: bool) -> dict[int, Taking]:
-        """Return the current records to remove, by examined partition; `below` is 0 in an empty partition.
+    def takings(self, log: TopicLog, *, of_letters: bool) -> dict[int, Taking]:
+        """Return the current records to remove, by partition; `below` is 0 in an empty partition.
 
         Args:
-            cluster: the cluster.
             log: the topic, refreshed.
             of_letters: whether it has dead letters; then only letters of `source` are removed.
         """
         source = self.source if of_letters else None
-        chosen: Mapping[int, frozenset[bytes]]
-        if of_letters or self.all_partitions:
-            chosen = dict.fromkeys(log.info.partitions, self.keys)
-        else:
-            chosen = self._hashed(cluster, log)
-        return {p: Taking(below=log.log_end(p), keys=keys, source=source) for p, keys in chosen.items()}
-
-    def _hashed(self, cluster: Cluster, log: TopicLog) -> dict[int, frozenset[bytes]]:
-        """Return the keys by partition, using murmur2 for all known numbers of partitions."""
-        info = log.info
-        numbers = {info.num_partitions}
-        # Early records of a copy were sent to the topic from which it was made.
-        ids = {str(info.topic_id), str(info.table_id), *origin_ids(log)}
-        for row in cluster.metadata.rows:
-            if row.topic_id in ids and isinstance(said := parse_row(row), TopicChange):
-                numbers.add(said.info.num_partitions)
-        found: dict[int, set[bytes]] = {}
-        for key in self.keys:
-            for number in numbers:
-                found.setdefault(partition_for_key(key, number), set()).add(key)
-        return {p: frozenset(keys) for p, keys in sorted(found.items()) if p in info.partitions}
+        return {p: Taking(below=log.log_end(p), keys=self.keys, source=source) for p in log.info.partitions}

@@ -24,7 +24,7 @@ def forgetting(cluster: Cluster) -> sweep.Doing:
             cluster,
             keys=KEYS,
             dry_run=False,
-            options=ForgetOptions(all_partitions=True, now=True, certificate=paper),
+            options=ForgetOptions(now=True, certificate=paper),
         )
         cluster.settle()
         assert report.certificate is not None
