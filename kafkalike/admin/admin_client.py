@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Any, ClassVar, Final, Never, NoReturn, Self, Unpack
 
+from kafkalike import errors
 from kafkalike.admin.admin_base import as_names, outcome, raise_first
 from kafkalike.admin.config_operations import ConfigOperations
 from kafkalike.admin.group_change_operations import GroupChangeOperations
@@ -20,16 +21,6 @@ from kafkalike.admin.offset_operations import OffsetOperations
 from kafkalike.admin.replica_operations import QuorumOperations, ReplicaOperations, partition_entry
 from kafkalike.admin.transaction_operations import TransactionOperations
 from kafkalike.connect import connect
-from kafkalike.errors import (
-    BrokerResponseError,
-    IllegalArgumentError,
-    InvalidReplicationAssignmentError,
-    InvalidReplicationFactorError,
-    InvalidRequestError,
-    KafkaTimeoutError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
-)
 from kafkalike.model.brokers import Replicas
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.client_config import NO_EFFECT, AdminConfig, refuse_positional, refuse_to_pickle
@@ -92,7 +83,7 @@ class TopicOperations(ReplicaOperations):
         """
         del timeout_ms
         if validate_only and wait_for_metadata:
-            raise IllegalArgumentError("validate_only and wait_for_metadata exclude each other")
+            raise errors.IllegalArgumentError("validate_only and wait_for_metadata exclude each other")
         specs = as_specs(new_topics)
         tried = [self._create(spec, validate_only=validate_only) for spec in specs]
         if raise_errors:
@@ -101,7 +92,7 @@ class TopicOperations(ReplicaOperations):
 
     def _create(
         self, spec: TopicSpec, *, validate_only: bool
-    ) -> tuple[TopicInfo, None] | tuple[None, BrokerResponseError]:
+    ) -> tuple[TopicInfo, None] | tuple[None, errors.BrokerResponseError]:
         try:
             check_topic_name(spec.name)
             factor, assignments = check_replication(spec.replication_factor), _assignments(spec)
@@ -113,11 +104,13 @@ class TopicOperations(ReplicaOperations):
                 replication_factor=factor,
                 assignments=assignments or None,
             )
-        except BrokerResponseError as error:
+        except errors.BrokerResponseError as error:
             return None, error
         return info, None
 
-    def _created(self, spec: TopicSpec, info: TopicInfo | None, error: BrokerResponseError | None) -> dict[str, Any]:
+    def _created(
+        self, spec: TopicSpec, info: TopicInfo | None, error: errors.BrokerResponseError | None
+    ) -> dict[str, Any]:
         result = outcome(str(spec.name), error)
         if info is None:
             return {**result, "topic_id": None, "num_partitions": -1, "replication_factor": -1, "configs": {}}
@@ -158,19 +151,19 @@ class TopicOperations(ReplicaOperations):
         """
         del timeout_ms
         results: list[dict[str, Any]] = []
-        errors: list[BrokerResponseError | None] = []
+        outcomes: list[errors.BrokerResponseError | None] = []
         for topic in as_names(topics, "topics"):
             name, topic_id, error = str(topic), None, None
             try:
                 info = self._find(topic)
                 name, topic_id = info.name, info.topic_id
                 self._cluster.delete_topic(name)
-            except BrokerResponseError as refused:
+            except errors.BrokerResponseError as refused:
                 error = refused
             results.append({**outcome(name, error), "topic_id": topic_id})
-            errors.append(error)
+            outcomes.append(error)
         if raise_errors:
-            raise_first(errors)
+            raise_first(outcomes)
         return {"topics": results}
 
     def _find(self, topic: str | uuid.UUID) -> TopicInfo:
@@ -179,7 +172,7 @@ class TopicOperations(ReplicaOperations):
         for info in self._cluster.topics().values():
             if info.topic_id == str(topic):
                 return info
-        raise UnknownTopicOrPartitionError(f"topic id {topic} does not exist")
+        raise errors.UnknownTopicOrPartitionError(f"topic id {topic} does not exist")
 
     def list_topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
@@ -199,7 +192,7 @@ class TopicOperations(ReplicaOperations):
             try:
                 info = self._find(topic)
                 described.append(_describe(info, self.replicas_of(info.name)))
-            except BrokerResponseError as error:
+            except errors.BrokerResponseError as error:
                 described.append(
                     {**outcome(str(topic), error), "topic_id": None, "is_internal": False, "partitions": []}
                 )
@@ -215,7 +208,7 @@ class TopicOperations(ReplicaOperations):
         deadline = Deadline(self._clock, timeout_ms)
         while missing := wanted - set(self._cluster.topics()):
             if deadline.expired():
-                raise KafkaTimeoutError(f"topics not ready after {timeout_ms} ms: {', '.join(sorted(missing))}")
+                raise errors.KafkaTimeoutError(f"topics not ready after {timeout_ms} ms: {', '.join(sorted(missing))}")
             self._clock.sleep(min(POLL_SECONDS, deadline.remaining()))
 
 
@@ -231,11 +224,11 @@ def as_specs(new_topics: object) -> list[TopicSpec]:
     else:
         specs = [_spec(topic) for topic in as_names(new_topics, "new_topics")]
     if not specs:
-        raise IllegalArgumentError("new_topics is empty: there is nothing to create")
+        raise errors.IllegalArgumentError("new_topics is empty: there is nothing to create")
     names = [spec.name for spec in specs]
     doubled = next((name for name in names if names.count(name) > 1), None)
     if doubled is not None:
-        raise InvalidRequestError(f"topic {doubled!r} is given twice")
+        raise errors.InvalidRequestError(f"topic {doubled!r} is given twice")
     return specs
 
 
@@ -254,10 +247,10 @@ def _spec(topic: object) -> TopicSpec:
 
 def _spec_of(name: str, data: object) -> TopicSpec:
     if not isinstance(data, Mapping):
-        raise IllegalArgumentError(f"topic {name!r}: a dict of {', '.join(_SPEC_KEYS)} is needed, not {data!r}")
+        raise errors.IllegalArgumentError(f"topic {name!r}: a dict of {', '.join(_SPEC_KEYS)} is needed, not {data!r}")
     unknown = next((key for key in data if key not in _SPEC_KEYS), None)
     if unknown is not None:
-        raise IllegalArgumentError(f"topic {name!r}: unknown key {unknown!r}{nearest(str(unknown), _SPEC_KEYS)}")
+        raise errors.IllegalArgumentError(f"topic {name!r}: unknown key {unknown!r}{nearest(str(unknown), _SPEC_KEYS)}")
     return TopicSpec(
         name=name,
         num_partitions=data.get("num_partitions", -1),
@@ -274,9 +267,11 @@ def check_replication(factor: object) -> int:
         InvalidReplicationFactorError: the factor is not an int, is 0, or is below -1.
     """
     if isinstance(factor, bool) or not isinstance(factor, int):
-        raise InvalidReplicationFactorError(f"Replication factor must be an int, not {factor!r}.")
+        raise errors.InvalidReplicationFactorError(f"Replication factor must be an int, not {factor!r}.")
     if factor == 0 or factor < -1:
-        raise InvalidReplicationFactorError("Replication factor must be larger than 0, or -1 to use the default value.")
+        raise errors.InvalidReplicationFactorError(
+            "Replication factor must be larger than 0, or -1 to use the default value."
+        )
     return factor
 
 
@@ -294,13 +289,13 @@ def _assignments(spec: TopicSpec) -> dict[int, Sequence[int]]:
         pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
         found: dict[int, Sequence[int]] = {int(p): [int(broker) for broker in brokers] for p, brokers in pairs}
     except (TypeError, ValueError) as cause:
-        raise InvalidReplicationAssignmentError(
+        raise errors.InvalidReplicationAssignmentError(
             f"topic {spec.name!r}: assignments must be {{partition: [broker ids]}}, not {given!r}"
         ) from cause
     if spec.replication_factor != -1:
-        raise InvalidRequestError(f"topic {spec.name!r}: with assignments, the replication factor must be -1")
+        raise errors.InvalidRequestError(f"topic {spec.name!r}: with assignments, the replication factor must be -1")
     if spec.num_partitions not in {-1, len(found)}:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"topic {spec.name!r}: with assignments, the number of partitions must be -1 or match them"
         )
     return found
@@ -326,7 +321,7 @@ _NO_PROTOCOL: Final = "clients access the storage without a wire protocol, and a
 
 
 def _refuse(method: str, reason: str) -> NoReturn:
-    raise UnsupportedVersionError(f"{method} is not supported: {reason}")
+    raise errors.UnsupportedVersionError(f"{method} is not supported: {reason}")
 
 
 def _refused(method: str, reason: str) -> Any:  # noqa: ANN401 - a method of any signature

@@ -6,15 +6,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalike import errors
 from kafkalike.admin.admin_base import as_names, outcome, raise_first
 from kafkalike.admin.replica_operations import ReplicaOperations, partition_entry
-from kafkalike.errors import (
-    BrokerResponseError,
-    IllegalArgumentError,
-    InvalidReplicationAssignmentError,
-    InvalidRequestError,
-    UnknownTopicOrPartitionError,
-)
 from kafkalike.model.brokers import Replicas
 from kafkalike.model.segments import MAX_OFFSET
 from kafkalike.model.structs import IsolationLevel, NewPartitions, OffsetAndTimestamp, OffsetSpec, TopicPartition
@@ -57,17 +51,17 @@ class OffsetOperations(ReplicaOperations):
         """
         del timeout_ms
         results = []
-        errors: list[BrokerResponseError | None] = []
+        outcomes: list[errors.BrokerResponseError | None] = []
         for name, wanted in _totals(topic_partitions).items():
             error = None
             try:
                 self._cluster.add_partitions(name, _total(name, wanted), validate_only=validate_only)
-            except BrokerResponseError as refused:
+            except errors.BrokerResponseError as refused:
                 error = refused
-            errors.append(error)
+            outcomes.append(error)
             results.append(outcome(name, error))
         if raise_errors:
-            raise_first(errors)
+            raise_first(outcomes)
         return {"results": results}
 
     def describe_topic_partitions(
@@ -186,7 +180,7 @@ class OffsetOperations(ReplicaOperations):
         log.refresh()
         unknown = sorted(p for p in partitions if isinstance(p, bool) or p not in log.info.partitions)
         if unknown:
-            raise UnknownTopicOrPartitionError(
+            raise errors.UnknownTopicOrPartitionError(
                 f"{topic}-{unknown[0]} does not exist: the topic has {log.info.num_partitions} partitions"
             )
         return log
@@ -204,7 +198,7 @@ def look_up(log: TopicLog, partition: int, spec: object) -> OffsetAndTimestamp:
         InvalidRequestError: a negative number is not an `OffsetSpec`.
     """
     if isinstance(spec, bool) or not isinstance(spec, int) or spec < min(OffsetSpec):
-        raise InvalidRequestError(f"an OffsetSpec or a time in ms is needed, not {spec!r}")
+        raise errors.InvalidRequestError(f"an OffsetSpec or a time in ms is needed, not {spec!r}")
     if spec == OffsetSpec.LATEST:
         return OffsetAndTimestamp(log.log_end(partition), -1)
     if spec in {OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL}:
@@ -235,7 +229,7 @@ def _described(
 
 def _totals(given: object) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise IllegalArgumentError(f"topic_partitions must be a dict of totals by topic, not {given!r}")
+        raise errors.IllegalArgumentError(f"topic_partitions must be a dict of totals by topic, not {given!r}")
     return given
 
 
@@ -245,10 +239,10 @@ def _total(name: str, wanted: Any) -> Any:  # noqa: ANN401 - the cluster validat
         total, assignments = wanted.total_count, wanted.new_assignments
     elif isinstance(wanted, Mapping):
         if "count" not in wanted or not wanted.keys() <= {"count", "assignments"}:
-            raise IllegalArgumentError(f"topic {name!r}: a dict with 'count' is needed, not {wanted!r}")
+            raise errors.IllegalArgumentError(f"topic {name!r}: a dict with 'count' is needed, not {wanted!r}")
         total, assignments = wanted["count"], wanted.get("assignments")
     if assignments:
-        raise InvalidReplicationAssignmentError(
+        raise errors.InvalidReplicationAssignmentError(
             f"topic {name!r}: new partitions have the replicas of the topic's table; leave assignments out"
         )
     return total
@@ -256,7 +250,7 @@ def _total(name: str, wanted: Any) -> Any:  # noqa: ANN401 - the cluster validat
 
 def _check_offset(topic: str, partition: int, offset: object) -> None:
     if isinstance(offset, bool) or not isinstance(offset, int) or not HIGH_WATERMARK <= offset <= MAX_OFFSET:
-        raise IllegalArgumentError(
+        raise errors.IllegalArgumentError(
             f"{topic}-{partition}: an offset from 0, or -1 for the log end, is needed, not {offset!r}"
         )
 
@@ -268,6 +262,6 @@ def _check_isolation(level: IsolationLevel | str | int) -> None:
         else:
             IsolationLevel(level)
     except (KeyError, ValueError) as cause:
-        raise IllegalArgumentError(
+        raise errors.IllegalArgumentError(
             f"unknown isolation_level {level!r}; read_uncommitted or read_committed is needed"
         ) from cause

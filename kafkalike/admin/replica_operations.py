@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalike import errors
 from kafkalike.admin.admin_base import AdminBase, as_names, outcome, raise_first
-from kafkalike.errors import (
-    BrokerResponseError,
-    ElectionNotNeededError,
-    IllegalArgumentError,
-    InvalidReplicationAssignmentError,
-    KafkaStorageError,
-    LeaderNotAvailableError,
-)
 from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas
 from kafkalike.model.structs import TopicPartition
 
@@ -86,7 +79,7 @@ class ReplicaOperations(AdminBase):
         del timeout_ms
         kind = _election(election_type)
         results: list[dict[str, Any]] = []
-        errors: list[BrokerResponseError | None] = []
+        outcomes: list[errors.BrokerResponseError | None] = []
         for topic, partitions in self._several(topic_partitions).items():
             error = None
             try:
@@ -94,9 +87,9 @@ class ReplicaOperations(AdminBase):
                     self._cluster.replication.elect_leader(topic, "preferred")
                 else:
                     self._cluster.replication.elect_leader(topic, "unclean")
-            except BrokerResponseError as refused:
+            except errors.BrokerResponseError as refused:
                 error = refused
-            errors.append(None if isinstance(error, ElectionNotNeededError) else error)
+            outcomes.append(None if isinstance(error, errors.ElectionNotNeededError) else error)
             entry = outcome(topic, error)
             result = [
                 {"partition_id": p, "error_code": entry["error_code"], "error_message": entry["error_message"]}
@@ -104,7 +97,7 @@ class ReplicaOperations(AdminBase):
             ]
             results.append({"topic": topic, "partition_result": result})
         if raise_errors:
-            raise_first(errors)
+            raise_first(outcomes)
         return {"error_code": 0, "replica_election_results": results}
 
     def perform_leader_election(
@@ -119,7 +112,7 @@ class ReplicaOperations(AdminBase):
 
     def alter_partition_reassignments(
         self, reassignments: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, type[BrokerResponseError] | None]:
+    ) -> dict[TopicPartition, type[errors.BrokerResponseError] | None]:
         """Assign replicas to brokers; `kafkalike replicate` and maintenance carry out the reassignment.
 
         Args:
@@ -138,12 +131,12 @@ class ReplicaOperations(AdminBase):
         wanted: dict[str, dict[int, tuple[int, ...] | None]] = {}
         for tp, replicas in reassignments.items():
             wanted.setdefault(tp.topic, {})[tp.partition] = _ids(tp, replicas)
-        results: dict[TopicPartition, type[BrokerResponseError] | None] = {}
+        results: dict[TopicPartition, type[errors.BrokerResponseError] | None] = {}
         for topic, by_partition in wanted.items():
-            error: type[BrokerResponseError] | None = None
+            error: type[errors.BrokerResponseError] | None = None
             try:
                 self._reassign(topic, by_partition)
-            except BrokerResponseError as refused:
+            except errors.BrokerResponseError as refused:
                 error = type(refused)
             results |= {TopicPartition(topic, p): error for p in by_partition}
         return results
@@ -152,7 +145,7 @@ class ReplicaOperations(AdminBase):
         info = self._cluster.topic(topic)
         different = set(by_partition.values())
         if len(different) > 1 or set(by_partition) != set(info.partitions):
-            raise InvalidReplicationAssignmentError(
+            raise errors.InvalidReplicationAssignmentError(
                 f"topic {topic}: all partitions are stored in one table, so give all {info.num_partitions} of them "
                 "with the same brokers in the same order"
             )
@@ -226,7 +219,7 @@ class ReplicaOperations(AdminBase):
             if alive and _has(replicas[name], broker.id)
         ]
         return {
-            "error_code": 0 if alive else KafkaStorageError.errno,
+            "error_code": 0 if alive else errors.KafkaStorageError.errno,
             "log_dir": broker.uri,
             "topics": topics,
             "total_bytes": -1,
@@ -259,7 +252,7 @@ class ReplicaOperations(AdminBase):
 def partition_entry(partition: int, replicas: Replicas) -> dict[str, Any]:
     """Return the metadata of a partition as Kafka's clients do."""
     return {
-        "error_code": 0 if replicas.leader != -1 else LeaderNotAvailableError.errno,
+        "error_code": 0 if replicas.leader != -1 else errors.LeaderNotAvailableError.errno,
         "partition_index": partition,
         "leader_id": replicas.leader,
         "leader_epoch": replicas.epoch,
@@ -296,7 +289,7 @@ def _election(given: object) -> int:
     for number, known in ((PREFERRED, "PREFERRED"), (UNCLEAN, "UNCLEAN")):
         if (type(value) is int and value == number) or name == known:
             return number
-    raise IllegalArgumentError(f"election_type must be 0 (PREFERRED) or 1 (UNCLEAN), not {given!r}")
+    raise errors.IllegalArgumentError(f"election_type must be 0 (PREFERRED) or 1 (UNCLEAN), not {given!r}")
 
 
 def _ids(tp: TopicPartition, replicas: Sequence[int] | None) -> tuple[int, ...] | None:

@@ -1,9 +1,10 @@
-"""Delivery: hands the collected records to the caller, and moves the positions past them."""
+"""Delivery: hands the collected records to the caller, also in an event loop, and moves the positions past them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar, overload
+from contextlib import suppress
+from typing import Any, Final, Literal, Self, TypeVar, overload
 
 from kafkalike.consumer.call_checks import ThreadGuard, check_max, check_timeout
 from kafkalike.consumer.consumer_context import ConsumerContext
@@ -11,9 +12,13 @@ from kafkalike.consumer.fetcher import FetchedRecords
 from kafkalike.consumer.poll_loop import PollLoop
 from kafkalike.consumer.record_builders import Build
 from kafkalike.consumer.subscription import PartitionState
+from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 T = TypeVar("T")
+
+SLICE_MS: Final = 200.0
+"""Maximum time, in ms, that a poll waits for records. A cancelled loop waits for the end of its poll."""
 
 
 def count(taken: list[FetchedRecords], size: Callable[[Any], int] = len) -> int:
@@ -146,3 +151,59 @@ class Delivery:
 def by_partition(taken: list[FetchedRecords]) -> dict[TopicPartition, list[ConsumerRecord]]:
     """Group records by partition, as `poll` returns them."""
     return {t.tp: t.parts[0] if len(t.parts) == 1 else [r for part in t.parts for r in part] for t in taken if t.parts}
+
+
+class AsyncRecords:
+    """The iterator of `async for record in consumer`.
+
+    The thread only collects records. Positions move in the event loop, with each record that the loop gets, so that a
+    cancellation at any point loses none.
+
+    Args:
+        delivery: the consumer's records.
+        guard: the consumer's.
+        context: the consumer's settings and clock.
+    """
+
+    def __init__(self, delivery: Delivery, guard: ThreadGuard, context: ConsumerContext) -> None:
+        self._delivery = delivery
+        self._guard = guard
+        self._context = context
+        from concurrent.futures import ThreadPoolExecutor
+
+        # Not the event loop's own threads: a few waiting consumers would occupy all of them.
+        self._thread = ThreadPoolExecutor(1, "kafkalike-async-records")
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """Return the next record.
+
+        Raises:
+            StopAsyncIteration: no record came for `consumer_timeout_ms`, or the consumer is closed.
+            KafkaError: as `KafkaConsumer.poll`.
+        """
+        deadline = Deadline(self._context.clock, self._context.config.consumer_timeout_ms)
+        while not self._guard.closed:
+            record = self._delivery.collected()
+            if record is not None:
+                return record
+            if not await self._collect(min(SLICE_MS, deadline.remaining() * 1000)) and deadline.expired():
+                break
+        raise StopAsyncIteration
+
+    async def _collect(self, timeout_ms: float) -> bool:
+        import asyncio  # most consumers never need it
+
+        polling = asyncio.get_running_loop().run_in_executor(self._thread, self._delivery.collect, timeout_ms)
+        try:
+            return await asyncio.shield(polling)
+        except asyncio.CancelledError:
+            # The consumer is not thread-safe, and is closed next. The end of the event loop cancels a second time.
+            while not polling.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([polling])
+            if not polling.cancelled():
+                polling.exception()  # the next poll raises it again
+            raise

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, Unpack
 from kafkalike.connect import connect
 from kafkalike.consumer.call_checks import ThreadGuard, check_deserializer, check_timeout, guarded
 from kafkalike.consumer.consumer_context import ConsumerContext
-from kafkalike.consumer.delivery import Delivery, by_partition
+from kafkalike.consumer.delivery import AsyncRecords, Delivery, by_partition
 from kafkalike.consumer.fetcher import FetchedRecords
 from kafkalike.consumer.metadata_methods import MetadataMethods, PositionMethods
 from kafkalike.consumer.offset_commits import CommitCallback, CommitFuture, Offsets
@@ -265,8 +265,6 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
         As in a plain loop, the position moves with each record, and `consumer_timeout_ms` ends the loop. A cancelled
         loop has lost no record: the consumer continues at the next one. Cancel the loop before you call other methods.
         """
-        from kafkalike.consumer.async_records import AsyncRecords
-
         return AsyncRecords(self._delivery, self._guard, self._context)
 
     # --- commits -------------------------------------------------------------------------------

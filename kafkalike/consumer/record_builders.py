@@ -293,12 +293,14 @@ def passes(error: BaseException | None) -> bool:
 def failure_of(error: RecordDeserializationError, deserializer: object) -> dead_letter.Failure:
     """Describe for a letter why a record could not be deserialized."""
     cause = error.__cause__ or error
+    # Its text exists even if the `str` of the user's class fails.
+    told = traceback.TracebackException.from_exception(cause)
     return dead_letter.Failure(
         stage=_STAGES.get(error.part, error.part),
         class_name=full_name(deserializer),
         exception=full_name(type(cause)),
-        message=_text(cause),
-        stacktrace="".join(traceback.format_exception(cause)),
+        message=str(told),
+        stacktrace="".join(told.format()),
     )
 
 
@@ -306,13 +308,6 @@ def full_name(thing: Any) -> str:  # noqa: ANN401
     """Return module and name of a class or function, or of the class of any other object."""
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{getattr(named, '__module__', None) or 'builtins'}.{named.__qualname__}"
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as cause:  # noqa: BLE001 - the user's class
-        return f"str() of it raised {cause!r}"
 
 
 def _refused(error: RecordDeserializationError, topic: str | None, reason: KafkaError) -> RecordDeserializationError:

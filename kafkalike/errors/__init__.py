@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from kafkalike.errors.client_errors import *
 from kafkalike.errors.cluster_errors import *
-from kafkalike.errors.gateway_errors import *
 from kafkalike.errors.kafka_error import *
-from kafkalike.errors.never_raised import *
-from kafkalike.errors.protocol_codes import for_code
+from kafkalike.errors.protocol_errors import *
 
 __all__ = [
     "AuthorizationError",

@@ -15,6 +15,7 @@ import tomllib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from scramp import ScramException, ScramMechanism
 
 from kafkalike import errors
 from kafkalike.model.access_rules import AccessRules
+from kafkalike.model.concurrency import OnError
 from kafkalike.model.names import is_storable
 
 SCRAM: Final = {"SCRAM-SHA-256": "scram-sha-256", "SCRAM-SHA-512": "scram-sha-512"}
@@ -157,13 +159,10 @@ class UserFile:
             lines.append(f"allow = {json.dumps(list(user.allowed))}")
         # Readers see the old file or the new one, and nobody else may read it at any time.
         descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-        try:
+        with OnError(partial(Path(name).unlink, missing_ok=True)):
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")
             Path(name).replace(self.path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
 
 
 def _new_keys(password: str) -> dict[str, Keys]:

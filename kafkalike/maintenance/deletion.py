@@ -22,14 +22,8 @@ from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
 from kafkalike.log.topic.data_file import DataFile, ReadOptions, longs, named_flaws
 from kafkalike.log.topic.segment_rows import WHOLE_BATCH_BYTES, read_segment
 from kafkalike.log.topic.topic_commits import sha256_of
+from kafkalike.maintenance import maintenance_commit
 from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks, where_possible
-from kafkalike.maintenance.maintenance_commit import (
-    COMMIT_TIMEOUT_MS,
-    MaintenanceCommit,
-    discard_all,
-    publish_or_discard,
-    still_live,
-)
 from kafkalike.maintenance.works.file_rewrite import Mask, Replacement, check_apart, groups, losing, replaced
 from kafkalike.maintenance.works.vacuum import Leftover, vacuum
 from kafkalike.model import faults
@@ -140,7 +134,7 @@ class Remover:
             self._check_time(takings)
 
     def _discard(self, pieces: Sequence[Removed]) -> None:
-        discard_all(self._log.files, _adds(pieces))
+        maintenance_commit.discard_all(self._log.files, _adds(pieces))
 
     def _check_time(self, left: Mapping[int, Taking]) -> None:
         if left and self._budget.expired():
@@ -168,7 +162,7 @@ class Remover:
                 done.update(s.path for s in piece.replacement.removes)
                 yield piece
         except CorruptRecordError as cause:
-            if still_live(log, (s for job in jobs for s in job.segments if s.path not in done)):
+            if maintenance_commit.still_live(log, (s for job in jobs for s in job.segments if s.path not in done)):
                 raise
             raise KafkaTimeoutError(
                 f"{log.info.name}: another run has replaced its files meanwhile; try again"
@@ -181,7 +175,7 @@ class Remover:
             holes[at] = max(holes.get(at, 0), piece.replacement.end)
         records = sum(count(piece.offsets) for piece in pieces)
         where: dict[str, Any] = {"partition": next(iter(holes))} if len(holes) == 1 else {"partitions": sorted(holes)}
-        change = MaintenanceCommit(
+        change = maintenance_commit.MaintenanceCommit(
             work=self._work,
             removes=[s for piece in pieces for s in piece.replacement.removes],
             adds=_adds(pieces),
@@ -189,7 +183,7 @@ class Remover:
             fenced=fenced,
             facts={**where, "records": records, **self._facts},
         )
-        return publish_or_discard(self._log, change, self._run)
+        return maintenance_commit.publish_or_discard(self._log, change, self._run)
 
 
 def _adds(pieces: Sequence[Removed]) -> list[Any]:
@@ -218,7 +212,9 @@ def without_maintenance(cluster: Cluster, topic: str) -> Iterator[None]:
     Raises:
         KafkaTimeoutError: a run held the topic for a minute.
     """
-    with cluster.store.coordination.turn(maintenance_turn(topic), Deadline(cluster.clock, COMMIT_TIMEOUT_MS)):
+    with cluster.store.coordination.turn(
+        maintenance_turn(topic), Deadline(cluster.clock, maintenance_commit.COMMIT_TIMEOUT_MS)
+    ):
         yield
 
 

@@ -24,9 +24,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 from kafkalike.model.clock import SYSTEM_CLOCK
+
+T = TypeVar("T")
 
 
 class OnError:
@@ -141,6 +143,44 @@ class Latch:
         finally:
             self._waiting.remove(told)
         return self.is_open
+
+
+class AbandonableCall(Generic[T]):
+    """A call in a daemon thread, which its caller may stop waiting for.
+
+    Args:
+        call: returns the result.
+        name: name of the thread.
+    """
+
+    def __init__(self, call: Callable[[], T], name: str) -> None:
+        self._call = call
+        self._found: tuple[T] | BaseException | None = None
+        self._ended = Latch()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._found = (self._call(),)
+        except BaseException as error:  # noqa: BLE001 - raised again by `result`
+            self._found = error
+        self._ended.open()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end of the call, and return whether it has ended; None for no limit."""
+        return self._ended.wait(seconds)
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the call has returned or raised an error."""
+        return self._ended.is_open
+
+    def result(self) -> T:
+        """Return the result of the ended call, or raise its error."""
+        assert self._found is not None, "the call has not ended"
+        if isinstance(self._found, BaseException):
+            raise self._found
+        return self._found[0]
 
 
 class ActiveBlock:

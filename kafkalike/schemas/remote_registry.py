@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import queue
 import random
-import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from kafkalike import errors
 from kafkalike.errors.optional_imports import require_module
+from kafkalike.model.concurrency import AbandonableCall
 from kafkalike.schemas.confluent_types import not_understood
 from kafkalike.schemas.registry_client import RegistryClient
 
@@ -181,28 +180,21 @@ class HttpTransport:
         is closed.
         """
         session = self._session
-        told: queue.SimpleQueue[tuple[int, bytes] | BaseException] = queue.SimpleQueue()
 
-        def work() -> None:
+        def ask() -> tuple[int, bytes]:
             try:
-                told.put(self._sent(session, method, url, query, body))
+                return self._sent(session, method, url, query, body)
             except RuntimeError as cause:
                 # Another thread timed out and closed the session; nothing was sent.
-                told.put(self._httpx.ConnectError(str(cause)) if session.is_closed else cause)
-            except BaseException as cause:  # noqa: BLE001 - raised in the waiting thread
-                told.put(cause)
+                raise (self._httpx.ConnectError(str(cause)) if session.is_closed else cause) from cause
 
-        threading.Thread(target=work, name="kafkalike-registry", daemon=True).start()
-        try:
-            found = told.get(timeout=2 * self._access.timeout_s)
-        except queue.Empty:
+        request = AbandonableCall(ask, "kafkalike-registry")
+        if not request.wait(2 * self._access.timeout_s):
             if self._session is session:
                 self._session = self._opened()
             session.close()
-            raise self._httpx.ReadTimeout(f"no complete answer in {2 * self._access.timeout_s:g} s") from None
-        if isinstance(found, BaseException):
-            raise found
-        return found
+            raise self._httpx.ReadTimeout(f"no complete answer in {2 * self._access.timeout_s:g} s")
+        return request.result()
 
     def _sent(
         self,

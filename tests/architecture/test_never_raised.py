@@ -11,10 +11,10 @@ ERRORS = ROOT / "kafkalike" / "errors"
 
 @pytest.mark.slow
 def test_what_is_called_never_raised_is_not_raised() -> None:
-    """`kafkalike.errors.never_raised` says so; an error that is used has a place and a sentence of its own."""
+    """`kafkalike.errors.protocol_errors` says so; an error that is used has a place and a sentence of its own."""
     named = {
         node.name
-        for node in ast.walk(ast.parse((ERRORS / "never_raised.py").read_text()))
+        for node in ast.walk(ast.parse((ERRORS / "protocol_errors.py").read_text()))
         if isinstance(node, ast.ClassDef)
     }
     used = {

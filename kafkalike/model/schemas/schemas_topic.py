@@ -12,19 +12,9 @@ from typing import Any, Final
 
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.row_value import as_text, as_whole
-from kafkalike.model.schemas import refusals, registration_rules
+from kafkalike.model.schemas import refusals, registration_rules, schema
 from kafkalike.model.schemas import subject_changes as settings
 from kafkalike.model.schemas.registry_state import RegistryState
-from kafkalike.model.schemas.schema import (
-    READ_ONLY_MODES,
-    SCHEMA_TYPES,
-    Checks,
-    Reference,
-    Schema,
-    guid_of,
-    json_text,
-    parsed_json,
-)
 from kafkalike.model.schemas.schema_rows import EVERYWHERE, Config, SchemaRow
 from kafkalike.model.schemas.subject_changes import NOT_KEPT, check_level, check_mode_name
 
@@ -58,7 +48,7 @@ def read_records(lines: Iterable[str]) -> Contents:
             key_text, tab, value_text = line.strip().partition("\t")
             if not tab:
                 raise ValueError("a tab between key and value is missing")
-            _take(contents, parsed_json(key_text), parsed_json(value_text))
+            _take(contents, schema.parsed_json(key_text), schema.parsed_json(value_text))
         except _UNREADABLE as cause:
             said = cause.error_message if isinstance(cause, SchemaRegistryError) else str(cause)
             raise SchemaRegistryError(422, 42201, f"line {number}: {said}: {line.strip()[:80]}") from cause
@@ -104,13 +94,13 @@ def _delete(contents: Contents, subject: str, up_to: int, *, softly: bool) -> No
 
 def _wanted(subject: str, version: int, value: Mapping[str, Any]) -> registration_rules.RegistrationRequest:
     kind = value.get("schemaType") or "AVRO"
-    if kind not in SCHEMA_TYPES:
+    if kind not in schema.SCHEMA_TYPES:
         raise refusals.unknown_type(kind)
     for name in ("metadata", "ruleSet"):
         if value.get(name):
             raise refusals.invalid_schema(f"{name} is not supported here")
     references = tuple(
-        Reference(
+        schema.Reference(
             as_text(r["name"], "name"), as_text(r["subject"], "subject"), registration_rules.check_number(r["version"])
         )
         for r in value.get("references") or ()
@@ -120,7 +110,9 @@ def _wanted(subject: str, version: int, value: Mapping[str, Any]) -> registratio
         subject=subject,
         version=version,
         id=as_whole(value["id"], "id", at_least=1),
-        schema=registration_rules.prepared(Schema(kind, as_text(value["schema"], "schema"), references), ordered=False),
+        schema=registration_rules.prepared(
+            schema.Schema(kind, as_text(value["schema"], "schema"), references), ordered=False
+        ),
         deleted=bool(value.get("deleted")),
         guid=None if guid is None else as_text(guid, "guid"),
     )
@@ -185,13 +177,13 @@ def _schema_line(state: RegistryState, subject: str, version: int) -> str:
         ]
     held |= {"schema": known.schema.text, "deleted": known.deleted}
     named = state.schemas[known.id].named
-    if named.guid != guid_of(named.mark):
+    if named.guid != schema.guid_of(named.mark):
         held["guid"] = named.guid
     return _line({"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}, held)
 
 
 def _line(key: Mapping[str, Any], value: Mapping[str, Any]) -> str:
-    return f"{json_text(key)}\t{json_text(value)}"
+    return f"{schema.json_text(key)}\t{schema.json_text(value)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +199,7 @@ class Imported:
 
 
 def import_all(
-    state: RegistryState, contents: Contents, checks: Checks, now_ms: int
+    state: RegistryState, contents: Contents, checks: schema.Checks, now_ms: int
 ) -> tuple[Sequence[SchemaRow], Imported]:
     """Plan to import schemas with their ids and versions, and levels and modes.
 
@@ -230,7 +222,7 @@ def import_all(
     )
     for wanted in _in_order(waiting):
         made, _ = registration_rules.take_over(state, wanted, checks, now_ms)
-        if made and state.mode(wanted.subject) in READ_ONLY_MODES:
+        if made and state.mode(wanted.subject) in schema.READ_ONLY_MODES:
             raise refusals.not_permitted(f"Subject {wanted.subject} is in read-only mode")
         rows += made
         known += not made

@@ -13,20 +13,8 @@ from kafkalike.model.brokers import ReadFrom
 from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.format import positions
 from kafkalike.spark.format.option_values import MAX_LONG, by_known_name, duration_ms, flag, number, warn_of_names, word
-from kafkalike.spark.format.positions import (
-    EARLIEST,
-    LATEST,
-    AtTime,
-    CommittedPosition,
-    Everywhere,
-    Position,
-    check_literals,
-    parse_offsets,
-    parse_partitions,
-    parse_timestamps,
-    refuse_mark,
-)
 
 _log = logging.getLogger(__name__)
 
@@ -126,9 +114,9 @@ class SourceOptions:
     storage: SentOptions | None
     """Credentials and endpoint of an object store. None takes the environment's."""
     choice: TopicChoice
-    starting: Position | None
+    starting: positions.Position | None
     """None for the default: latest in a stream, earliest in a batch."""
-    ending: Position
+    ending: positions.Position
     or_latest: bool
     """Starts at the log end if no record is at or after the starting time, instead of failing."""
     fail_on_data_loss: bool
@@ -168,7 +156,7 @@ def parse_options(given: Mapping[str, str], storage: SentOptions | None = None) 
         storage=storage,
         choice=_choice(options),
         starting=starting,
-        ending=ending or Everywhere(LATEST),
+        ending=ending or positions.Everywhere(positions.LATEST),
         or_latest=word(options, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
         fail_on_data_loss=flag(options, "failOnDataLoss", default=True),
         include_headers=flag(options, "includeHeaders", default=False),
@@ -199,10 +187,10 @@ def check_batch(options: SourceOptions) -> None:
         IllegalArgumentError: the query starts at latest, ends at earliest, or starts after it ends.
     """
     if options.starting is not None:
-        refuse_mark("startingOffsets", options.starting, LATEST)
-        check_literals(options.starting, options.ending)
-    refuse_mark("endingOffsets", options.ending, EARLIEST)
-    place = any(isinstance(position, CommittedPosition) for position in (options.starting, options.ending))
+        positions.refuse_mark("startingOffsets", options.starting, positions.LATEST)
+        positions.check_literals(options.starting, options.ending)
+    positions.refuse_mark("endingOffsets", options.ending, positions.EARLIEST)
+    place = any(isinstance(position, positions.CommittedPosition) for position in (options.starting, options.ending))
     for name in (*LIMITS, GROUP, GROUP_TOO):
         if name in options.given and not (place and name not in LIMITS):
             _log.warning("option %s has no effect in a batch query", name)
@@ -250,7 +238,7 @@ def _choice(options: Mapping[str, str]) -> TopicChoice:
         )
     text = options[named[0]]
     if named[0] == "assign":
-        partitions = parse_partitions("assign", text) if text.strip() else frozenset()
+        partitions = positions.parse_partitions("assign", text) if text.strip() else frozenset()
         if not text.strip():
             raise IllegalArgumentError(f"option assign: no topic-partitions to assign in {text!r}")
         for tp in partitions:
@@ -264,14 +252,14 @@ def _choice(options: Mapping[str, str]) -> TopicChoice:
     return TopicChoice(pattern=_pattern(text))
 
 
-def _group(options: Mapping[str, str], *positions: Position | None) -> str | None:
+def _group(options: Mapping[str, str], *starts: positions.Position | None) -> str | None:
     """Return the group id, after checking the options that need a group."""
     named = {options[name] for name in (GROUP, GROUP_TOO) if name in options}
     if len(named) > 1:
         raise IllegalArgumentError(
             f"options {GROUP} and {GROUP_TOO} are the same and name {' and '.join(sorted(named))}"
         )
-    place = any(isinstance(position, CommittedPosition) for position in positions)
+    place = any(isinstance(position, positions.CommittedPosition) for position in starts)
     if place and not named:
         raise IllegalArgumentError(f"startingOffsets and endingOffsets {COMMITTED!r} need {GROUP}: whose offsets?")
     if RESET in options and not place:
@@ -297,23 +285,23 @@ def _pattern(given: str) -> str:
     return text
 
 
-def _position(options: Mapping[str, str], side: str) -> Position | None:
+def _position(options: Mapping[str, str], side: str) -> positions.Position | None:
     """Parse a position. The global time wins over times by partition, which win over offsets."""
     timestamp, by_timestamp, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     # All given options must be valid, even if another one wins.
-    at_offsets: Position | None = None
+    at_offsets: positions.Position | None = None
     if options.get(offsets, "").strip().lower() == COMMITTED:
-        at_offsets = CommittedPosition(word(options, RESET, RESETS) if RESET in options else None)
+        at_offsets = positions.CommittedPosition(word(options, RESET, RESETS) if RESET in options else None)
     elif offsets in options:
-        at_offsets = parse_offsets(offsets, options[offsets])
-    at_times = parse_timestamps(by_timestamp, options[by_timestamp]) if by_timestamp in options else None
+        at_offsets = positions.parse_offsets(offsets, options[offsets])
+    at_times = positions.parse_timestamps(by_timestamp, options[by_timestamp]) if by_timestamp in options else None
     if timestamp in options:
         text = options[timestamp].strip()
         if not (text.isascii() and text.isdigit()) or int(text) > MAX_LONG:
             raise IllegalArgumentError(
                 f"option {timestamp} must be ms since 1970 as a whole number, not {options[timestamp]!r}"
             )
-        return AtTime(int(text))
+        return positions.AtTime(int(text))
     return at_times or at_offsets
 
 

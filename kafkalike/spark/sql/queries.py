@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,7 @@ from pyspark.sql.types import BinaryType
 from kafkalike import errors
 from kafkalike.errors.kafka_error import foreign_errors, innermost
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.concurrency import AbandonableCall
 from kafkalike.model.topic_sql import SQL_RESERVED, own_tables, refusal, relations
 from kafkalike.spark.jvm.spark_errors import HINT
 from kafkalike.spark.jvm.spark_session import answers, end_jobs
@@ -108,8 +109,8 @@ class Queries:
         self._cluster = cluster
         self.seconds = seconds
         self._clock = clock
-        self.left: threading.Thread | None = None
-        """Thread of an abandoned statement that may still run."""
+        self.left: AbandonableCall[Answer] | None = None
+        """An abandoned statement that may still run."""
 
     def run(self, query: SqlQuery) -> Answer:
         """Return the first rows of a statement.
@@ -121,8 +122,7 @@ class Queries:
         """
         self._wait_for_left(query)
         deadline = Deadline(self._clock, self.seconds * 1000)
-        work = _Work(lambda: self._answer(query), lambda: self._named(query))
-        work.start()
+        work = AbandonableCall(lambda: self._answer(query), "kafkalike-query")
         if not self._awaited(work, query, deadline):
             self.left = work
             raise self._why(deadline, "; Spark cannot end it where it is, and others wait for it")
@@ -144,40 +144,38 @@ class Queries:
     def _wait_for_left(self, query: SqlQuery) -> None:
         """Wait for an abandoned statement, as long as one may take, because two would need twice the memory."""
         left, deadline = self.left, Deadline(self._clock, self.seconds * 1000)
-        while left is not None and left.is_alive():
+        while left is not None and not left.has_ended:
             if query.cancelled.is_set() or deadline.expired():
                 raise errors.KafkaTimeoutError("Spark is still at work on a statement whose time was over")
-            left.join(_LOOK_SECONDS)
+            left.wait(_LOOK_SECONDS)
 
-    def _named(self, query: SqlQuery) -> None:
-        """Name the jobs of this thread, so that they can be cancelled."""
-        self._spark.sparkContext.setJobGroup(query.group, query.text[:200], interruptOnCancel=True)
-
-    def _awaited(self, work: _Work, query: SqlQuery, deadline: Deadline) -> bool:
+    def _awaited(self, work: AbandonableCall[Answer], query: SqlQuery, deadline: Deadline) -> bool:
         """Wait for a statement, and return whether it has ended, by itself or soon after it was cancelled."""
-        while work.is_alive() and not query.cancelled.is_set():
-            work.join(_LOOK_SECONDS)
+        while not work.has_ended and not query.cancelled.is_set():
+            work.wait(_LOOK_SECONDS)
             if deadline.expired():
                 query.cancel()
-        if work.is_alive():
+        if not work.has_ended:
             # In a thread, because a JVM without memory may not answer.
             threading.Thread(target=self._end_jobs, args=(work, query), name="kafkalike-end", daemon=True).start()
-            work.join(GRACE_SECONDS)
-        return not work.is_alive()
+            work.wait(GRACE_SECONDS)
+        return work.has_ended
 
-    def _end_jobs(self, work: _Work, query: SqlQuery) -> None:
+    def _end_jobs(self, work: AbandonableCall[Answer], query: SqlQuery) -> None:
         """Cancel the jobs of a statement until it has ended, even if its caller no longer waits."""
         # If the JVM has ended, the statement reports it.
         with contextlib.suppress(Exception):
-            while work.is_alive():
+            while not work.has_ended:
                 end_jobs(self._spark, query.group)
-                work.join(1.0)
+                work.wait(1.0)
 
     def _why(self, deadline: Deadline, more: str = "") -> errors.KafkaTimeoutError:
         over = f"it took longer than {self.seconds:g} seconds"
         return errors.KafkaTimeoutError((over if deadline.expired() else "it was cancelled") + more)
 
     def _answer(self, query: SqlQuery) -> Answer:
+        # Of this thread, so that they can be cancelled.
+        self._spark.sparkContext.setJobGroup(query.group, query.text[:200], interruptOnCancel=True)
         frame = self._frame(query.text)
         names = frame.columns
         if len(names) > MOST_COLUMNS:
@@ -203,37 +201,6 @@ class Queries:
         # Only these topics, because a view costs a fraction of a second, and a cluster may have thousands of topics.
         register_sql(self._spark, self._cluster, temporary=True, topics=sorted(wanted))
         return self._spark.sql(text)
-
-
-class _Work(threading.Thread):
-    """A daemon thread for a statement, which may be abandoned.
-
-    Args:
-        todo: returns the result.
-        before: called first in the thread.
-    """
-
-    def __init__(self, todo: Callable[[], Answer], before: Callable[[], None]) -> None:
-        super().__init__(name="kafkalike-query", daemon=True)
-        self._todo = todo
-        self._before = before
-        self._found: Answer | None = None
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        """Run the statement, and keep its result or error."""
-        try:
-            self._before()
-            self._found = self._todo()
-        except BaseException as error:  # noqa: BLE001 - raised again by `result`
-            self._error = error
-
-    def result(self) -> Answer:
-        """Return the result, or raise the error; the thread has ended."""
-        if self._error is not None:
-            raise self._error
-        assert self._found is not None
-        return self._found
 
 
 def _texts(frame: DataFrame) -> DataFrame:

@@ -1,7 +1,10 @@
-"""Kafka's and kafka-python's remaining errors. Ported code may name them; kafkalike never raises them."""
+"""Errors of Kafka's protocol that kafkalike never raises but ported code may name, and the class of each code."""
 
 from __future__ import annotations
 
+from functools import cache
+
+from kafkalike.errors import client_errors, cluster_errors, kafka_error
 from kafkalike.errors.cluster_errors import UnsupportedVersionError
 from kafkalike.errors.kafka_error import (
     AuthorizationError,
@@ -9,6 +12,7 @@ from kafkalike.errors.kafka_error import (
     InvalidMetadataError,
     KafkaError,
     RetriableError,
+    UnknownError,
 )
 
 # Brokers, controllers, replicas and their metadata
@@ -433,3 +437,14 @@ class UnrecognizedBrokerVersion(KafkaError):
 
 class IncompatibleBrokerVersion(UnsupportedVersionError):
     """kafka-python's: incompatible broker version."""
+
+
+@cache
+def for_code(error_code: int) -> type[BrokerResponseError]:
+    """Return the class of a code of Kafka's protocol; for an unknown code, a new subclass of `UnknownError`."""
+    known = [*vars(kafka_error).values(), *vars(client_errors).values(), *vars(cluster_errors).values()]
+    classes = [each for each in (*known, *globals().values()) if isinstance(each, type)]
+    found = [each for each in classes if issubclass(each, BrokerResponseError) and each.errno == error_code]
+    if not found:
+        return type("UnrecognizedBrokerError", (UnknownError,), {"errno": error_code, "__module__": "kafkalike.errors"})
+    return UnknownError if error_code == UnknownError.errno else min(found, key=lambda each: len(each.__mro__))
