@@ -102,6 +102,15 @@ install_packages() {
     env -u PYTHONDONTWRITEBYTECODE "$python" scripts/compile_packages.py kafkalike >/dev/null || true
 }
 
+# Parts of packages that the demo never reads, an eighth of all: the Scala shell of Spark Connect, tests, sources in C, and
+# the setuptools that Python 3.11 adds to each environment. Later commands of make need none of them either.
+trim_packages() {
+    .venv/bin/python -m pip uninstall --quiet --yes setuptools 2>/dev/null || true
+    rm -rf .venv/lib/python3.*/site-packages/{pyspark/jars/connect-repl,{pandas,numpy,pyarrow,matplotlib}/tests,pyarrow/include}
+    find .venv/lib/python3.*/site-packages/ -type f \( -name '*.c' -o -name '*.cc' -o -name '*.pyx' -o -name '*.pxi' \) -delete
+    find .venv/lib/python3.*/site-packages/numpy -type d -name tests -prune -exec rm -rf {} +
+}
+
 # --- Java ---
 
 # Prints the home of a Java that can run Spark: 17 or newer, with the module that Spark asks for
@@ -159,6 +168,7 @@ make_venv
 install_packages
 write_env
 if [[ $only == demo ]]; then
+    trim_packages
     # The demo's own session fetches Delta's jars.
     inputs >"$demo_stamp"
 else

@@ -182,6 +182,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "job-path": ("kafkalike.cli.paths:job_path", "Print the path of a job for spark-submit."),
     "conf-path": ("kafkalike.cli.paths:conf_path", "Print the folder of the settings for spark-submit."),
     "docs-path": ("kafkalike.cli.paths:docs_path", "Print the folder of the documentation."),
+    "notebooks": ("kafkalike.cli.paths:notebooks", "Copy the notebooks to a folder and open them in JupyterLab."),
     "demo": ("kafkalike.cli.demo.tour:demo", "Show kafkalike on real data."),
 }
 """Module and help text by command. `kafkalike --help` imports none of the modules."""

@@ -1,4 +1,4 @@
-"""`kafkalike job-path`, `conf-path`, `docs-path` and `sql-views`: paths and SQL for other programs.
+"""`kafkalike job-path`, `conf-path`, `docs-path`, `notebooks` and `sql-views`: paths and SQL for other programs.
 
 With `spark.jars.packages` in spark-defaults.conf Spark runs Ivy at each start and copies 33 jars, most of which it
 includes. After the first fetch, ten files are enough: `conf-path` prints a folder whose settings name them.
@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import cluster_options, version_option
+from kafkalike.errors.optional_imports import require_module
 from kafkalike.spark.jvm.jars import delta_jar_conf
 
 PACKAGE: Final = Path(__file__).parents[1]
@@ -25,6 +27,7 @@ PACKAGE: Final = Path(__file__).parents[1]
 JOBS: Final = PACKAGE / "cli" / "jobs"
 CONF: Final = PACKAGE / "conf"
 DOCS: Final = PACKAGE / "docs"
+NOTEBOOKS: Final = PACKAGE / "notebooks"
 
 SHARED: Final = frozenset({"__init__", "job", "kafka_jars", "record_options"})
 """Files in the folder of jobs that are not jobs."""
@@ -72,6 +75,31 @@ def docs_path(*, page: str) -> None:
     if file is None:
         raise click.UsageError(f"unknown page {page!r}; the pages are {', '.join(sorted(pages))}")
     click.echo(file.resolve())
+
+
+@click.command(epilog="Example: kafkalike notebooks my-notebooks --no-browser")
+@click.argument("folder", default="kafkalike-notebooks", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port of JupyterLab; 0: a free one. Default: JupyterLab's.")
+@version_option
+def notebooks(*, folder: Path, no_browser: bool, port: int | None) -> None:
+    """Copy the notebooks to FOLDER (default: kafkalike-notebooks) and open them in JupyterLab.
+
+    Files that are in FOLDER stay as they are. Each notebook makes a cluster of its own in a temporary folder; Spark
+    needs Java 17 or newer. JupyterLab listens on the loopback and prints an address with a token; Ctrl-C ends it.
+    """
+    require_module("jupyterlab", "notebooks")
+    folder.mkdir(parents=True, exist_ok=True)
+    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
+        if not (folder / notebook.name).exists():
+            shutil.copyfile(notebook, folder / notebook.name)
+    command = [sys.executable, "-m", "jupyterlab", str(folder)]
+    command += ["--no-browser"] if no_browser else []
+    command += [] if port is None else [f"--ServerApp.port={port}"]
+    # JupyterLab refuses to run as root, the only user of many containers, unless it is told so.
+    command += ["--allow-root"] if os.geteuid() == 0 else []
+    sys.stdout.flush()
+    os.execv(command[0], command)  # noqa: S606 - without a shell, on purpose
 
 
 _PACKAGES: Final = "spark.jars.packages"

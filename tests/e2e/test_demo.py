@@ -1,6 +1,7 @@
 """The demo: a small run of it shows everything and adds up, and it removes nothing that is not its own."""
 
 import contextlib
+import importlib
 import io
 import os
 import shlex
@@ -72,7 +73,7 @@ def test_the_demo_leaves_a_cluster_with_what_an_operator_looks_for(toured: tuple
 
 def test_the_commands_that_the_demo_prints_work_as_they_stand(spark: SparkSession, toured: tuple[str, str]) -> None:
     """In a shell without an activated environment; Spark is not started again for the second one."""
-    console, shell = (line.strip() for line in toured[1].splitlines()[-2:])
+    console, notebooks, shell = (line.strip() for line in toured[1].splitlines()[-3:])
     plain = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
     with subprocess.Popen(
         ["bash", "-c", f"exec {console} --port 0"], env=plain, stderr=subprocess.PIPE, text=True
@@ -87,6 +88,7 @@ def test_the_commands_that_the_demo_prints_work_as_they_stand(spark: SparkSessio
 
     assert first.startswith(f"Serving {toured[0]} at http://127.0.0.1:")
     assert shutil.which(words[0]) is not None
+    assert notebooks.endswith("kafkalike notebooks")
     assert (code, out.getvalue().decode()) == (0, "scans\n60\n")
 
 
@@ -98,11 +100,28 @@ def test_a_shell_that_finds_no_java_is_told_the_one_of_the_demo(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JAVA_HOME", "/opt/java 17")
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    monkeypatch.setitem(sys.modules, "jupyterlab", importlib.import_module("json"))
 
-    console, shell = next_commands(place)
+    console, notebooks, shell = next_commands(place)
 
     assert console == "kafkalike ui --bootstrap-server 'a demo'"
+    assert notebooks == "JAVA_HOME='/opt/java 17' kafkalike notebooks"
     assert shell == "JAVA_HOME='/opt/java 17' kafkalike sql --bootstrap-server 'a demo'"
+
+
+def test_demo_without_jupyterlab_tells_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the environment of the demo, by pip or else by uv; the rest of the line is the same."""
+    place = Place(tmp_path, str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setitem(sys.modules, "jupyterlab", None)
+    _, by_pip, _ = next_commands(place)
+    monkeypatch.setitem(sys.modules, "pip", None)
+    _, by_uv, _ = next_commands(place)
+
+    assert by_pip == f"{sys.executable} -m pip install --quiet jupyterlab && kafkalike notebooks"
+    assert by_uv == f"uv pip install --python {sys.executable} --quiet jupyterlab && kafkalike notebooks"
 
 
 def test_a_check_that_does_not_hold_is_a_failure() -> None:

@@ -58,6 +58,22 @@ spark.stop()
         "import pandas\nfrom pyspark.sql.connect.session import SparkSession\nprint(pandas.__version__[0])",
         "2",
     ),
+    "notebooks": (
+        """
+import json, os, re, subprocess, sys, urllib.request
+with subprocess.Popen(
+    [os.path.join(os.path.dirname(sys.executable), "kafkalike"), "notebooks", "--no-browser", "--port", "0"],
+    stderr=subprocess.PIPE, text=True,
+) as lab:
+    address = re.compile(r"(http://localhost:[0-9]+/).*token=([0-9a-f]+)")
+    found = next(filter(None, map(address.search, lab.stderr)))
+    with urllib.request.urlopen(f"{found[1]}api/contents?token={found[2]}", timeout=60) as answer:
+        names = [one["name"] for one in json.load(answer)["content"]]
+    lab.kill()
+print("01_quickstart.ipynb" in names)
+""",
+        "True",
+    ),
     "demo": (
         """
 import io, subprocess, sys
@@ -125,12 +141,14 @@ def test_the_wheel_with_an_extra_does_what_the_extra_is_for(wheel: Path, tmp_pat
     assert clients == ["[b'tea']", "['orders']", "[]"]
     assert (printed[-1] if printed else "") == last
     assert described == "orders\n"
-    assert any(package.startswith("pyspark==4.2.") for package in packages) == (extra in {"spark", "connect", "demo"})
+    assert any(package.startswith("pyspark==4.2.") for package in packages) == (
+        extra in {"spark", "connect", "demo", "notebooks"}
+    )
 
 
 def test_every_extra_for_users_is_tried() -> None:
     project: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    for_developers = {"bench", "dev", "docs", "notebook"}
+    for_developers = {"bench", "dev", "docs"}
 
     assert set(project["optional-dependencies"]) - for_developers == set(TRIALS) - {""}
 

@@ -256,9 +256,11 @@ def test_every_package_of_an_extra_for_users_has_its_advice() -> None:
     brought = {
         extra: {re.split(r"[\[<>=~!;]", wanted)[0] for wanted in wants} - {"kafkalike", "delta-spark"}
         for extra, wants in project["optional-dependencies"].items()
-        if extra not in {"bench", "dev", "docs", "notebook"}
+        if extra not in {"bench", "dev", "docs"}
     }
     brought["connect"].add("grpcio")
+    # The set-up of a developer has no JupyterLab.
+    modules.setdefault("jupyterlab", {"jupyterlab"})
 
     named = {name for names in brought.values() for name in names}
     assert {name for name in named if not modules[name] & EXTRAS.keys()} == set()

@@ -51,16 +51,35 @@ def test_cells_do_not_move_the_cursor_and_are_cut(
     assert capsys.readouterr().out.splitlines()[1] == f"0xff00  \\x1b[2Jcleared\\n{'x' * 87}…"
 
 
-def test_statements_of_a_pipe_end_with_the_first_that_fails(
-    spark: SparkSession, filled: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("options", "printed"), [([], "n\n2\nx\n1\n"), (["--bail"], "n\n2\n")], ids=["default", "bail"]
+)
+def test_statement_that_fails_ends_a_pipe_only_with_bail(
+    spark: SparkSession, filled: str, options: list[str], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = "-- how many; in all\nSELECT count(*) AS n FROM orders;\nDROP TABLE orders; SELECT 'not run'"
-    code = ran(spark, filled, stdin=text)
+    """As in psql and DuckDB; but the exit code always tells."""
+    text = "-- how many; in all\nSELECT count(*) AS n FROM orders;\nDROP TABLE orders; SELECT 1 AS x"
+    code = ran(spark, filled, *options, stdin=text)
 
     said = capsys.readouterr()
-    assert (code, said.out) == (1, "n\n2\n")
+    assert (code, said.out) == (1, printed)
     assert said.err.startswith("Error: ")
     assert said.err.count("\n") == 1
+
+
+def test_show_tables_lists_the_views_of_topics_and_of_the_cluster(
+    spark: SparkSession, filled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = ran(spark, filled, "-e", "show tables", "-e", "SHOW TABLES LIKE 'x*'")
+
+    said = capsys.readouterr()
+    rows = [line.split() for line in said.out.splitlines()]
+    assert code == 1
+    assert rows[:4] == [["view", "topic"], ["kafkalike_brokers", "NULL"], ["kafkalike_consumer_offsets", "NULL"], [
+        "kafkalike_lag", "NULL",
+    ]]  # fmt: skip
+    assert rows[-2:] == [["orders", "orders"], ["orders__text", "orders"]]
+    assert said.err == "Error: only SELECT and a plain SHOW TABLES are allowed here, not ShowTables\n"
 
 
 class Terminal(io.StringIO):

@@ -82,7 +82,7 @@ def run(
         out.print(f"WRONG: {failure}", markup=False)
     out.print(
         f"\nPlot: {_shown(place.folder)}/{PLOT}",
-        "\nThe cluster stays. Next, look around in a browser or in SQL:",
+        "\nThe cluster stays. Next, look around in a browser, in notebooks or in SQL:",
         sep="",
     )
     for line in next_commands(place, command_config):
@@ -91,7 +91,7 @@ def run(
 
 
 def next_commands(place: Place, command_config: str | None = None) -> list[str]:
-    """Return what to type next: the web console and the SQL shell, as they work in a shell in this folder.
+    """Return what to type next: the web console, the notebooks and the SQL shell, for a shell in this folder.
 
     Args:
         place: the demo's.
@@ -106,11 +106,21 @@ def next_commands(place: Place, command_config: str | None = None) -> list[str]:
     where = ["--bootstrap-server", _shown(place.folder) if place.root == str(place.folder) else place.root]
     where += ["--command-config", command_config] if command_config else []
     ui, sql = (shlex.join([*call, command, *where]) for command in ("ui", "sql"))
+    notebooks = shlex.join([*call, "notebooks"])
     java, home = shutil.which("java"), os.environ.get("JAVA_HOME")
     if home and not (java and Path(java).resolve().is_relative_to(Path(home).resolve())):
         # Another shell may not find the Java of this one.
-        sql = f"JAVA_HOME={shlex.quote(home)} {sql}"
-    return [ui, sql]
+        sql, notebooks = (f"JAVA_HOME={shlex.quote(home)} {command}" for command in (sql, notebooks))
+    if importlib.util.find_spec("jupyterlab") is None:
+        # Its 240 MB are not for everybody who tries the demo.
+        python = _shown(Path(sys.executable))
+        pip = (
+            [python, "-m", "pip", "install"]
+            if importlib.util.find_spec("pip")
+            else ["uv", "pip", "install", "--python", python]
+        )
+        notebooks = f"{shlex.join([*pip, '--quiet', 'jupyterlab'])} && {notebooks}"
+    return [ui, notebooks, sql]
 
 
 def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, clock: Clock) -> None:

@@ -22,7 +22,7 @@ from kafkalike import errors
 from kafkalike.errors.kafka_error import foreign_errors, innermost
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.concurrency import AbandonableCall
-from kafkalike.model.topic_sql import SQL_RESERVED, own_tables, refusal, relations
+from kafkalike.model.topic_sql import LISTING, SQL_RESERVED, own_tables, refusal, relations
 from kafkalike.spark.jvm.spark_errors import HINT
 from kafkalike.spark.jvm.spark_session import answers, end_jobs
 from kafkalike.spark.sql.catalog_views import temporary_names
@@ -188,6 +188,9 @@ class Queries:
             raise errors.IllegalArgumentError(f"a statement has at most {MOST_TEXT} characters")
         plan = parsed(self._spark, text)
         views = temporary_names(self._spark, self._cluster)
+        if LISTING.fullmatch(text):
+            rows = [(view, views.get(view)) for view in sorted({*views, *SQL_RESERVED})]
+            return self._spark.createDataFrame(rows, "view STRING, topic STRING")
         why = refusal(text, plan, {*views, *SQL_RESERVED})
         known = {view.lower() for view in (*views, *SQL_RESERVED)}
         # Outside of its WITH, the name would mean the other table.

@@ -61,7 +61,9 @@ JOBS = [paths.JOBS / f"{name}.py" for name in paths.job_names() if name != "rete
 """All but the one that is `kafkalike maintain`."""
 
 
-@pytest.mark.parametrize("name", COMMANDS.keys() - {"completion", "demo", "job-path", "conf-path", "docs-path"})
+@pytest.mark.parametrize(
+    "name", COMMANDS.keys() - {"completion", "demo", "job-path", "conf-path", "docs-path", "notebooks"}
+)
 def test_every_command_that_has_a_root_takes_settings_from_a_file(name: str) -> None:
     """So storage options have one way into all of them: before the name of a subcommand, or behind it."""
     found, wanted = command(name), {"--bootstrap-server", "--command-config"}

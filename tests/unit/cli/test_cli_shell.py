@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import zipfile
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from click.shell_completion import BashComplete
 
 from kafkalike.cli.app import JsonLogFormatter, app, hoisted, run
 from kafkalike.cli.environment import Interrupt, Terminated, termination
-from kafkalike.cli.paths import CONF, DOCS, JOBS
+from kafkalike.cli.paths import CONF, DOCS, JOBS, NOTEBOOKS
 from kafkalike.spark.jvm.jars import IVY, JARS
 
 
@@ -156,6 +157,41 @@ def test_settings_name_the_jars_once_spark_has_fetched_them(
     assert [folder.name for folder in made.parent.iterdir()] == [made.name]
     monkeypatch.setenv("XDG_CACHE_HOME", str(jars / JARS[0]))
     assert named() == CONF
+
+
+def test_notebooks_are_copied_and_opened_beside_what_is_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook that somebody changed stays."""
+    started: list[list[str]] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "jupyterlab", sys)
+    monkeypatch.setattr(os, "execv", lambda _, command: started.append(command))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "05_lag.ipynb").write_text("changed")
+
+    codes = [run(["notebooks"]), run(["notebooks", "mine", "--no-browser", "--port", "0"])]
+
+    assert codes == [0, 0]
+    assert started == [
+        [sys.executable, "-m", "jupyterlab", "kafkalike-notebooks"],
+        [sys.executable, "-m", "jupyterlab", "mine", "--no-browser", "--ServerApp.port=0"],
+    ]
+    copied = {path.name: path.read_text() for path in Path("kafkalike-notebooks").iterdir()}
+    assert copied == {path.name: path.read_text() for path in NOTEBOOKS.glob("*.ipynb")}
+    assert {path.name: path.read_text() for path in Path("mine").iterdir()} == copied | {"05_lag.ipynb": "changed"}
+
+
+def test_notebooks_without_jupyterlab_name_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "jupyterlab", None)
+
+    assert run(["notebooks"]) == 1
+    assert capsys.readouterr().err == "Error: notebooks need jupyterlab: pip install 'kafkalike[notebooks]'\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_part_that_is_not_there_names_the_others(capsys: pytest.CaptureFixture[str]) -> None:
