@@ -11,8 +11,9 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from benchmarks.harness import Report
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
+from kafkalike.log.topic.column_batch import ColumnBatch
 from kafkalike.log.wire.batch_heads import CODEC_NAMES, read_batches
-from kafkalike.log.wire.record_decoder import decode
+from kafkalike.log.wire.record_decoder import InflatedBatch, decode
 from kafkalike.log.wire.record_encoder import encode
 
 NOW = 1_700_000_000_000
@@ -51,10 +52,10 @@ def main() -> None:
     ):
         content = built(count, size, headers, codec)
 
-        def decoded(content: bytes = content) -> object:
-            return decode(read_batches(content)[0], 0, now_ms=NOW, max_bytes=1 << 26)
+        def decoded(content: bytes = content) -> ColumnBatch:
+            return decode([InflatedBatch(one, 0, one.inflated(1 << 26)) for one in read_batches(content)], now_ms=NOW)
 
-        table = decode(read_batches(content)[0], 0, now_ms=NOW, max_bytes=1 << 26).table
+        table = decoded().table
         table = table.append_column("offset", pa.array(range(count), pa.int64()))
         table = table.append_column("timestampType", pa.array([0] * count, pa.int32()))
         chunk = Chunk(0, table.select(CHUNK_SCHEMA.names).cast(CHUNK_SCHEMA), count)

@@ -32,7 +32,7 @@ MAX_FRAME: Final = 100 * 1024 * 1024
 MIN_FRAME: Final = 8
 """Bytes of the smallest request header."""
 
-SMALL_FRAME: Final = 16 * 1024
+SMALL_FRAME: Final = 4 * 1024
 """Bytes of a request up to which it does not wait for the budget, so that heartbeats pass when large requests fill it.
 The numbers of connections and of requests bound their memory."""
 
@@ -54,7 +54,7 @@ IDLE_SECONDS: Final = 600.0
 WRITE_SECONDS: Final = 60.0
 """Time for a client to take an answer."""
 
-MAX_REQUESTS: Final = 16
+MAX_REQUESTS: Final = 64
 """Requests of one connection that wait for their answers; further ones are not read."""
 
 _NUMBERS: Final = itertools.count(1)

@@ -30,6 +30,9 @@ THREADS: Final = 32
 MAX_NAME: Final = 256
 """Characters of a client's id that are logged and recorded."""
 
+UNUSED_SECONDS: Final = 600.0
+"""Time after which the log of a topic that nobody uses is closed."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -116,6 +119,10 @@ class GatewayCluster:
             # Replaced whole, because other threads read it.
             self._names = latest, names
         return names.get(getattr(item, "topic_id", None))
+
+    def topic_ids(self) -> Mapping[str, uuid.UUID]:
+        """Look at the topics, and return their ids. Call it in a thread."""
+        return {name: uuid.UUID(info.topic_id) for name, info in self.cluster.topics().items()}
 
     async def topic_names(self, items: Iterable[Any], attribute: str = "name") -> list[str | None]:
         """Return the topics of items of a request, as `topic_name` does, after a look at the topics if one is unknown.

@@ -21,6 +21,9 @@ class GatewayMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.connections = Gauge("kafkalike_gateway_connections", "Open connections of clients", registry=registry)
         self.members = Gauge("kafkalike_gateway_members", "Members of groups at this gateway", registry=registry)
+        self.open_logs = Gauge(
+            "kafkalike_gateway_open_logs", "Logs of topics that are open for appends or reads", registry=registry
+        )
         self.malformed = Counter(
             "kafkalike_gateway_malformed_requests", "Requests that ended their connection", registry=registry
         )

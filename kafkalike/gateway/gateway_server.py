@@ -17,6 +17,7 @@ from kafkalike.gateway.api_versions import FETCH, PRODUCE
 from kafkalike.gateway.authentication import SaslSession, UserFile
 from kafkalike.gateway.byte_budget import BUDGET_BYTES, ByteBudget
 from kafkalike.gateway.client_connection import FRAME_SECONDS, ClientConnection
+from kafkalike.gateway.error_codes import attempt
 from kafkalike.gateway.gateway_cluster import GatewayCluster, Handler
 from kafkalike.gateway.gateway_metrics import GatewayMetrics
 from kafkalike.gateway.group_sessions import GroupSessions
@@ -112,11 +113,14 @@ class GatewayServer:
         sessions = GroupSessions(self._home)
         self._metrics.members.set_function(lambda: sessions.count)
         transactions = TransactionRequests(self._home)
+        appender = RecordAppender(self._home, transactions, tails.poke)
+        self._logs = appender, tails
+        self._metrics.open_logs.set_function(lambda: appender.open_logs + tails.open_logs)
         handlers: dict[int, Handler] = {
             **ClusterMetadata(self._home).handlers,
             **TopicRequests(self._home).handlers,
             **transactions.handlers,
-            **RecordAppender(self._home, transactions, tails.poke).handlers,
+            **appender.handlers,
             **RecordFetcher(self._home, tails).handlers,
             **OffsetRequests(self._home, tails).handlers,
             **GroupRequests(self._home, sessions.has_epochs).handlers,
@@ -228,6 +232,7 @@ class GatewayServer:
                     await asyncio.wait_for(self._stopping.wait(), self._gateways.beat_seconds)
                     break
                 await self._home.run(self._gateways.beat)
+                await self._close_unused_logs()
         finally:
             # Connections that were just accepted begin first, as asyncio cannot attach them to a closed server.
             asyncio.get_running_loop().remove_reader(self._socket)
@@ -239,6 +244,14 @@ class GatewayServer:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+
+    async def _close_unused_logs(self) -> None:
+        outcome, ids = await self._home.run(attempt, self._home.topic_ids)
+        if ids is None:
+            logger.warning("gateway: the topics are unknown: %s", outcome.message)
+            return
+        for logs in self._logs:
+            logs.close_unused(ids)
 
 
 def _listening(host: str, port: int) -> socket.socket:

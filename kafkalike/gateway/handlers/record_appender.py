@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.error_codes import DONE, Outcome
-from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
+from kafkalike.gateway.gateway_cluster import UNUSED_SECONDS, Call, GatewayCluster, Handler, Reply
 from kafkalike.gateway.handlers.transaction_requests import TransactionRequests
 from kafkalike.log.topic.producer_append import SentBatch, append_batches
-from kafkalike.log.wire.batch_heads import WireBatch, is_plain, read_batches
-from kafkalike.log.wire.record_decoder import decode
+from kafkalike.log.wire.batch_heads import is_plain, read_batches
+from kafkalike.log.wire.record_decoder import InflatedBatch, decode
 from kafkalike.model.appends.producer_sequences import SequencedBatch
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ logger = logging.getLogger(__name__)
 MIN_INFLATED_BYTES: Final = 16 * 1024 * 1024
 """Bytes to which any batch may inflate."""
 
-MAX_APPEND_BYTES: Final = 32 * 1024 * 1024
+MAX_APPEND_BYTES: Final = 16 * 1024 * 1024
 """Bytes of records from which waiting requests are left for the next append."""
 
 MAX_REQUEST_BYTES: Final = 128 * 1024 * 1024
 """Bytes to which all compressed batches of a request may inflate."""
 
-INLINE_BYTES: Final = 32 * 1024
-"""Bytes of a request without compression up to which decoding it costs less than starting a thread's task."""
+INLINE_BYTES: Final = 1024 * 1024
+"""Bytes of a request without compression up to which checking it costs less than starting a thread's task."""
 
 APPEND_TIMEOUT_MS: Final = 30_000.0
 """Most time of an append; Kafka's default of the producer's `request.timeout.ms`."""
@@ -51,12 +51,24 @@ ACKS: Final = {-1, 0, 1}
 class _Part:
     """One record batch of a request, on its way into a topic."""
 
-    partition: int
-    wire: WireBatch
-    records: ColumnBatch
+    batch: InflatedBatch
+    records: ColumnBatch | None = None
+    """None before it is decoded."""
     outcome: Outcome = DONE
     base_offset: int = -1
     append_time_ms: int = -1
+
+    @property
+    def sent(self) -> SentBatch:
+        """The batch for an append; its records are decoded."""
+        assert self.records is not None
+        wire = self.batch.wire
+        sequence = (
+            SequencedBatch(wire.producer_id, wire.producer_epoch, self.batch.partition, wire.base_sequence, wire.count)
+            if wire.idempotent
+            else None
+        )
+        return SentBatch(self.records, sequence)
 
 
 @dataclass(slots=True)
@@ -69,7 +81,7 @@ class _Waiting:
 
     @property
     def size(self) -> int:
-        return sum(part.records.size for part in self.parts)
+        return sum(len(part.batch.content) for part in self.parts)
 
 
 @dataclass(slots=True)
@@ -79,6 +91,14 @@ class _Topic:
     log: TopicLog | None = None
     waiting: list[_Waiting] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
+    expected: int = 1
+    """Requests in the last append."""
+    took: float = 0.0
+    """Duration of the last append, s."""
+    ended: float = 0.0
+    """Its end, s of the event loop's clock."""
+    enough: asyncio.Future[None] | None = None
+    """Ends the wait for more requests."""
 
 
 @dataclass(slots=True)
@@ -118,15 +138,34 @@ class RecordAppender:
         self._transactions = transactions
         self._appended = appended
         self._topics: dict[str, _Topic] = {}
-        self._inflated = MIN_INFLATED_BYTES
+        self._most = MIN_INFLATED_BYTES
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
         """The handlers by API key."""
         return {keys.PRODUCE: self._produce}
 
+    @property
+    def open_logs(self) -> int:
+        """Number of topics whose logs are open."""
+        return len(self._topics)
+
+    def close_unused(self, ids: Mapping[str, uuid.UUID]) -> None:
+        """Close the logs of topics that were deleted, or that nobody has appended to for a while.
+
+        Args:
+            ids: the topics of the cluster.
+        """
+        since = asyncio.get_running_loop().time() - UNUSED_SECONDS
+        for name, topic in list(self._topics.items()):
+            log = topic.log
+            if topic.task is None and (
+                log is None or topic.ended < since or ids.get(name) != uuid.UUID(log.info.topic_id)
+            ):
+                del self._topics[name]
+
     async def _produce(self, call: Call) -> Reply | asyncio.Task[Reply]:
-        """Decode the batches and queue them in the order of the connection's requests; the task waits for them."""
+        """Check the batches and queue them in the order of the connection's requests; the task waits for them."""
         body = call.body
         if body.acks not in ACKS:
             error = errors.InvalidRequiredAcksError(f"acks={body.acks}: -1, 0 or 1 is needed")
@@ -134,55 +173,57 @@ class RecordAppender:
         sent = [p.records or b"" for topic in body.topic_data for p in topic.partition_data]
         size = sum(map(len, sent))
         if size <= INLINE_BYTES and all(map(is_plain, sent)):
-            decoded = self._decoded(body.topic_data, MAX_REQUEST_BYTES)
+            inflated = self._inflated(body.topic_data, MAX_REQUEST_BYTES)
         else:
             # Nobody knows what batches inflate to. The records count until the request is answered.
             await call.memory.reserve(MAX_REQUEST_BYTES)
-            decoded = await self._home.run(self._decoded, body.topic_data, MAX_REQUEST_BYTES)
+            inflated = await self._home.run(self._inflated, body.topic_data, MAX_REQUEST_BYTES)
             call.memory.keep(
-                sum(part.records.table.nbytes for _, found in decoded for one in found for part in one.parts)
+                sum(len(part.batch.content) for _, found in inflated for one in found for part in one.parts)
             )
         queued = list[asyncio.Future[None]]()
         names = await self._home.topic_names(body.topic_data)
-        for (topic, partitions), name in zip(decoded, names, strict=True):
+        for (topic, partitions), name in zip(inflated, names, strict=True):
             parts = [part for partition in partitions for part in partition.parts]
             if name is None:
                 outcome = Outcome.of(errors.UnknownTopicIdError(f"no topic has the id {topic.topic_id}"))
                 for part in parts:
                     part.outcome = outcome
-            elif any(part.wire.transactional for part in parts):
+            elif any(part.batch.wire.transactional for part in parts):
                 queued.append(asyncio.create_task(self._home.run(self._stage, call, name, parts)))
             elif parts:
                 queued.append(self._queue(name, parts, getattr(topic, "topic_id", None)))
-        return asyncio.create_task(self._answer(call, decoded, queued))
+        return asyncio.create_task(self._answer(call, inflated, queued))
 
-    def _decoded(self, topics: Sequence[Any], left: int) -> list[tuple[Any, list[_Partition]]]:
-        """Decode the batches of a request, which may inflate to `left` bytes together."""
-        now_ms = self._home.clock.now_ms()
-        decoded = []
+    def _inflated(self, topics: Sequence[Any], left: int) -> list[tuple[Any, list[_Partition]]]:
+        """Check and inflate the batches of a request, which may inflate to `left` bytes together."""
+        inflated = []
         for topic in topics:
             found = []
             for item in topic.partition_data:
                 partition = _Partition(int(item.index))
                 try:
-                    for wire in read_batches(item.records or b""):
-                        most = self._inflated if wire.codec == "none" else max(0, min(self._inflated, left))
-                        records = decode(wire, partition.index, now_ms=now_ms, max_bytes=most)
-                        left -= records.table.nbytes if wire.codec != "none" else 0
-                        partition.parts.append(_Part(partition.index, wire, records))
+                    batches = read_batches(item.records or b"")
+                    if len(batches) > 1:
+                        raise errors.InvalidRecordError(f"{len(batches)} record batches for a partition: send one")
+                    for wire in batches:
+                        compressed = wire.codec != "none"
+                        content = wire.inflated(min(self._most, left) if compressed else len(wire.content))
+                        left -= len(content) if compressed else 0
+                        partition.parts.append(_Part(InflatedBatch(wire, partition.index, content)))
                 except errors.KafkaError as error:
                     partition.outcome, partition.parts = Outcome.of(error), []
                 found.append(partition)
-            decoded.append((topic, found))
-        return decoded
+            inflated.append((topic, found))
+        return inflated
 
     async def _answer(
-        self, call: Call, decoded: Sequence[tuple[Any, list[_Partition]]], queued: Sequence[asyncio.Future[None]]
+        self, call: Call, inflated: Sequence[tuple[Any, list[_Partition]]], queued: Sequence[asyncio.Future[None]]
     ) -> Reply:
         for done in queued:
             await done
         responses = []
-        for topic, partitions in decoded:
+        for topic, partitions in inflated:
             answers = [partition.answer() for partition in partitions]
             for answer in answers:
                 if answer["error_code"]:
@@ -208,12 +249,35 @@ class RecordAppender:
 
     def _stage(self, call: Call, name: str, parts: Sequence[_Part]) -> None:
         """Stage the batches of a transaction, and note the outcome of each. They have no offsets before its end."""
-        batches = [SentBatch(part.records, _sequence(part)) for part in parts]
+        self._decode(parts)
+        good = [part for part in parts if not part.outcome.code]
         outcomes = self._transactions.stage(
-            call.field("transactional_id"), name, batches, [part.wire.codec for part in parts]
+            call.field("transactional_id"),
+            name,
+            [part.sent for part in good],
+            [part.batch.wire.codec for part in good],
         )
-        for part, outcome in zip(parts, outcomes, strict=True):
+        for part, outcome in zip(good, outcomes, strict=True):
             part.outcome = outcome
+
+    def _decode(self, parts: Sequence[_Part]) -> ColumnBatch | None:
+        """Decode the records of batches; return all of them, or None after noting the outcome of wrong batches."""
+        now_ms = self._home.clock.now_ms()
+        try:
+            whole = decode([part.batch for part in parts], now_ms=now_ms)
+        except errors.KafkaError:
+            for part in parts:
+                try:
+                    part.records = decode([part.batch], now_ms=now_ms)
+                except errors.KafkaError as error:
+                    part.outcome = Outcome.of(error)
+            return None
+        start = 0
+        for part in parts:
+            stop = start + part.batch.wire.count
+            part.records = whole.part(start, stop)
+            start = stop
+        return whole
 
     # --- appends -------------------------------------------------------------------------------
 
@@ -221,6 +285,8 @@ class RecordAppender:
         topic = self._topics.setdefault(name, _Topic())
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         topic.waiting.append(_Waiting(parts, topic_id, done))
+        if topic.enough is not None and len(topic.waiting) >= topic.expected and not topic.enough.done():
+            topic.enough.set_result(None)
         if topic.task is None:
             topic.task = asyncio.create_task(self._work(name, topic))
         return done
@@ -228,10 +294,15 @@ class RecordAppender:
     async def _work(self, name: str, topic: _Topic) -> None:
         """Append what waits, until nothing does."""
         try:
+            loop = asyncio.get_running_loop()
             while topic.waiting:
+                await self._gather(topic)
                 taken = _next(topic.waiting)
+                begun = loop.time()
                 append = asyncio.ensure_future(self._home.run(self._append, name, topic, taken))
                 await asyncio.wait([append])
+                topic.expected, topic.ended = len(taken), loop.time()
+                topic.took = topic.ended - begun
                 self._appended(name)
                 for waiting in taken:
                     if waiting.done.done():
@@ -246,6 +317,21 @@ class RecordAppender:
                 # The topic does not exist, so nothing of it is kept.
                 self._topics.pop(name, None)
 
+    @staticmethod
+    async def _gather(topic: _Topic) -> None:
+        """Wait for as many requests as the last append had, if it has just ended, for half as long as it took.
+
+        Clients with several requests in flight send the next ones when they get the answers, and one append of all
+        costs half as much as one of the first and one of the others. A client that waits for each answer never waits.
+        """
+        loop = asyncio.get_running_loop()
+        if len(topic.waiting) < topic.expected and loop.time() - topic.ended < topic.took:
+            topic.enough = loop.create_future()
+            try:
+                await asyncio.wait([topic.enough], timeout=topic.took / 2)
+            finally:
+                topic.enough = None
+
     def _append(self, name: str, topic: _Topic, taken: Sequence[_Waiting]) -> None:
         """Append the batches of several requests, and note the outcome of each."""
         parts = [part for waiting in taken for part in waiting.parts]
@@ -257,8 +343,10 @@ class RecordAppender:
         for waiting in taken:
             self._check(log, waiting)
         good = [part for part in parts if not part.outcome.code]
+        whole = self._decode(good) if good else None
+        good = [part for part in good if not part.outcome.code]
         if good:
-            self._write(log, good)
+            self._write(log, good, whole)
         if any(part.outcome.code == errors.TopicDeletedError.errno for part in parts):
             topic.log = None
 
@@ -275,23 +363,23 @@ class RecordAppender:
 
     def _check(self, log: TopicLog, waiting: _Waiting) -> None:
         info = log.info
-        self._inflated = max(self._inflated, 4 * log.config.max_message_bytes)
+        self._most = max(self._most, 4 * log.config.max_message_bytes)
         for part in waiting.parts:
             if waiting.topic_id is not None and uuid.UUID(info.topic_id) != waiting.topic_id:
                 part.outcome = Outcome.of(errors.UnknownTopicIdError(f"{info.name}: its id is {info.topic_id}"))
-            elif part.partition not in info.partitions:
+            elif part.batch.partition not in info.partitions:
                 error = errors.UnknownTopicOrPartitionError(f"{info.name} has {info.num_partitions} partitions")
                 part.outcome = Outcome.of(error)
 
     @staticmethod
-    def _write(log: TopicLog, parts: Sequence[_Part]) -> None:
+    def _write(log: TopicLog, parts: Sequence[_Part], whole: ColumnBatch | None) -> None:
         """Append batches; an error of a batch leaves the others alone."""
-        largest = max(parts, key=lambda part: part.records.size)
-        batches = [SentBatch(part.records, _sequence(part)) for part in parts]
+        largest = max((part.batch for part in parts), key=lambda batch: len(batch.content))
+        batches = [part.sent for part in parts]
         try:
-            results = append_batches(log, batches, codec=largest.wire.codec, timeout_ms=APPEND_TIMEOUT_MS)
+            results = append_batches(log, batches, codec=largest.wire.codec, timeout_ms=APPEND_TIMEOUT_MS, whole=whole)
         except (errors.KafkaError, OSError) as error:
-            if isinstance(error, errors.UnknownOutcomeError) and not all(part.wire.idempotent for part in parts):
+            if isinstance(error, errors.UnknownOutcomeError) and not all(part.batch.wire.idempotent for part in parts):
                 logger.warning("gateway: retries of producers without idempotence may write twice: %s", error)
             _fail(parts, error)
             return
@@ -312,13 +400,6 @@ def _next(waiting: list[_Waiting]) -> list[_Waiting]:
     taken = waiting[:count]
     del waiting[:count]
     return taken
-
-
-def _sequence(part: _Part) -> SequencedBatch | None:
-    wire = part.wire
-    if not wire.idempotent:
-        return None
-    return SequencedBatch(wire.producer_id, wire.producer_epoch, part.partition, wire.base_sequence, wire.count)
 
 
 def _fail(parts: Sequence[_Part], error: BaseException) -> None:

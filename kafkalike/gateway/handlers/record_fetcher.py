@@ -20,7 +20,7 @@ from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.byte_budget import RequestMemory
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
-from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
+from kafkalike.gateway.gateway_cluster import UNUSED_SECONDS, Call, GatewayCluster, Handler, Reply
 from kafkalike.log.wire.record_encoder import encode, encode_hole
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ class TopicTail:
 
     def __init__(self, log: TopicLog, codec: str) -> None:
         self.topic_id = uuid.UUID(log.info.topic_id)
+        self.used = time.monotonic()
+        """Time of the last request, s of the monotonic clock."""
         self._log = log
         self._codec = codec
         self._info = log.info
@@ -225,7 +227,24 @@ class TopicTails:
         found = self._tails.get(name)
         if found is None:
             found = self._tails[name] = TopicTail(self._home.cluster.log(name), self._codec)
+        found.used = time.monotonic()
         return found
+
+    @property
+    def open_logs(self) -> int:
+        """Number of topics whose logs are open."""
+        return len(self._tails)
+
+    def close_unused(self, ids: Mapping[str, uuid.UUID]) -> None:
+        """Close the logs of topics that were deleted, or that nobody has read for a while.
+
+        Args:
+            ids: the topics of the cluster.
+        """
+        since = time.monotonic() - UNUSED_SECONDS
+        for name, tail in list(self._tails.items()):
+            if tail.used < since or ids.get(name) != tail.topic_id:
+                self.forget(name)
 
     def known(self, name: str) -> TopicTail | None:
         """Return the log of a topic if it is open."""

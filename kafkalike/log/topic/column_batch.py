@@ -65,6 +65,12 @@ class ColumnBatch:
         """Total bytes of all records."""
         return int(self.sizes.sum())
 
+    def part(self, start: int, stop: int) -> ColumnBatch:
+        """Return some consecutive records; nothing is copied."""
+        rows = slice(start, stop)
+        table = self.table.slice(start, stop - start)
+        return ColumnBatch(table=table, partitions=self.partitions[rows], sizes=self.sizes[rows])
+
     def counts(self) -> Counter[int]:
         """Return the number of records by partition."""
         found, counts = np.unique(self.partitions, return_counts=True)
@@ -128,7 +134,9 @@ def _first_of_each_head(column: pa.Array) -> set[int]:
 
 
 def joined(batches: Sequence[ColumnBatch]) -> ColumnBatch:
-    """Concatenate the records of several batches."""
+    """Concatenate the records of batches."""
+    if len(batches) == 1:
+        return batches[0]
     return ColumnBatch(
         table=pa.concat_tables([batch.table for batch in batches]).combine_chunks(),
         partitions=np.concatenate([batch.partitions for batch in batches]),

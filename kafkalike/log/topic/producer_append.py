@@ -78,7 +78,12 @@ class AppendableLog(Protocol):
 
 
 def append_batches(
-    log: AppendableLog, batches: Sequence[SentBatch], *, codec: str = "none", timeout_ms: float | None = 120_000
+    log: AppendableLog,
+    batches: Sequence[SentBatch],
+    *,
+    codec: str = "none",
+    timeout_ms: float | None = 120_000,
+    whole: ColumnBatch | None = None,
 ) -> list[BatchOutcome]:
     """Write batches in one table commit, and return the outcome of each.
 
@@ -89,12 +94,13 @@ def append_batches(
         batches: at least one.
         codec: as in `TopicLog.append`.
         timeout_ms: as in `TopicLog.append`.
+        whole: the records of all batches in their order; None joins them.
 
     Raises:
         KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: as in `TopicLog.append`; the outcome is that of all
             batches. Appending them again is safe for those with a sequence.
     """
-    payload = SequencedPayload(batches, log.schemas)
+    payload = SequencedPayload(batches, log.schemas, whole)
     try:
         appended = log.append_payload(payload, codec=codec, deadline=Deadline(log.clock, timeout_ms), txn=None)
     except SettledError:
@@ -112,9 +118,10 @@ class SequencedPayload:
     Args:
         batches: at least one.
         schemas: the cluster's schema registry.
+        whole: the records of all batches in their order; None joins them.
     """
 
-    def __init__(self, batches: Sequence[SentBatch], schemas: SchemasOf) -> None:
+    def __init__(self, batches: Sequence[SentBatch], schemas: SchemasOf, whole: ColumnBatch | None = None) -> None:
         self.batches = batches
         self.verdicts: list[producer_sequences.Verdict] = [producer_sequences.WRITE] * len(batches)
         """Verdicts of the latest plan."""
@@ -125,7 +132,7 @@ class SequencedPayload:
         """Verdicts on batches that are not part of the staged append, and that no later plan changes."""
         from kafkalike.log.topic.column_batch import joined
 
-        self._every = joined([batch.columns for batch in batches]) if len(batches) > 1 else batches[0].columns
+        self._every = joined([batch.columns for batch in batches]) if whole is None else whole
 
     @property
     def size(self) -> int:

@@ -73,11 +73,11 @@ class WireBatch:
         """True if the batch has a producer id, so the append checks its sequence."""
         return self.producer_id != NO_PRODUCER
 
-    def inflated(self, max_bytes: int) -> bytes:
+    def inflated(self, max_bytes: int) -> bytes | memoryview:
         """Return the bytes of the records.
 
         Args:
-            max_bytes: most bytes to inflate to. No more memory than that is used.
+            max_bytes: most bytes to inflate to. No more memory than that is used, and none without compression.
 
         Raises:
             MessageSizeTooLargeError: the records have more bytes.
@@ -85,7 +85,7 @@ class WireBatch:
         """
         body = self.content[HEAD.size :]
         if self.codec == "none":
-            content = bytes(body)
+            content: bytes | memoryview = body
         elif self.codec == "snappy":
             content = _snappy(body, max_bytes)
         else:

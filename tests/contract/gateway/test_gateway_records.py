@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
+from crc32c import crc32c
 from kafka import KafkaAdminClient as ForeignAdminClient
 from kafka import KafkaConsumer as ForeignConsumer
 from kafka import KafkaProducer as ForeignProducer
 from kafka import TopicPartition as Tp
+from kafka.record.default_records import DefaultRecordBatchBuilder
+from prometheus_client import CollectorRegistry
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
+from kafkalike.connect import connect
+from kafkalike.gateway import api_versions as keys
+from kafkalike.gateway.gateway_server import GatewayServer
 from kafkalike.log.cluster.cluster import Cluster
+from tests.tools.wire_client import WireClient
 
 Served = tuple[Cluster, str]
 Create = Callable[[int], str]
@@ -164,6 +174,47 @@ def test_bad_batch_does_not_fail_the_batches_beside_it(served: Served, topic: Cr
 
     assert reports == {0: KafkaError.MSG_SIZE_TOO_LARGE, 1: 0}
     assert native_records(cluster, name) == [(0, None, b"good")]
+
+
+def test_batch_with_gaps_does_not_fail_the_batches_that_are_decoded_with_it(served: Served, topic: Create) -> None:
+    """All batches of an append are decoded at once."""
+    name = topic(3)
+    good = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1000)
+    good.append(0, 1_700_000_000_000, b"k", b"v", [])
+    gap = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1000)
+    gap.append(0, 1_700_000_000_000, b"k", b"v", [])
+    gap.append(2, 1_700_000_000_000, b"k", b"v", [])
+    sent = bytearray(gap.build())
+    struct.pack_into(">i", sent, 23, 1)  # the last offset delta agrees with the number of records
+    struct.pack_into(">I", sent, 17, crc32c(bytes(sent[21:])))
+    whole = bytes(good.build())
+    parts = [{"index": p, "records": one} for p, one in enumerate([whole, bytes(sent), whole + whole])]
+    with WireClient(served[1]) as client:
+        body = {"acks": -1, "timeout": 5000, "topic_data": [{"name": name, "partition_data": parts}]}
+        answer = client.ask(keys.PRODUCE, 8, body)
+
+    assert [int(one.error_code) for one in answer.responses[0].partition_responses] == [0, 87, 87]
+    assert native_records(served[0], name) == [(0, b"k", b"v")]
+
+
+def test_logs_of_deleted_topics_are_closed(tmp_path: Path) -> None:
+    cluster = connect(str(tmp_path))
+    registry = CollectorRegistry()
+    server = GatewayServer(cluster, registry=registry)
+    server.start()
+    try:
+        for name in ("a", "b"):
+            cluster.create_topic(name, 1, {})
+            with ForeignProducer(bootstrap_servers=server.bootstrap_servers) as producer:
+                producer.send(name, b"v").get(20)
+            assert consumed(server.bootstrap_servers, name, 1) == [(0, None, b"v")]
+        assert registry.get_sample_value("kafkalike_gateway_open_logs") == 4
+        cluster.delete_topic("a")
+
+        while registry.get_sample_value("kafkalike_gateway_open_logs") != 2:  # the time limit of tests ends it
+            time.sleep(0.02)
+    finally:
+        server.stop()
 
 
 def test_offsets_are_found_by_time_and_records_are_deleted(served: Served, topic: Create) -> None:

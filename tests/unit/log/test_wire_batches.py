@@ -21,7 +21,7 @@ from kafkalike.errors import CorruptRecordError, InvalidRecordError, InvalidTime
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.log.topic.record_rules import record_size
 from kafkalike.log.wire.batch_heads import CODEC_NAMES, HEAD, WireBatch, read_batches
-from kafkalike.log.wire.record_decoder import INT_BYTES, LONG_BYTES, decode, read_varints
+from kafkalike.log.wire.record_decoder import INT_BYTES, LONG_BYTES, InflatedBatch, decode, read_varints
 from kafkalike.log.wire.record_encoder import encode
 from kafkalike.model.record_batch import RecordBatch
 from tests.tools.effort import examples
@@ -70,7 +70,7 @@ def with_body(body: bytes, codec: int, count: int = 1) -> bytes:
 
 
 def decoded(batch: WireBatch, max_bytes: int = LIMIT) -> RecordBatch:
-    return decode(batch, 3, now_ms=NOW, max_bytes=max_bytes).records()
+    return decode([InflatedBatch(batch, 3, batch.inflated(max_bytes))], now_ms=NOW).records()
 
 
 Row = tuple[int, int, Any, Any, list[Any]]
@@ -103,13 +103,15 @@ def judged(content: bytes) -> list[tuple[Any, ...]]:
     return found
 
 
-@given(st.lists(record, min_size=1, max_size=20), codecs)
-def test_batch_of_kafka_python_decodes_to_its_records(records: list[Any], codec: int) -> None:
-    (batch,) = read_batches(built(records, codec))
-    columns = decode(batch, 3, now_ms=NOW, max_bytes=LIMIT)
+@given(st.lists(st.tuples(st.lists(record, min_size=1, max_size=7), codecs), min_size=1, max_size=4))
+def test_batches_of_kafka_python_decode_to_their_records(sent: list[tuple[list[Any], int]]) -> None:
+    batches = [batch for records, codec in sent for batch in read_batches(built(records, codec))]
+    inflated = [InflatedBatch(batch, at, batch.inflated(LIMIT)) for at, batch in enumerate(batches)]
+    columns = decode(inflated, now_ms=NOW)
     found = columns.records()
 
-    assert found.partitions == [3] * len(records)
+    records = [one for several, _ in sent for one in several]
+    assert found.partitions == [at for at, (several, _) in enumerate(sent) for _ in several]
     assert found.timestamps == [time for time, *_ in records]
     assert found.keys == [key for _, key, *_ in records]
     assert found.values == [value for _, _, value, _ in records]
