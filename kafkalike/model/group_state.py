@@ -1,4 +1,4 @@
-"""GroupsState: the committed offsets, members and transactions that the rows of `__consumer_offsets` describe.
+"""GroupsState: the offsets, members, share partitions and transactions that the rows of `__consumer_offsets` describe.
 
 A state is a value: applying rows returns a new state. The cost of a row hardly depends on the number of offsets and
 groups. A row that cannot be read raises the same error every time.
@@ -17,8 +17,9 @@ from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    # Functions that need transactions import them, because most clusters have none and each process would pay for the
-    # import.
+    # Functions that need transactions or share groups import them, because most clusters have none and each process
+    # would pay for the import.
+    from kafkalike.model.shares.share_partition import SharePartition
     from kafkalike.model.transactions.transaction_views import PendingDecisions, UnsettledDraft
     from kafkalike.model.transactions.transactional_id import Entries, TransactionalIdState
 
@@ -26,6 +27,7 @@ __all__ = [
     "MEMBER",
     "OFFSET",
     "PROTOCOL_TYPE",
+    "SHARE",
     "TRANSACTION",
     "CommittedOffset",
     "Group",
@@ -34,6 +36,7 @@ __all__ = [
     "Member",
     "Roster",
     "roster_row",
+    "share_row",
     "transaction_rows",
 ]
 
@@ -42,8 +45,10 @@ TABLE: Final = "__consumer_offsets"
 OFFSET: Final = "offset"
 MEMBER: Final = "member"
 TRANSACTION: Final = "transaction"
+SHARE: Final = "share"
+"""Also the protocol of a share group's members."""
 
-VERSIONS: Final = {OFFSET: 1, MEMBER: CLIENT_LED_VERSION}
+VERSIONS: Final = {OFFSET: 1, MEMBER: CLIENT_LED_VERSION, SHARE: 1}
 """The newest format of each kind of row, except `transaction` rows: see `transactions.transactional_id`."""
 
 
@@ -53,15 +58,16 @@ class GroupRow:
 
     seq: int
     kind: str
-    """`offset`: a committed offset. `member`: the group's new roster. `transaction`: the new state of a transactional
-    id."""
+    """`offset`: a committed offset. `member`: the group's new roster. `share`: the new state of a share partition.
+    `transaction`: the new state of a transactional id."""
     group_id: str
     """In a `transaction` row, the transactional id."""
     topic: str | None = None
     topic_id: str | None = None
     partition: int | None = None
     offset: int | None = None
-    """Next offset to read; None in an `offset` row deletes the commit."""
+    """Next offset to read; None in an `offset` row deletes the commit. In a `share` row, the start offset; None deletes
+    the state."""
     leader_epoch: int = -1
     metadata: str = ""
     generation: int = -1
@@ -70,7 +76,8 @@ class GroupRow:
     """The member that committed; in a `member` row, the member that caused the change."""
     client_id: str = ""
     value: str = ""
-    """`member` rows: the roster as JSON, see `kafkalike.model.groups.roster`. `transaction` rows: see
+    """`member` rows: the roster as JSON, see `kafkalike.model.groups.roster`. `share` rows: see
+    `kafkalike.model.shares.share_partition`. `transaction` rows: see
     `kafkalike.model.transactions.transactional_id`. Empty in `offset` rows."""
     time_ms: int
 
@@ -96,6 +103,35 @@ def roster_row(seq: int, group_id: str, roster: Roster, by: str = "", why: str =
         metadata=why,
         value=dump_roster(roster),
         time_ms=roster.changed_ms,
+    )
+
+
+def share_row(
+    seq: int, group_id: str, tp: TopicPartition, share: SharePartition | None, *, now_ms: int, by: str = ""
+) -> GroupRow:
+    """Return the row with the new state of a share partition.
+
+    Args:
+        seq: number of the row.
+        group_id: the share group.
+        tp: the partition.
+        share: its state; None deletes it.
+        now_ms: time of the row, ms since the epoch.
+        by: id of the member that caused the change.
+    """
+    from kafkalike.model.shares.share_partition import dump_share
+
+    return GroupRow(
+        seq=seq,
+        kind=SHARE,
+        group_id=group_id,
+        topic=tp.topic,
+        topic_id=None if share is None else share.topic_id,
+        partition=tp.partition,
+        offset=None if share is None else share.start,
+        member_id=by,
+        value="" if share is None else dump_share(share),
+        time_ms=now_ms,
     )
 
 
@@ -170,6 +206,9 @@ class Group:
 _UNKNOWN: Final = Group()
 """A group without a past."""
 
+Shares = FrozenMap[TopicPartition, "SharePartition"]
+"""The share partitions of a group."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupsState:
@@ -186,6 +225,8 @@ class GroupsState:
     """State of each transactional id that has not expired."""
     unsettled: FrozenMap[str, PendingDecisions] = field(default_factory=FrozenMap, compare=False)
     """By topic id, the decisions in `transactions` that a topic may lack; topics without one are missing."""
+    shares: FrozenMap[str, Shares] = field(default_factory=FrozenMap)
+    """Share partitions by id of their share group."""
 
     def applied(self, rows: Iterable[GroupRow]) -> GroupsState:
         """Return the state after applying more rows; rows that are already applied are ignored.
@@ -202,10 +243,23 @@ class GroupsState:
 
     @property
     def consumer_groups(self) -> Mapping[str, Group]:
-        """The groups of consumers, by id, without the reserved group of gateways."""
-        if GATEWAYS_GROUP not in self.groups:
+        """The groups of consumers, by id, without share groups and the reserved group of gateways."""
+        if GATEWAYS_GROUP not in self.groups and not self.shares:
             return self.groups
-        return {group_id: group for group_id, group in self.groups.items() if group_id != GATEWAYS_GROUP}
+        return {
+            group_id: group
+            for group_id, group in self.groups.items()
+            if group_id != GATEWAYS_GROUP and not self.is_share_group(group_id)
+        }
+
+    @property
+    def share_groups(self) -> list[str]:
+        """The ids of all share groups, sorted."""
+        return sorted({*self.shares, *(group_id for group_id in self.groups if self.is_share_group(group_id))})
+
+    def is_share_group(self, group_id: str) -> bool:
+        """Return whether a group has share partitions, or members that share records."""
+        return group_id in self.shares or self.group(group_id).protocol == SHARE
 
     def group(self, group_id: str) -> Group:
         """Return the group with that id; an empty one if it is unknown."""
@@ -219,12 +273,13 @@ class GroupsState:
 class _Draft:
     """A state in preparation."""
 
-    __slots__ = ("_before", "_touched", "_transactions", "_unsettled", "seq")
+    __slots__ = ("_before", "_shares", "_touched", "_transactions", "_unsettled", "seq")
 
     def __init__(self, state: GroupsState) -> None:
         self._before = state
         self.seq = state.seq
         self._touched: dict[str, _GroupDraft] = {}
+        self._shares: dict[str, Draft[TopicPartition, SharePartition]] = {}
         self._transactions: Draft[str, TransactionalIdState] | None = None
         """Made for the first row of a transaction."""
         self._unsettled: UnsettledDraft | None = None
@@ -234,11 +289,25 @@ class _Draft:
         if row.kind == TRANSACTION:
             self._stand(row)
             return
+        if row.kind == SHARE:
+            self._share(row)
+            return
         entry = _entry(row)
         group = self._touched.get(row.group_id)
         if group is None:
             group = self._touched[row.group_id] = _GroupDraft(self._before.group(row.group_id))
         group.apply(entry)
+        self.seq = row.seq
+
+    def _share(self, row: GroupRow) -> None:
+        where, share = share_of(row)
+        draft = self._shares.get(row.group_id)
+        if draft is None:
+            draft = self._shares[row.group_id] = Draft(self._before.shares.get(row.group_id, FrozenMap()))
+        if share is None:
+            draft.drop(where)
+        else:
+            draft.put(where, share)
         self.seq = row.seq
 
     def _stand(self, row: GroupRow) -> None:
@@ -264,7 +333,17 @@ class _Draft:
         groups, generations = self._groups() if self._touched else (before.groups, before.generations)
         unsettled = before.unsettled if self._unsettled is None else self._unsettled.frozen()
         transactions = before.transactions if self._transactions is None else self._transactions.frozen()
-        return GroupsState(self.seq, groups, generations, transactions, unsettled)
+        shares = self._shared() if self._shares else before.shares
+        return GroupsState(self.seq, groups, generations, transactions, unsettled, shares)
+
+    def _shared(self) -> FrozenMap[str, Shares]:
+        shares = Draft(self._before.shares)
+        for group_id, draft in self._shares.items():
+            if len(draft):
+                shares.put(group_id, draft.frozen())
+            else:
+                shares.drop(group_id)
+        return shares.frozen()
 
     def _groups(self) -> tuple[FrozenMap[str, Group], FrozenMap[str, int]]:
         groups, generations = Draft(self._before.groups), None
@@ -321,6 +400,24 @@ def standing_of(row: GroupRow) -> TransactionalIdState | None:
 
     try:
         return load_standing(row_value(TABLE, row, {TRANSACTION: FORMAT}), row.seq, row.time_ms, row.client_id)
+    except UNREADABLE as cause:
+        raise damaged(TABLE, row, cause) from cause
+
+
+def share_of(row: GroupRow) -> tuple[TopicPartition, SharePartition | None]:
+    """Parse a `share` row; None if the row deletes the state.
+
+    Raises:
+        UnsupportedVersionError, LogCorruptError: it cannot be read.
+    """
+    from kafkalike.model.shares.share_partition import load_share
+
+    try:
+        value = row_value(TABLE, row, VERSIONS)
+        if row.topic is None or row.partition is None:
+            raise ValueError("no topic or partition")
+        where = TopicPartition(row.topic, row.partition)
+        return where, None if row.offset is None else load_share(value, row.topic_id or "")
     except UNREADABLE as cause:
         raise damaged(TABLE, row, cause) from cause
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.model.clock import Clock
-from kafkalike.model.group_state import Group, GroupRow, GroupsState, roster_row
+from kafkalike.model.group_state import Group, GroupRow, GroupsState, roster_row, share_row
 from kafkalike.model.groups.group_protocol import GroupFacts, leave
 from kafkalike.model.groups.roster import Leases, Roster
 from kafkalike.model.offset_commit import MINUTE_MS, deletion_rows, expired, orphaned
@@ -36,7 +36,7 @@ class ExpiredOffsets:
     expired: Mapping[str, Sequence[TopicPartition]] = field(default_factory=dict)
     """Offsets older than `offsets.retention.minutes`, by group."""
     orphaned: Mapping[str, Sequence[TopicPartition]] = field(default_factory=dict)
-    """Offsets of deleted topics, by group."""
+    """Offsets and share partitions of deleted topics, by group."""
 
 
 def silent_members(cluster: Cluster, groups: Mapping[str, Group], now_ns: int) -> dict[str, frozenset[str]]:
@@ -202,4 +202,12 @@ def _plan(
             lost[group_id] = gone
         if past:
             old[group_id] = past
+    for group_id, shares in sorted(state.shares.items()):
+        gone = sorted(tp for tp, share in shares.items() if share.topic_id != topic_ids.get(tp.topic))
+        rows += [
+            share_row(state.seq + len(rows) + nth, group_id, tp, None, now_ms=now_ms)
+            for nth, tp in enumerate(gone, start=1)
+        ]
+        if gone:
+            lost[group_id] = gone
     return ExpiredOffsets(members=members, expired=old, orphaned=lost), rows

@@ -11,7 +11,7 @@ from typing import Final
 
 from kafkalike.model import cluster_state
 from kafkalike.model.brokers import DEFAULTS, REPLICAS, Defaults, ReplicatedTable
-from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
+from kafkalike.model.group_state import OFFSET, SHARE, TRANSACTION, GroupRow, GroupsState
 from kafkalike.model.mirror import Mirrored
 
 MERGE_FACTOR: Final = 4
@@ -145,10 +145,10 @@ def _told(
 def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None = None) -> list[GroupRow]:
     """Return the rows of `__consumer_offsets` to keep.
 
-    These are the last row of each group's members, of each of its offsets and of each transactional id, and recent
-    rows. A deleted group keeps its last row of members, and so its generation, while another row of it is recent; then
-    all of its rows are dropped. The row that deletes an offset or a transactional id is dropped unless an older row of
-    it is kept, which may happen because clocks of writers differ.
+    These are the last row of each group's members, of each of its offsets and share partitions and of each
+    transactional id, and recent rows. A deleted group keeps its last row of members, and so its generation, while
+    another row of it is recent; then all of its rows are dropped. The row that deletes an offset, a share partition or
+    a transactional id is dropped unless an older row of it is kept, which may happen because clocks of writers differ.
 
     Args:
         rows: all rows of the table in `seq` order, which alone defines their order.
@@ -163,11 +163,13 @@ def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None
     state = GroupsState().applied(rows)
     last = {_group_key(row): row.seq for row in rows}
     known = {_group_key(row) for row in rows if row.seq in recent}
-    groups = {row.group_id for row in rows if row.seq in recent and row.kind != TRANSACTION} | state.groups.keys()
+    groups = {
+        row.group_id for row in rows if row.seq in recent and row.kind not in {SHARE, TRANSACTION}
+    } | state.groups.keys()
 
     def counts(row: GroupRow) -> bool:
         """Return whether the last row about the subject of `row` must be kept."""
-        if row.kind == OFFSET:
+        if row.kind in {OFFSET, SHARE}:
             return row.offset is not None or _group_key(row) in known
         if row.kind == TRANSACTION:
             return row.group_id in state.transactions or _group_key(row) in known
@@ -183,6 +185,6 @@ def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None
 def _group_key(row: GroupRow) -> tuple[str, str, str | None, int | None]:
     return (
         (row.kind, row.group_id, row.topic, row.partition)
-        if row.kind == OFFSET
+        if row.kind in {OFFSET, SHARE}
         else (row.kind, row.group_id, None, None)
     )

@@ -1,0 +1,1 @@
+"""Share groups: the state of a share partition, and the rules that change it; pure Python."""

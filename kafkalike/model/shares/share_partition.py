@@ -1,0 +1,411 @@
+"""Share partition: which records of a partition a share group has delivered, to whom, and how often; as a value.
+
+The state is a start offset and runs of equal offsets, so a million records that one member has locked are one run.
+All rules are pure. They take the time as an argument: a lock ends by time alone, and the next acquisition finds that
+out. A member that acknowledges must still own the record in the same delivery. So a wrong clock may cause a second
+delivery, but never lets two members acknowledge one delivery.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum, StrEnum
+from itertools import chain, pairwise
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kafkalike.model.row_value import INT64, VERSION, as_text, as_whole, checked_list, whole
+
+FORMAT: Final = 1
+"""The newest format of rows of kind `share`."""
+
+MAX_RUNS: Final = 10_000
+"""Runs of one state from which on no further offsets become in-flight, so that a row stays below 300 kB."""
+
+
+class RecordState(IntEnum):
+    """State of a record in a share partition, with Kafka's names and ids."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+
+class Verdict(StrEnum):
+    """What a member says of an acquired record."""
+
+    ACCEPT = "accept"
+    RELEASE = "release"
+    REJECT = "reject"
+    RENEW = "renew"
+    RETURN = "return"
+    """The application never got the record, so the delivery does not count."""
+
+
+class OffsetRun(NamedTuple):
+    """Consecutive offsets with the same state."""
+
+    first: int
+    last: int
+    state: RecordState
+    deliveries: int = 0
+    """How often the records were delivered; 0 in final states."""
+    member_id: str = ""
+    """Owner of the lock."""
+    since_ms: int = 0
+    """Time of the acquisition, ms since the epoch."""
+    until_ms: int = 0
+    """ACQUIRED: end of the lock. AVAILABLE: time from which on the records may be delivered; 0 for any time."""
+
+    @property
+    def size(self) -> int:
+        """Number of offsets."""
+        return self.last - self.first + 1
+
+    @property
+    def is_final(self) -> bool:
+        """True if the records are never delivered again."""
+        return self.state >= RecordState.ACKNOWLEDGED
+
+
+class Acknowledgement(NamedTuple):
+    """A member's verdict on consecutive offsets."""
+
+    first: int
+    last: int
+    verdict: Verdict
+    deliveries: int | None = None
+    """The delivery that it is about; None for any delivery to this member."""
+    due_ms: int = 0
+    """RELEASE, RETURN: time from which on the records may be delivered again, ms since the epoch; 0 for any time."""
+
+
+R = TypeVar("R", OffsetRun, Acknowledgement)
+
+_FIRST: Final = attrgetter("first")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareLimits:
+    """The settings of a share group that its rules need."""
+
+    lock_ms: int = 30_000
+    """Duration of a lock, ms."""
+    deliveries: int = 5
+    """Most deliveries of a record; after them it is archived."""
+    locks: int = 2_000
+    """Most records of a partition that are in flight: delivered, but not finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartition:
+    """The state of one partition in one share group. Runs cover `start` to `end` without gaps."""
+
+    topic_id: str
+    start: int = 0
+    """All records below are finished: acknowledged, archived, or deleted by retention."""
+    runs: tuple[OffsetRun, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """The first offset that was never delivered."""
+        return self.runs[-1].last + 1 if self.runs else self.start
+
+    @property
+    def in_flight(self) -> int:
+        """Number of unfinished records below `end`; scheduled records do not count."""
+        return sum(r.size for r in self.runs if not r.is_final and not is_deferred(r))
+
+    @property
+    def finished(self) -> int:
+        """Number of finished records from `start` on."""
+        return sum(r.size for r in self.runs if r.is_final)
+
+    def lag(self, log_end: int) -> int:
+        """Return the number of records that are not finished."""
+        return max(0, max(log_end, self.end) - self.start - self.finished)
+
+
+class Acquisition(NamedTuple):
+    """Result of `acquire`."""
+
+    after: SharePartition
+    taken: tuple[OffsetRun, ...]
+    """Runs that the member has locked."""
+    archived: tuple[OffsetRun, ...]
+    """Runs that have reached the limit of deliveries, as they were before."""
+
+
+def is_deferred(run: OffsetRun) -> bool:
+    """Return whether records are scheduled for a later time."""
+    return run.state is RecordState.AVAILABLE and run.until_ms > 0
+
+
+def is_ready(run: OffsetRun, now_ms: int) -> bool:
+    """Return whether a run may be delivered: it is available and due, or its lock has ended."""
+    return run.state < RecordState.ACKNOWLEDGED and run.until_ms <= now_ms
+
+
+def acquire(
+    before: SharePartition,
+    member_id: str,
+    *,
+    most: int,
+    now_ms: int,
+    log_start: int,
+    log_end: int,
+    limits: ShareLimits,
+) -> Acquisition:
+    """Lock records for a member, the lowest offsets first.
+
+    Records whose lock has ended, or whose time has come, are available. Those that have been delivered as often as
+    allowed are archived instead.
+
+    Args:
+        before: the state.
+        member_id: the member.
+        most: most records to lock.
+        now_ms: the time, ms since the epoch.
+        log_start: first offset of the log; lower ones are finished.
+        log_end: offset after the last record.
+        limits: the group's limits.
+
+    Returns:
+        The same state if nothing has changed.
+    """
+    state = advance(before, log_start)
+    out: list[OffsetRun] = []
+    taken: list[OffsetRun] = []
+    archived: list[OffsetRun] = []
+    room = most
+    for run in state.runs:
+        if not is_ready(run, now_ms):
+            out.append(run)
+        elif run.deliveries >= limits.deliveries:
+            archived.append(run)
+            out.append(OffsetRun(run.first, run.last, RecordState.ARCHIVED))
+        elif room > 0:
+            last = min(run.last, run.first + room - 1)
+            got = _locked(run._replace(last=last), member_id, now_ms, limits)
+            taken.append(got)
+            out.append(got)
+            room -= got.size
+            if last < run.last:
+                out.append(run._replace(first=last + 1))
+        else:
+            out.append(run)
+    window = limits.locks - sum(r.size for r in out if not r.is_final and not is_deferred(r))
+    fresh = min(room, window, log_end - state.end)
+    if fresh > 0 and len(out) < MAX_RUNS:
+        new = OffsetRun(state.end, state.end + fresh - 1, RecordState.AVAILABLE)
+        got = _locked(new, member_id, now_ms, limits)
+        taken.append(got)
+        out.append(got)
+    if not taken and not archived:
+        return Acquisition(state, (), ())
+    return Acquisition(_normal(state, out), tuple(taken), tuple(archived))
+
+
+def _locked(run: OffsetRun, member_id: str, now_ms: int, limits: ShareLimits) -> OffsetRun:
+    return run._replace(
+        state=RecordState.ACQUIRED,
+        deliveries=run.deliveries + 1,
+        member_id=member_id,
+        since_ms=now_ms,
+        until_ms=now_ms + limits.lock_ms,
+    )
+
+
+def acknowledge(
+    before: SharePartition,
+    member_id: str,
+    acknowledgements: Iterable[Acknowledgement],
+    *,
+    now_ms: int,
+    limits: ShareLimits,
+) -> tuple[SharePartition, tuple[Acknowledgement, ...]]:
+    """Apply a member's verdicts to the records that it owns.
+
+    A verdict after the end of the lock counts as long as no other member has acquired the record.
+
+    Args:
+        before: the state.
+        member_id: the member.
+        acknowledgements: its verdicts; ranges must not overlap.
+        now_ms: the time.
+        limits: the group's limits; a record released in its last delivery is archived.
+
+    Returns:
+        The new state, and the parts of `acknowledgements` that were refused, because the member does not own the
+        records in that delivery.
+    """
+    wanted = sorted(acknowledgements, key=_FIRST)
+    ends = [(r.first, r.last + 1) for r in before.runs] + [(a.first, a.last + 1) for a in wanted]
+    edges = sorted(set(chain.from_iterable(ends)))
+    told: dict[int, Acknowledgement] = {}
+    refused = [ack for ack in _cut(wanted, edges) if told.setdefault(ack.first, ack) is not ack]
+    out: list[OffsetRun] = []
+    for run in _cut(before.runs, edges):
+        said = told.get(run.first)
+        if said is not None and _owns(run, member_id, said):
+            del told[run.first]
+            out.append(_judged(run, said, now_ms, limits))
+        else:
+            out.append(run)
+    return _normal(before, out), tuple(sorted((*refused, *told.values()), key=_FIRST))
+
+
+def _cut(items: Iterable[R], edges: Sequence[int]) -> Iterator[R]:
+    """Yield ranges, each cut at all edges inside it."""
+    for item in items:
+        inside: Sequence[int] = edges[bisect_right(edges, item.first) : bisect_left(edges, item.last + 1)]
+        if inside:
+            for first, after in pairwise((item.first, *inside, item.last + 1)):
+                yield item._replace(first=first, last=after - 1)
+        else:
+            yield item
+
+
+def _owns(run: OffsetRun, member_id: str, ack: Acknowledgement) -> bool:
+    return (
+        run.state is RecordState.ACQUIRED
+        and run.member_id == member_id
+        and (ack.deliveries is None or ack.deliveries == run.deliveries)
+    )
+
+
+def _judged(run: OffsetRun, ack: Acknowledgement, now_ms: int, limits: ShareLimits) -> OffsetRun:
+    if ack.verdict is Verdict.RENEW:
+        return run._replace(until_ms=now_ms + limits.lock_ms)
+    counted = run.deliveries - (ack.verdict is Verdict.RETURN)
+    state = RecordState.AVAILABLE
+    if ack.verdict is Verdict.ACCEPT:
+        state = RecordState.ACKNOWLEDGED
+    elif ack.verdict is Verdict.REJECT or counted >= limits.deliveries:
+        state = RecordState.ARCHIVED
+    if state is not RecordState.AVAILABLE:
+        return OffsetRun(run.first, run.last, state)
+    return OffsetRun(run.first, run.last, state, counted, until_ms=max(0, ack.due_ms))
+
+
+def release_member(before: SharePartition, member_id: str, limits: ShareLimits) -> SharePartition:
+    """Release everything that a member has locked, because it leaves."""
+    acks = [Acknowledgement(run.first, run.last, Verdict.RELEASE) for run in owned(before, member_id)]
+    return acknowledge(before, member_id, acks, now_ms=0, limits=limits)[0]
+
+
+def owned(state: SharePartition, member_id: str) -> list[OffsetRun]:
+    """Return the runs that a member has locked."""
+    return [r for r in state.runs if r.state is RecordState.ACQUIRED and r.member_id == member_id]
+
+
+def advance(before: SharePartition, log_start: int) -> SharePartition:
+    """Return the state after retention has deleted the records below a log start."""
+    if log_start <= before.start:
+        return before
+    kept = [r if r.first >= log_start else r._replace(first=log_start) for r in before.runs if r.last >= log_start]
+    return _normal(replace(before, start=log_start), kept)
+
+
+def reset(topic_id: str, start: int) -> SharePartition:
+    """Return a state in which everything from an offset on is to be delivered, and nothing below it."""
+    return SharePartition(topic_id, start)
+
+
+def next_change_ms(state: SharePartition, now_ms: int) -> int | None:
+    """Return when the next lock ends or the next scheduled record is due, ms since the epoch; None for never."""
+    return min((r.until_ms for r in state.runs if not r.is_final and r.until_ms > now_ms), default=None)
+
+
+def has_ready(state: SharePartition, *, now_ms: int, log_end: int, limits: ShareLimits) -> bool:
+    """Return whether `acquire` would change the state."""
+    if any(is_ready(run, now_ms) for run in state.runs):
+        return True
+    return log_end > state.end and state.in_flight < limits.locks and len(state.runs) < MAX_RUNS
+
+
+def _normal(about: SharePartition, runs: Sequence[OffsetRun]) -> SharePartition:
+    """Move the start past finished runs, and merge equal neighbors."""
+    start = about.start
+    out: list[OffsetRun] = []
+    for run in runs:
+        if not out and run.is_final:
+            start = run.last + 1
+        elif out and out[-1][2:] == run[2:]:
+            out[-1] = out[-1]._replace(last=run.last)
+        else:
+            out.append(run)
+    return SharePartition(about.topic_id, start, tuple(out))
+
+
+def merged_offsets(offsets: Iterable[tuple[int, tuple[Any, ...]]]) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
+    """Merge sorted offsets with equal facts to ranges: first, last, facts."""
+    first: int | None = None
+    last, facts = 0, ()
+    for offset, said in offsets:
+        if first is not None and offset == last + 1 and said == facts:
+            last = offset
+            continue
+        if first is not None:
+            yield first, last, facts
+        first, last, facts = offset, offset, said
+    if first is not None:
+        yield first, last, facts
+
+
+# --- rows ------------------------------------------------------------------------------------------
+
+
+def dump_share(state: SharePartition) -> str:
+    """Return a state as JSON. Runs are lengths, because they follow each other from `start` on."""
+    members = sorted({run.member_id for run in state.runs if run.member_id})
+    runs = [_dump_run(run, members) for run in state.runs]
+    found = {VERSION: FORMAT, "start": state.start, "members": members, "runs": runs}
+    return json.dumps(found, separators=(",", ":"))
+
+
+def _dump_run(run: OffsetRun, members: list[str]) -> list[int]:
+    found = [run.size, int(run.state)]
+    if run.state is RecordState.ACQUIRED:
+        return [*found, run.deliveries, members.index(run.member_id), run.since_ms, run.until_ms]
+    if run.state is RecordState.AVAILABLE:
+        return [*found, run.deliveries, run.until_ms] if run.until_ms else [*found, run.deliveries]
+    return found
+
+
+def load_share(found: Mapping[str, Any], topic_id: str) -> SharePartition:
+    """Parse a row.
+
+    Raises:
+        ArithmeticError, LookupError, TypeError, ValueError: it is damaged.
+    """
+    members = [as_text(name, "members") for name in checked_list(found["members"])]
+    start = at = whole(found, "start")
+    runs = []
+    for each in checked_list(found["runs"]):
+        numbers = [as_whole(n, "runs") for n in checked_list(each)]
+        run = _load_run(at, numbers, members)
+        runs.append(run)
+        at = run.last + 1
+    if at not in INT64:
+        raise ValueError(f"offset {at} is not an offset")
+    if runs and (runs[0].is_final or any(a[2:] == b[2:] for a, b in pairwise(runs))):
+        raise ValueError("the runs are not in their shortest form")
+    return SharePartition(topic_id, start, tuple(runs))
+
+
+def _load_run(first: int, numbers: Sequence[int], members: Sequence[str]) -> OffsetRun:
+    count, state = as_whole(numbers[0], "runs", at_least=1), RecordState(numbers[1])
+    last = first + count - 1
+    if state is RecordState.ACQUIRED:
+        deliveries, member, since_ms, until_ms = numbers[2:]
+        return OffsetRun(
+            first, last, state, as_whole(deliveries, "runs", at_least=1), members[member], since_ms, until_ms
+        )
+    if state is RecordState.AVAILABLE:
+        return OffsetRun(first, last, state, numbers[2], until_ms=numbers[3] if len(numbers) > 3 else 0)  # noqa: PLR2004
+    return OffsetRun(first, last, state)
