@@ -169,7 +169,7 @@ mutants: setup ## Make one small fault at a time in the same modules: do the tes
 
 soak: setup setup-stores ## Run longer trials of crashes, races and interrupts, for some hours.
 	$(call step,pytest)
-	@$(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m soak tests/processes tests/unit/log/test_group_simulation.py tests/unit/schemas/test_schema_simulation.py \
+	@$(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m soak tests/processes tests/unit/log/test_group_simulation.py tests/unit/model/test_share_simulation.py tests/unit/schemas/test_schema_simulation.py \
 	    tests/unit/log/test_transaction_simulation.py tests/unit/replication/test_replication_simulation.py \
 	    tests/contract/replication/test_failback_history.py tests/contract/log/test_interrupts.py tests/contract/schemas/test_schema_interrupts.py \
 	    tests/contract/schemas/test_schema_bytes.py tests/contract/log/test_transaction_storage.py tests/e2e tests/spark

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kafkalike.admin.record_lookup import KeyRecords as KeyRecords
     from kafkalike.admin.record_lookup import find_records as find_records
     from kafkalike.consumer.kafka_consumer import KafkaConsumer as KafkaConsumer
+    from kafkalike.consumer.share_consumer import KafkaShareConsumer as KafkaShareConsumer
     from kafkalike.consumer.subscription import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.log.group.assignors import PartitionAssignor as PartitionAssignor
     from kafkalike.log.snapshots import Snapshot as Snapshot
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from kafkalike.model.config.setting_types import AdminSettings as AdminSettings
     from kafkalike.model.config.setting_types import ConsumerSettings as ConsumerSettings
     from kafkalike.model.config.setting_types import ProducerSettings as ProducerSettings
+    from kafkalike.model.structs import AcknowledgeType as AcknowledgeType
     from kafkalike.model.structs import AlterConfigOp as AlterConfigOp
     from kafkalike.model.structs import ConfigResource as ConfigResource
     from kafkalike.model.structs import ConfigResourceType as ConfigResourceType
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from kafkalike.model.structs import OffsetAndTimestamp as OffsetAndTimestamp
     from kafkalike.model.structs import OffsetSpec as OffsetSpec
     from kafkalike.model.structs import RecordMetadata as RecordMetadata
+    from kafkalike.model.structs import ShareGroupMetadata as ShareGroupMetadata
     from kafkalike.model.structs import TopicPartition as TopicPartition
     from kafkalike.producer.kafka_producer import KafkaProducer as KafkaProducer
     from kafkalike.producer.kafka_producer import Transaction as Transaction
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from kafkalike.schemas.serialization import Serializer as Serializer
 
 _STRUCTS = (
+    "AcknowledgeType",
     "AlterConfigOp",
     "ConfigResource",
     "ConfigResourceType",
@@ -65,6 +69,7 @@ _STRUCTS = (
     "OffsetAndTimestamp",
     "OffsetSpec",
     "RecordMetadata",
+    "ShareGroupMetadata",
     "TopicPartition",
 )
 
@@ -79,6 +84,7 @@ _HOME = {
     "JsonSerializer": "kafkalike.schemas.serialization",
     "KafkaAdminClient": "kafkalike.admin.admin_client",
     "KafkaConsumer": "kafkalike.consumer.kafka_consumer",
+    "KafkaShareConsumer": "kafkalike.consumer.share_consumer",
     "KafkaProducer": "kafkalike.producer.kafka_producer",
     "PartitionAssignor": "kafkalike.log.group.assignors",
     "ProducerSettings": "kafkalike.model.config.setting_types",

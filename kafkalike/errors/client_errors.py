@@ -274,6 +274,14 @@ class InvalidRecordError(BrokerResponseError):
     errno = 87
 
 
+class InvalidRecordStateError(BrokerResponseError):
+    """Records were not acknowledged: their lock has ended, and another member of the share group has acquired them."""
+
+    errno = 121
+    message = "INVALID_RECORD_STATE"
+    description = "The record state is invalid. The acknowledgement of delivery could not be completed."
+
+
 class ProducerFencedError(BrokerResponseError):
     """A newer producer with the same transactional id took over."""
 

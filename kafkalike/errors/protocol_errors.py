@@ -303,12 +303,6 @@ class UnreleasedInstanceIdError(BrokerResponseError):
     errno = 111
 
 
-class InvalidRecordStateError(BrokerResponseError):
-    """Kafka's error 121: invalid record state."""
-
-    errno = 121
-
-
 class ShareSessionNotFoundError(RetriableError, BrokerResponseError):
     """Kafka's error 122: share session not found."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum, StrEnum
-from typing import Any, Final, NamedTuple, NoReturn, Protocol
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, Self
 
 
 class TopicPartition(NamedTuple):
@@ -56,6 +56,17 @@ class ConsumerRecord(_ConsumerRecordFields):
     """
 
     # No `__slots__`: a tuple cannot have any.
+
+    @property
+    def delivery_count(self) -> int | None:
+        """How often a share group has delivered the record, from 1 on; None outside share groups."""
+        found: int | None = self.__dict__.get("_delivery_count")
+        return found
+
+    def delivered(self, times: int) -> Self:
+        """Return this record with a delivery count. Caller: share consumer."""
+        self.__dict__["_delivery_count"] = times
+        return self
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
@@ -129,6 +140,26 @@ class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int = -1
+
+
+class AcknowledgeType(IntEnum):
+    """What a share consumer says of a record, with Kafka's ids."""
+
+    ACCEPT = 1
+    """Processed."""
+    RELEASE = 2
+    """Not processed: deliver it again, to any member."""
+    REJECT = 3
+    """Cannot be processed: never deliver it again."""
+    RENEW = 4
+    """Still being processed: prolong the lock."""
+
+
+class ShareGroupMetadata(NamedTuple):
+    """A share consumer's membership, which a transactional producer needs to acknowledge its records."""
+
+    group_id: str
+    member_id: str
 
 
 class ConsumerGroupMetadata(NamedTuple):

@@ -172,7 +172,7 @@ def _acknowledge(
         said = chance.choice(["accept", "accept", "release", "reject", "renew", "return"])
         deliveries = chance.choice([None, held[whose][offset]])
         due = now + chance.choice([0, 40]) if said in {"release", "return"} else 0
-        acks.append(rules.Acknowledgement(offset, offset, rules.Verdict(said), deliveries, due))
+        acks.append(rules.Acknowledgement(offset, offset, rules.RecordVerdict(said), deliveries, due))
         if not oracle.acknowledge(member, offset, said, deliveries, now, due):
             expected.append(offset)
         if said != "renew":
@@ -210,7 +210,7 @@ def _finish(rules: ModuleType, state: Any, oracle: ShareOracle, now: int, log_en
         now += 100
         done = rules.acquire(state, "z", most=500, now_ms=now, log_start=0, log_end=log_end, limits=limits)
         oracle.acquire("z", 500, now, log_end)
-        acks = [rules.Acknowledgement(r.first, r.last, rules.Verdict.ACCEPT, r.deliveries) for r in done.taken]
+        acks = [rules.Acknowledgement(r.first, r.last, rules.RecordVerdict.ACCEPT, r.deliveries) for r in done.taken]
         state, refused = rules.acknowledge(done.after, "z", acks, now_ms=now, limits=limits)
         for ack in acks:
             for offset in range(ack.first, ack.last + 1):

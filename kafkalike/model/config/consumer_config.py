@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Self
 
 from kafkalike.errors import InvalidGroupIdError, KafkaConfigurationError
-from kafkalike.model.config.client_config import build, choice, flag, number, optional, text
+from kafkalike.model.config.client_config import IdleSettings, build, choice, flag, number, optional, text
 from kafkalike.model.config.dead_letter_config import CHECKS as DEAD_LETTER_CHECKS
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings, check_dead_letters
 from kafkalike.model.config.storage_options import Address, StorageOptions, check_options
@@ -204,6 +204,101 @@ class ConsumerConfig(DeadLetterSettings):
         return replace(self, heartbeat_interval_ms=max(least, min(heartbeat_ms, self.session_timeout_ms / 3)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareConsumerConfig(IdleSettings):
+    """Settings of a share consumer. Names and defaults are those of Kafka's clients and groups, with `_` for `.`."""
+
+    bootstrap_servers: Address | None = None
+    """The cluster, as for a `KafkaConsumer`."""
+    storage_options: StorageOptions | None = None
+    """Options of a root in an object store, as for a `KafkaConsumer`."""
+    client_id: str = "kafkalike"
+    """Name of this client, the beginning of its member id."""
+    group_id: str | None = None
+    """The share group; required."""
+    key_deserializer: Any = None
+    """`Deserializer`, or a callable of the bytes; None returns bytes."""
+    value_deserializer: Any = None
+    """`Deserializer`, or a callable of the bytes; None returns bytes."""
+    max_poll_records: int = 500
+    """Most records that one `poll` acquires and returns."""
+    fetch_max_bytes: int = 52_428_800
+    """Bytes after which one `poll` stops reading. Records that it has acquired and not read are given back."""
+    max_partition_fetch_bytes: int = 1_048_576
+    """Bytes near which one read of a file stops."""
+    session_timeout_ms: float = 45_000
+    """ms without a heartbeat after which the group expires a member. Its locks end by their own time."""
+    heartbeat_interval_ms: float = 5_000
+    """ms between two heartbeats, sent by a separate thread."""
+    max_poll_interval_ms: float = 300_000
+    """ms between two calls of `poll` after which the consumer leaves its group."""
+    default_api_timeout_ms: float = 60_000
+    """ms that a commit of acknowledgements may wait for concurrent writers."""
+    request_timeout_ms: float = 30_000
+    """ms for the commit in `close`."""
+    isolation_level: str = "read_uncommitted"
+    """As for a `KafkaConsumer`: both values return the same records, because uncommitted ones are not in a topic."""
+    share_acknowledgement_mode: str = "implicit"
+    """`implicit`: `poll` and the commits accept all delivered records that were not acknowledged. `explicit`: the
+    application acknowledges each record before the next `poll`. In both modes `close` releases the others."""
+    share_auto_offset_reset: str = "latest"
+    """Start of a partition that the group has never read: `latest`, `earliest`, or `by_duration:` with an ISO 8601
+    duration such as `by_duration:PT12H`, counted back from now."""
+    share_record_lock_duration_ms: int | None = None
+    """ms for which acquired records are locked; None takes the server's `group.share.record.lock.duration.ms`."""
+    share_delivery_count_limit: int | None = None
+    """Most deliveries of a record; None takes the server's `group.share.delivery.count.limit`."""
+    share_partition_max_record_locks: int | None = None
+    """Most records of a partition in flight; None takes the server's `group.share.partition.max.record.locks`."""
+
+    @classmethod
+    def of(cls, configs: Mapping[str, Any]) -> ShareConsumerConfig:
+        """Check keyword arguments.
+
+        Raises:
+            KafkaConfigurationError: an unknown setting, a bad value, or no `group_id`.
+        """
+        config = build(cls, configs, _SHARE_CHECKS)
+        if config.group_id is None:
+            raise KafkaConfigurationError("a share consumer needs the setting 'group_id', the name of its share group")
+        if config.heartbeat_interval_ms >= config.session_timeout_ms:
+            raise KafkaConfigurationError(
+                f"setting 'heartbeat_interval_ms' ({config.heartbeat_interval_ms:g}) must be below "
+                f"'session_timeout_ms' ({config.session_timeout_ms:g})"
+            )
+        return config
+
+    @property
+    def reset_ms(self) -> int | None:
+        """The duration of `by_duration`, ms; None for the other values."""
+        kind, _, duration = self.share_auto_offset_reset.partition(":")
+        return duration_ms(duration) if kind == "by_duration" else None
+
+
+_DURATION: Final = re.compile(r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?", re.ASCII)
+_UNITS_MS: Final = (86_400_000, 3_600_000, 60_000, 1_000)
+
+
+def duration_ms(text: str) -> int:
+    """Return an ISO 8601 duration of days, hours, minutes and seconds in ms.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"an ISO 8601 duration such as PT12H is needed, not {text!r}")
+    return sum(int(float(part or 0) * unit) for part, unit in zip(found.groups(), _UNITS_MS, strict=True))
+
+
+def _share_reset(value: Any) -> str:  # noqa: ANN401
+    if isinstance(value, str) and value.startswith("by_duration:"):
+        duration_ms(value.partition(":")[2])
+        return value
+    chosen: str = choice("earliest", "latest")(value)
+    return chosen
+
+
 def _count(low: int) -> Callable[[Any], int]:
     """Return a check of a whole number of bytes or records; NumPy's integers are allowed."""
     bounded = number(low)
@@ -296,4 +391,17 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     "isolation_level": choice("read_uncommitted", "read_committed"),
     "metric_reporters": _no_reporters,
     "max_in_flight_requests_per_connection": _count(1),
+}
+
+_SHARE_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
+    **{f.name: number(0) for f in fields(ShareConsumerConfig) if f.name.endswith("_ms")},
+    **dict.fromkeys(("heartbeat_interval_ms", "max_poll_interval_ms", "session_timeout_ms"), number(1)),
+    **dict.fromkeys(("fetch_max_bytes", "max_partition_fetch_bytes", "max_poll_records"), _count(1)),
+    **dict.fromkeys(
+        ("share_delivery_count_limit", "share_partition_max_record_locks", "share_record_lock_duration_ms"),
+        optional(_count(1)),
+    ),
+    **{name: _CHECKS[name] for name in ("client_id", "group_id", "isolation_level", "storage_options")},
+    "share_acknowledgement_mode": choice("implicit", "explicit"),
+    "share_auto_offset_reset": _share_reset,
 }

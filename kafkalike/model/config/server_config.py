@@ -190,6 +190,24 @@ SERVER_PROPERTIES: Final = PropertySet(
             doc="How long (minutes) the offsets of an empty group are kept.",
         ),
         Property(
+            name="group.share.delivery.count.limit",
+            parse=whole(1, INT_MAX),
+            default="5",
+            doc="Most deliveries of a record to a share group; after them it is archived.",
+        ),
+        Property(
+            name="group.share.partition.max.record.locks",
+            parse=whole(1, INT_MAX),
+            default="2000",
+            doc="Most records of a partition that a share group has in flight.",
+        ),
+        Property(
+            name="group.share.record.lock.duration.ms",
+            parse=whole(1, INT_MAX),
+            default="30000",
+            doc="How long (ms) a member of a share group locks the records that it has acquired.",
+        ),
+        Property(
             name="transaction.max.timeout.ms",
             parse=whole(1, INT_MAX),
             default="900000",

@@ -35,7 +35,7 @@ class RecordState(IntEnum):
     ARCHIVED = 4
 
 
-class Verdict(StrEnum):
+class RecordVerdict(StrEnum):
     """What a member says of an acquired record."""
 
     ACCEPT = "accept"
@@ -46,7 +46,7 @@ class Verdict(StrEnum):
     """The application never got the record, so the delivery does not count."""
 
 
-class OffsetRun(NamedTuple):
+class RecordRun(NamedTuple):
     """Consecutive offsets with the same state."""
 
     first: int
@@ -77,14 +77,14 @@ class Acknowledgement(NamedTuple):
 
     first: int
     last: int
-    verdict: Verdict
+    verdict: RecordVerdict
     deliveries: int | None = None
     """The delivery that it is about; None for any delivery to this member."""
     due_ms: int = 0
     """RELEASE, RETURN: time from which on the records may be delivered again, ms since the epoch; 0 for any time."""
 
 
-R = TypeVar("R", OffsetRun, Acknowledgement)
+R = TypeVar("R", RecordRun, Acknowledgement)
 
 _FIRST: Final = attrgetter("first")
 
@@ -108,7 +108,7 @@ class SharePartition:
     topic_id: str
     start: int = 0
     """All records below are finished: acknowledged, archived, or deleted by retention."""
-    runs: tuple[OffsetRun, ...] = ()
+    runs: tuple[RecordRun, ...] = ()
 
     @property
     def end(self) -> int:
@@ -134,18 +134,18 @@ class Acquisition(NamedTuple):
     """Result of `acquire`."""
 
     after: SharePartition
-    taken: tuple[OffsetRun, ...]
+    taken: tuple[RecordRun, ...]
     """Runs that the member has locked."""
-    archived: tuple[OffsetRun, ...]
+    archived: tuple[RecordRun, ...]
     """Runs that have reached the limit of deliveries, as they were before."""
 
 
-def is_deferred(run: OffsetRun) -> bool:
+def is_deferred(run: RecordRun) -> bool:
     """Return whether records are scheduled for a later time."""
     return run.state is RecordState.AVAILABLE and run.until_ms > 0
 
 
-def is_ready(run: OffsetRun, now_ms: int) -> bool:
+def is_ready(run: RecordRun, now_ms: int) -> bool:
     """Return whether a run may be delivered: it is available and due, or its lock has ended."""
     return run.state < RecordState.ACKNOWLEDGED and run.until_ms <= now_ms
 
@@ -178,16 +178,16 @@ def acquire(
         The same state if nothing has changed.
     """
     state = advance(before, log_start)
-    out: list[OffsetRun] = []
-    taken: list[OffsetRun] = []
-    archived: list[OffsetRun] = []
+    out: list[RecordRun] = []
+    taken: list[RecordRun] = []
+    archived: list[RecordRun] = []
     room = most
     for run in state.runs:
         if not is_ready(run, now_ms):
             out.append(run)
         elif run.deliveries >= limits.deliveries:
             archived.append(run)
-            out.append(OffsetRun(run.first, run.last, RecordState.ARCHIVED))
+            out.append(RecordRun(run.first, run.last, RecordState.ARCHIVED))
         elif room > 0:
             last = min(run.last, run.first + room - 1)
             got = _locked(run._replace(last=last), member_id, now_ms, limits)
@@ -201,7 +201,7 @@ def acquire(
     window = limits.locks - sum(r.size for r in out if not r.is_final and not is_deferred(r))
     fresh = min(room, window, log_end - state.end)
     if fresh > 0 and len(out) < MAX_RUNS:
-        new = OffsetRun(state.end, state.end + fresh - 1, RecordState.AVAILABLE)
+        new = RecordRun(state.end, state.end + fresh - 1, RecordState.AVAILABLE)
         got = _locked(new, member_id, now_ms, limits)
         taken.append(got)
         out.append(got)
@@ -210,7 +210,7 @@ def acquire(
     return Acquisition(_normal(state, out), tuple(taken), tuple(archived))
 
 
-def _locked(run: OffsetRun, member_id: str, now_ms: int, limits: ShareLimits) -> OffsetRun:
+def _locked(run: RecordRun, member_id: str, now_ms: int, limits: ShareLimits) -> RecordRun:
     return run._replace(
         state=RecordState.ACQUIRED,
         deliveries=run.deliveries + 1,
@@ -248,7 +248,7 @@ def acknowledge(
     edges = sorted(set(chain.from_iterable(ends)))
     told: dict[int, Acknowledgement] = {}
     refused = [ack for ack in _cut(wanted, edges) if told.setdefault(ack.first, ack) is not ack]
-    out: list[OffsetRun] = []
+    out: list[RecordRun] = []
     for run in _cut(before.runs, edges):
         said = told.get(run.first)
         if said is not None and _owns(run, member_id, said):
@@ -270,7 +270,7 @@ def _cut(items: Iterable[R], edges: Sequence[int]) -> Iterator[R]:
             yield item
 
 
-def _owns(run: OffsetRun, member_id: str, ack: Acknowledgement) -> bool:
+def _owns(run: RecordRun, member_id: str, ack: Acknowledgement) -> bool:
     return (
         run.state is RecordState.ACQUIRED
         and run.member_id == member_id
@@ -278,27 +278,27 @@ def _owns(run: OffsetRun, member_id: str, ack: Acknowledgement) -> bool:
     )
 
 
-def _judged(run: OffsetRun, ack: Acknowledgement, now_ms: int, limits: ShareLimits) -> OffsetRun:
-    if ack.verdict is Verdict.RENEW:
+def _judged(run: RecordRun, ack: Acknowledgement, now_ms: int, limits: ShareLimits) -> RecordRun:
+    if ack.verdict is RecordVerdict.RENEW:
         return run._replace(until_ms=now_ms + limits.lock_ms)
-    counted = run.deliveries - (ack.verdict is Verdict.RETURN)
+    counted = run.deliveries - (ack.verdict is RecordVerdict.RETURN)
     state = RecordState.AVAILABLE
-    if ack.verdict is Verdict.ACCEPT:
+    if ack.verdict is RecordVerdict.ACCEPT:
         state = RecordState.ACKNOWLEDGED
-    elif ack.verdict is Verdict.REJECT or counted >= limits.deliveries:
+    elif ack.verdict is RecordVerdict.REJECT or counted >= limits.deliveries:
         state = RecordState.ARCHIVED
     if state is not RecordState.AVAILABLE:
-        return OffsetRun(run.first, run.last, state)
-    return OffsetRun(run.first, run.last, state, counted, until_ms=max(0, ack.due_ms))
+        return RecordRun(run.first, run.last, state)
+    return RecordRun(run.first, run.last, state, counted, until_ms=max(0, ack.due_ms))
 
 
 def release_member(before: SharePartition, member_id: str, limits: ShareLimits) -> SharePartition:
     """Release everything that a member has locked, because it leaves."""
-    acks = [Acknowledgement(run.first, run.last, Verdict.RELEASE) for run in owned(before, member_id)]
+    acks = [Acknowledgement(run.first, run.last, RecordVerdict.RELEASE) for run in owned(before, member_id)]
     return acknowledge(before, member_id, acks, now_ms=0, limits=limits)[0]
 
 
-def owned(state: SharePartition, member_id: str) -> list[OffsetRun]:
+def owned(state: SharePartition, member_id: str) -> list[RecordRun]:
     """Return the runs that a member has locked."""
     return [r for r in state.runs if r.state is RecordState.ACQUIRED and r.member_id == member_id]
 
@@ -328,10 +328,10 @@ def has_ready(state: SharePartition, *, now_ms: int, log_end: int, limits: Share
     return log_end > state.end and state.in_flight < limits.locks and len(state.runs) < MAX_RUNS
 
 
-def _normal(about: SharePartition, runs: Sequence[OffsetRun]) -> SharePartition:
+def _normal(about: SharePartition, runs: Sequence[RecordRun]) -> SharePartition:
     """Move the start past finished runs, and merge equal neighbors."""
     start = about.start
-    out: list[OffsetRun] = []
+    out: list[RecordRun] = []
     for run in runs:
         if not out and run.is_final:
             start = run.last + 1
@@ -368,7 +368,7 @@ def dump_share(state: SharePartition) -> str:
     return json.dumps(found, separators=(",", ":"))
 
 
-def _dump_run(run: OffsetRun, members: list[str]) -> list[int]:
+def _dump_run(run: RecordRun, members: list[str]) -> list[int]:
     found = [run.size, int(run.state)]
     if run.state is RecordState.ACQUIRED:
         return [*found, run.deliveries, members.index(run.member_id), run.since_ms, run.until_ms]
@@ -398,14 +398,14 @@ def load_share(found: Mapping[str, Any], topic_id: str) -> SharePartition:
     return SharePartition(topic_id, start, tuple(runs))
 
 
-def _load_run(first: int, numbers: Sequence[int], members: Sequence[str]) -> OffsetRun:
+def _load_run(first: int, numbers: Sequence[int], members: Sequence[str]) -> RecordRun:
     count, state = as_whole(numbers[0], "runs", at_least=1), RecordState(numbers[1])
     last = first + count - 1
     if state is RecordState.ACQUIRED:
         deliveries, member, since_ms, until_ms = numbers[2:]
-        return OffsetRun(
+        return RecordRun(
             first, last, state, as_whole(deliveries, "runs", at_least=1), members[member], since_ms, until_ms
         )
     if state is RecordState.AVAILABLE:
-        return OffsetRun(first, last, state, numbers[2], until_ms=numbers[3] if len(numbers) > 3 else 0)  # noqa: PLR2004
-    return OffsetRun(first, last, state)
+        return RecordRun(first, last, state, numbers[2], until_ms=numbers[3] if len(numbers) > 3 else 0)  # noqa: PLR2004
+    return RecordRun(first, last, state)

@@ -11,10 +11,10 @@ from kafkalike.errors import LogCorruptError
 from kafkalike.model.group_state import GroupRow, GroupsState, share_row
 from kafkalike.model.maintenance.control_rows import kept_group_rows
 from kafkalike.model.shares import share_partition as share
-from kafkalike.model.shares.share_partition import Acknowledgement, RecordState, ShareLimits, Verdict
+from kafkalike.model.shares.share_partition import Acknowledgement, RecordState, ShareLimits, RecordVerdict
 from kafkalike.model.structs import TopicPartition
 
-ACCEPT, RELEASE, REJECT, RENEW = Verdict.ACCEPT, Verdict.RELEASE, Verdict.REJECT, Verdict.RENEW
+ACCEPT, RELEASE, REJECT, RENEW = RecordVerdict.ACCEPT, RecordVerdict.RELEASE, RecordVerdict.REJECT, RecordVerdict.RENEW
 NAMES = {state: state.name.lower() for state in RecordState}
 
 
@@ -57,7 +57,7 @@ class Case:
         )
         return self
 
-    def ack(self, member: str, first: int, last: int, verdict: Verdict, deliveries: int | None = None) -> Case:
+    def ack(self, member: str, first: int, last: int, verdict: RecordVerdict, deliveries: int | None = None) -> Case:
         return self.acks(member, Acknowledgement(first, last, verdict, deliveries))
 
     def acks(self, member: str, *acks: Acknowledgement) -> Case:
@@ -264,7 +264,7 @@ CASES: dict[str, tuple[Callable[[], Case], str]] = {
     ),
     "member without records leaves": (lambda: case().leave("a"), "start 0"),
     "record that never reached the application": (
-        lambda: case().log(1).take("a").ack("a", 0, 0, Verdict.RETURN).take("a"),
+        lambda: case().log(1).take("a").ack("a", 0, 0, RecordVerdict.RETURN).take("a"),
         "a got 0-0x1; a got 0-0x1; start 0; 0-0 acquired a x1",
     ),
     # retention
@@ -304,11 +304,15 @@ CASES: dict[str, tuple[Callable[[], Case], str]] = {
     ),
     # scheduled records
     "scheduled record is not due": (
-        lambda: case().log(3).take("a").acks("a", Acknowledgement(1, 1, Verdict.RETURN, 1, 50_000)).at(49).take("b"),
+        lambda: (
+            case().log(3).take("a").acks("a", Acknowledgement(1, 1, RecordVerdict.RETURN, 1, 50_000)).at(49).take("b")
+        ),
         "a got 0-2x1; b got 0-0x2, 2-2x2; start 0; 0-0 acquired b x2; 1-1 available; 2-2 acquired b x2",
     ),
     "scheduled record is due": (
-        lambda: case().log(1).take("a").acks("a", Acknowledgement(0, 0, Verdict.RETURN, 1, 50_000)).at(50).take("b"),
+        lambda: (
+            case().log(1).take("a").acks("a", Acknowledgement(0, 0, RecordVerdict.RETURN, 1, 50_000)).at(50).take("b")
+        ),
         "a got 0-0x1; b got 0-0x1; start 0; 0-0 acquired b x1",
     ),
     "release with a delay": (
@@ -333,7 +337,7 @@ def test_million_locked_records_are_one_run() -> None:
 
 
 def test_fragmented_partition_stops_taking_new_records() -> None:
-    runs = tuple(share.OffsetRun(n, n, RecordState.AVAILABLE, n % 2, until_ms=10**9) for n in range(share.MAX_RUNS))
+    runs = tuple(share.RecordRun(n, n, RecordState.AVAILABLE, n % 2, until_ms=10**9) for n in range(share.MAX_RUNS))
     state = share.SharePartition("id", 0, runs)
     assert not share.has_ready(state, now_ms=0, log_end=10**6, limits=ShareLimits())
     done = share.acquire(state, "a", most=1, now_ms=0, log_start=0, log_end=10**6, limits=ShareLimits())

@@ -1,0 +1,230 @@
+"""Share delivery: the records that a share consumer holds, with their verdicts, and the reading of acquired records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kafkalike.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError
+from kafkalike.log.topic.chunk import Chunk
+from kafkalike.model.shares.share_partition import Acknowledgement, RecordRun, RecordVerdict, merged_offsets
+from kafkalike.model.structs import ConsumerRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.consumer.record_builders import Build
+    from kafkalike.log.topic.topic_log import TopicLog
+
+DELIVER_AT: Final = "deliver_at"
+"""Header with the time from which on a record may be delivered: ms since the epoch, as decimal text."""
+
+
+@dataclass(slots=True)
+class HeldRecord:
+    """A record that this consumer has acquired."""
+
+    deliveries: int
+    verdict: RecordVerdict | None = None
+    """None until the record is acknowledged."""
+    pending: bool = False
+    """True if the verdict is to be committed; False once it is, or if a transaction commits it."""
+    due_ms: int = 0
+    """Time of the next delivery, for released records."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if the application has not acknowledged the record."""
+        return self.verdict is None
+
+
+class HeldRecords:
+    """The records that a consumer has acquired and not finished, by partition and offset. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._held: dict[TopicPartition, dict[int, HeldRecord]] = {}
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return sum(map(len, self._held.values()))
+
+    def note(self, tp: TopicPartition, runs: Iterable[RecordRun]) -> None:
+        """Add records that were acquired."""
+        held = self._held.setdefault(tp, {})
+        for run in runs:
+            for offset in range(run.first, run.last + 1):
+                held[offset] = HeldRecord(run.deliveries)
+
+    def judge(self, tp: TopicPartition, offset: int, verdict: RecordVerdict, due_ms: int = 0) -> None:
+        """Record a verdict, which replaces an earlier one that was not committed.
+
+        Raises:
+            IllegalStateError: the consumer does not hold the record.
+        """
+        found = self._held.get(tp, {}).get(offset)
+        if found is None:
+            raise IllegalStateError(
+                f"the record {tp.topic}-{tp.partition} @ {offset} cannot be acknowledged: this consumer does not hold "
+                "it, because it did not deliver it or has committed its acknowledgement"
+            )
+        found.verdict, found.due_ms, found.pending = verdict, due_ms, True
+
+    def judge_open(self, verdict: RecordVerdict) -> None:
+        """Record a verdict for all records without one."""
+        for held in self._held.values():
+            for one in held.values():
+                if one.is_open:
+                    one.verdict, one.pending = verdict, True
+
+    def open_record(self) -> tuple[TopicPartition, int] | None:
+        """Return a record without a verdict; None if there is none."""
+        for tp, held in self._held.items():
+            for offset, one in held.items():
+                if one.is_open:
+                    return tp, offset
+        return None
+
+    def acknowledgements(self) -> dict[TopicPartition, list[Acknowledgement]]:
+        """Return the verdicts that are to be committed, as ranges."""
+        found = {}
+        for tp, held in self._held.items():
+            said = (
+                (offset, (one.verdict, one.deliveries, one.due_ms))
+                for offset, one in sorted(held.items())
+                if one.pending
+            )
+            acks = [Acknowledgement(first, last, *facts) for first, last, facts in merged_offsets(said)]
+            if acks:
+                found[tp] = acks
+        return found
+
+    def ranges(self) -> dict[TopicPartition, list[tuple[int, int]]]:
+        """Return the held offsets as sorted ranges."""
+        return {
+            tp: [(first, last) for first, last, _ in merged_offsets((offset, ()) for offset in sorted(held))]
+            for tp, held in self._held.items()
+        }
+
+    def settle(self, acknowledgements: Mapping[TopicPartition, Sequence[Acknowledgement]]) -> None:
+        """Drop the records of committed or refused acknowledgements; renewed ones stay, until their next verdict."""
+        for tp, acks in acknowledgements.items():
+            held = self._held.get(tp, {})
+            for ack in acks:
+                for offset in range(ack.first, ack.last + 1):
+                    if ack.verdict is RecordVerdict.RENEW and offset in held:
+                        held[offset].pending = False
+                    else:
+                        held.pop(offset, None)
+            if not held:
+                self._held.pop(tp, None)
+
+    def stage(self, acknowledgements: Mapping[TopicPartition, Sequence[Acknowledgement]]) -> None:
+        """Leave acknowledgements to a transaction."""
+        for tp, acks in acknowledgements.items():
+            for ack in acks:
+                for offset in range(ack.first, ack.last + 1):
+                    self._held[tp][offset].pending = False
+
+    def keep(self, owned: Mapping[TopicPartition, Sequence[RecordRun]]) -> None:
+        """Drop records that wait for nothing, and that the group's state does not give to this consumer any more."""
+        for tp, held in list(self._held.items()):
+            mine = {(offset, run.deliveries) for run in owned.get(tp, ()) for offset in range(run.first, run.last + 1)}
+            for offset, one in list(held.items()):
+                if not (one.pending or one.is_open) and (offset, one.deliveries) not in mine:
+                    del held[offset]
+            if not held:
+                del self._held[tp]
+
+    @property
+    def has_idle(self) -> bool:
+        """True if it has renewed records, or verdicts that a transaction commits."""
+        return any(not (one.pending or one.is_open) for held in self._held.values() for one in held.values())
+
+    def clear(self) -> None:
+        """Forget all records."""
+        self._held.clear()
+
+
+def offsets_in(acks: Iterable[Acknowledgement]) -> Iterator[int]:
+    """Yield the offsets of acknowledgements."""
+    for ack in acks:
+        yield from range(ack.first, ack.last + 1)
+
+
+class ShareReader:
+    """Reads acquired records. Keeps the last chunk of each partition, because members acquire parts of it in turn.
+
+    Args:
+        build: makes records of a chunk.
+        read_bytes: bytes near which one read stops.
+    """
+
+    def __init__(self, build: Build, read_bytes: int) -> None:
+        self._build = build
+        self._read_bytes = read_bytes
+        self._chunks: dict[TopicPartition, tuple[TopicLog, int, Chunk]] = {}
+        """The log, the first covered offset, and the records."""
+
+    def read(
+        self, log: TopicLog, tp: TopicPartition, run: RecordRun, max_bytes: int
+    ) -> tuple[list[ConsumerRecord], int, KafkaError | None]:
+        """Return the records of a run, in offset order.
+
+        Args:
+            log: the topic.
+            tp: the partition.
+            run: the acquired offsets; compaction may have removed some of them.
+            max_bytes: bytes after which reading stops.
+
+        Returns:
+            The records; the offset up to which the run was read; and the error of the record at that offset, if it
+            could not be deserialized.
+
+        Raises:
+            KafkaError: the log cannot be read.
+        """
+        at, size = run.first, 0
+        records: list[ConsumerRecord] = []
+        while at <= run.last and (size < max_bytes or not records):
+            try:
+                chunk, after = self._part(log, tp, at, run.last)
+            except OffsetOutOfRangeError:
+                # Retention has removed it: the next acquisition moves the start.
+                break
+            if chunk is not None and len(chunk):
+                size += chunk.num_bytes
+                made, error = self._build(tp, chunk)
+                records += made
+                if error is not None:
+                    return records, error.offset, error
+            at = after
+        return records, min(at, run.last + 1), None
+
+    def _part(self, log: TopicLog, tp: TopicPartition, first: int, last: int) -> tuple[Chunk | None, int]:
+        """Return records from `first` on, at most up to `last`, and the offset after them."""
+        known = self._chunks.get(tp)
+        if known is None or known[0] is not log or not known[1] <= first < known[2].next_offset:
+            read = log.reader(tp.partition, first).read(self._read_bytes)
+            if read is None:
+                return None, last + 1
+            known = self._chunks[tp] = log, first, read
+        chunk = known[2]
+        offsets = chunk.table.column("offset").to_numpy()
+        begin, end = (int(n) for n in np.searchsorted(offsets, (first, last + 1)))
+        after = min(chunk.next_offset, last + 1)
+        if begin == end:
+            return None, after
+        return Chunk(tp.partition, chunk.table.slice(begin, end - begin), after), after
+
+    def clear(self) -> None:
+        """Drop the kept chunks."""
+        self._chunks.clear()
+
+
+def due_ms(record: ConsumerRecord) -> int:
+    """Return the time from which on a record may be delivered, ms since the epoch; 0 without a valid header."""
+    for name, value in record.headers:
+        if name == DELIVER_AT and value is not None and value.isdigit() and len(value) < 16:  # noqa: PLR2004
+            return int(value)
+    return 0

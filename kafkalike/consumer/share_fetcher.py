@@ -1,0 +1,448 @@
+"""ShareFetcher: keeps the membership of a share consumer, and acquires and reads its records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from kafkalike import errors
+from kafkalike.consumer.consumer_context import OpenedLogs, RootCheck
+from kafkalike.consumer.poll_loop import HELP_MS, REST, SLOWEST, FolderWatch, TransientErrors
+from kafkalike.consumer.share_delivery import HeldRecords, ShareReader, due_ms, offsets_in
+from kafkalike.log.call_view import CallView
+from kafkalike.log.group.member import GroupMember, HeartbeatThread
+from kafkalike.log.group.membership import KnownTopics, MemberSettings
+from kafkalike.log.group.share_group import Acknowledgements, ShareGroup, ShareSource, limits_of, share_of
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.config.consumer_config import ShareConsumerConfig
+from kafkalike.model.group_state import SHARE, GroupsState
+from kafkalike.model.groups.group_protocol import Scheme
+from kafkalike.model.shares import share_partition as rules
+from kafkalike.model.shares.share_partition import Acknowledgement, RecordRun, RecordVerdict, merged_offsets
+from kafkalike.model.structs import ConsumerRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.consumer.record_builders import Build
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+
+
+log = logging.getLogger(__name__)
+
+SHARE_SCHEME: Final = Scheme(SHARE, lambda _partitions, _members: {}, cooperative=True)
+"""No member owns partitions: locks of records coordinate the members."""
+
+Outcome = tuple[Acknowledgements, errors.KafkaError | None]
+"""Acknowledgements of the application, and their error."""
+
+Tell = Callable[[Acknowledgements, errors.KafkaError | None], object]
+
+
+@dataclass(slots=True)
+class ShareMetrics:
+    """Totals since the consumer was made."""
+
+    polls: int = 0
+    records_acquired: int = 0
+    records_delivered: int = 0
+    acknowledgements: int = 0
+    acknowledgements_refused: int = 0
+    records_archived: int = 0
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the totals by metric name."""
+        return {f"{name.replace('_', '-')}-total": value for name, value in asdict(self).items()}
+
+
+class ShareFetcher:
+    """Belongs to its consumer's thread.
+
+    Args:
+        cluster: the cluster of topics and groups.
+        config: the consumer's settings.
+        member_id: id of the member, under which it locks records for as long as the consumer lives.
+        held: the records that it holds.
+        build: makes records.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ShareConsumerConfig,
+        *,
+        member_id: str,
+        held: HeldRecords,
+        build: Build,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._clock = clock
+        self._held = held
+        self._member_id = member_id
+        self.topics: tuple[str, ...] = ()
+        """The subscription, sorted."""
+        self.metrics = ShareMetrics()
+        group_id = str(config.group_id)
+        limits = limits_of(
+            cluster.server,
+            config.share_record_lock_duration_ms,
+            config.share_delivery_count_limit,
+            config.share_partition_max_record_locks,
+        )
+        self.group = ShareGroup(cluster.groups, group_id, clock, limits)
+        self._settings = MemberSettings(
+            group_id=group_id,
+            schemes={SHARE: SHARE_SCHEME},
+            client_id=config.client_id,
+            session_timeout_ms=config.session_timeout_ms,
+            heartbeat_interval_ms=config.heartbeat_interval_ms,
+            max_poll_interval_ms=config.max_poll_interval_ms,
+        )
+        self._member = self._new_member()
+        self._heartbeat = HeartbeatThread(self._member, clock)
+        self._logs = OpenedLogs(cluster)
+        self._reader = ShareReader(build, config.max_partition_fetch_bytes)
+        self._watch = FolderWatch()
+        self._root = RootCheck(cluster, clock, opened=config.bootstrap_servers is cluster)
+        self._transient_errors = TransientErrors(clock, config.default_api_timeout_ms)
+        self._own: dict[TopicPartition, list[Acknowledgement]] = {}
+        """Acknowledgements of records that the application never got."""
+        self._unsure = False
+        """True if an interrupted call may have acquired records that it did not return."""
+        self._failed: errors.KafkaError | None = None
+        """Error of a record that the next call raises."""
+        self._turn = crc32(member_id.encode())
+        """Number of the next partition to begin with, so that the members begin with different ones."""
+        self._warned: set[str] = set()
+
+    def _new_member(self) -> GroupMember:
+        return GroupMember.of(self._cluster, self._settings, self._clock, member_id=self._member_id)
+
+    # --- polling -------------------------------------------------------------------------------
+
+    def wait(self, deadline: Deadline, most: int, tell: Tell) -> list[ConsumerRecord]:
+        """Commit the pending acknowledgements, then acquire records, and wait for them if necessary.
+
+        Args:
+            deadline: until when to wait.
+            most: most records.
+            tell: told the outcomes of the acknowledgements.
+        """
+        clock, pause = self._clock, self._cluster.tail_interval
+        self.metrics.polls += 1
+        while True:
+            begun = clock.monotonic()
+            if self._failed is not None:
+                failed, self._failed = self._failed, None
+                raise failed
+            records, worked = self._answered(most, tell, begun)
+            if records:
+                return records
+            remaining = deadline.remaining()
+            if worked and remaining > 0:
+                continue
+            if remaining <= 0:
+                if self._failed is not None:
+                    continue
+                return []
+            looked = clock.monotonic() - begun
+            self._pause(min(pause, remaining))
+            pause = min(pause * 1.5, max(self._cluster.tail_interval * SLOWEST, looked * REST))
+
+    def _pause(self, seconds: float) -> None:
+        if self._clock is not SYSTEM_CLOCK:
+            self._clock.sleep(seconds)
+            return
+        self._watch.wait(self._logs.opened, seconds)
+
+    def _answered(self, most: int, tell: Tell, begun: float) -> tuple[list[ConsumerRecord], bool]:
+        try:
+            found = self._once(most, tell, begun)
+        except errors.KafkaError as error:
+            if not self._transient_errors.is_transient(error, begun):
+                raise
+            return [], False
+        self._transient_errors.over()
+        return found
+
+    def _once(self, most: int, tell: Tell, begun: float) -> tuple[list[ConsumerRecord], bool]:
+        """Look once; return records, and whether there may be more work at once."""
+        self._root.check(begun)
+        view = CallView(self._cluster, begun)
+        if not self._heartbeat.running:
+            self._member.beat()
+        self._member.polled(begun)
+        if not self._follow(view):
+            return [], False
+        logs = self._opened(view)
+        state = view.groups()
+        if state.unsettled and self._cluster.transactions.help_waiting(list(logs.values()), state, HELP_MS):
+            for each in logs.values():
+                each.refresh(metadata=False)
+        sources = self._sources(state, logs)
+        if self._held.has_idle:
+            self._held.keep(self._owned(state))
+        acks = self._held.acknowledgements()
+        if not (acks or self._own or self._unsure or self.group.is_ready(state, sources)):
+            return [], False
+        taken = self._exchange(acks, sources, most, tell)
+        records = self._read(taken, logs)
+        self._unsure = False
+        return records, bool(taken)
+
+    def _exchange(
+        self, acks: Acknowledgements, sources: Sequence[ShareSource], most: int, tell: Tell
+    ) -> dict[TopicPartition, Sequence[RecordRun]]:
+        was_unsure, self._unsure = self._unsure, True
+        known = self._held.ranges() if was_unsure else None
+        done = self.group.exchange(
+            self._member_id,
+            self._all(acks),
+            sources,
+            most=most,
+            known=known,
+            timeout_ms=self._config.default_api_timeout_ms,
+        )
+        self._own = {}
+        for outcome in self._settled(acks, done.refused, unsure=was_unsure):
+            tell(*outcome)
+        self.metrics.records_archived += sum(run.size for runs in done.archived.values() for run in runs)
+        for tp, runs in done.archived.items():
+            log.warning(
+                "share group %s: %s-%s: archived after %s deliveries: %s",
+                self.group.group_id,
+                *tp,
+                self.group.limits.deliveries,
+                ", ".join(f"{run.first}-{run.last}" for run in runs),
+            )
+        self.metrics.records_acquired += sum(run.size for runs in done.taken.values() for run in runs)
+        return dict(done.taken)
+
+    def _all(self, acks: Acknowledgements) -> dict[TopicPartition, Sequence[Acknowledgement]]:
+        return {tp: [*acks.get(tp, ()), *self._own.get(tp, ())] for tp in {**acks, **self._own}}
+
+    def _settled(self, acks: Acknowledgements, refused: Acknowledgements, *, unsure: bool) -> list[Outcome]:
+        """Drop finished records; return the outcomes of the application's acknowledgements."""
+        good: dict[TopicPartition, Sequence[Acknowledgement]] = {}
+        bad: dict[TopicPartition, Sequence[Acknowledgement]] = {}
+        for tp, said in acks.items():
+            no = set(offsets_in(refused.get(tp, ())))
+            for into, wanted in ((good, False), (bad, True)):
+                parts = [
+                    Acknowledgement(first, last, *facts)
+                    for first, last, facts in merged_offsets(
+                        (offset, tuple(ack[2:]))
+                        for ack in said
+                        for offset in range(ack.first, ack.last + 1)
+                        if (offset in no) is wanted
+                    )
+                ]
+                if parts:
+                    into[tp] = parts
+        self._held.settle(good)
+        self._held.settle({tp: [a._replace(verdict=RecordVerdict.RETURN) for a in said] for tp, said in bad.items()})
+        self.metrics.acknowledgements += sum(1 for said in good.values() for _ in offsets_in(said))
+        self.metrics.acknowledgements_refused += sum(1 for said in bad.values() for _ in offsets_in(said))
+        outcomes: list[Outcome] = [(good, None)] if good else []
+        if bad:
+            outcomes.append((bad, self._refusal(bad, unsure=unsure)))
+        return outcomes
+
+    def _refusal(self, bad: Acknowledgements, *, unsure: bool) -> errors.KafkaError:
+        places = ", ".join(f"{tp.topic}-{tp.partition} @ {a.first}-{a.last}" for tp, said in bad.items() for a in said)
+        if unsure:
+            return errors.UnknownOutcomeError(f"{places}: an interrupted call may have acknowledged these records")
+        return errors.InvalidRecordStateError(
+            f"{places}: not acknowledged, because the lock has ended and another member has acquired the records; they "
+            "may be processed twice. Finish sooner, renew the lock, or raise share_record_lock_duration_ms"
+        )
+
+    # --- membership and topics -----------------------------------------------------------------
+
+    def _follow(self, view: CallView) -> bool:
+        """Join the group or follow it; return whether this consumer is a member."""
+        member = self._member
+        known = view.metadata(waiting=True)
+        roster = None
+        if member.membership is not None:
+            roster = member.look(view.groups().group(self.group.group_id).roster)
+            if roster is None:
+                # The same id, because it owns the locks.
+                log.warning(
+                    "share group %s: %s has lost its membership; joining again", self.group.group_id, self._member_id
+                )
+                self._heartbeat.stop()
+                member = self._member = self._new_member()
+                self._heartbeat = HeartbeatThread(member, self._clock)
+        if roster is None:
+            roster = member.try_join(self.topics)
+            view.seen_groups = None
+        else:
+            roster = member.follow(roster, self.topics, KnownTopics(known.topics, known.seq))
+        if roster is None:
+            return False
+        self._heartbeat.start()
+        return True
+
+    def _opened(self, view: CallView) -> dict[str, TopicLog]:
+        """Return the logs of the subscribed topics that exist."""
+        known = view.metadata(waiting=True).topics
+        found = {}
+        self._logs.ahead([topic for topic in self.topics if topic in known], view, waiting=True)
+        for topic in self.topics:
+            info = known.get(topic)
+            if info is None:
+                if topic not in self._warned:
+                    self._warned.add(topic)
+                    log.warning("topic %s does not exist; waiting for it", topic)
+                continue
+            found[topic] = self._logs.of(topic, info.topic_id, view, waiting=True)
+        return found
+
+    def _sources(self, state: GroupsState, logs: dict[str, TopicLog]) -> list[ShareSource]:
+        sources = []
+        shares = state.shares.get(self.group.group_id, {})
+        started = {(tp.topic, share.topic_id) for tp, share in shares.items()}
+        for topic, each in logs.items():
+            topic_id = each.info.topic_id
+            for partition in each.info.partitions:
+                tp = TopicPartition(topic, partition)
+                initial = 0
+                if share_of(state, self.group.group_id, tp, topic_id) is None:
+                    # A partition that was added later is read from its beginning.
+                    initial = 0 if (topic, topic_id) in started else self._initial(each, partition)
+                sources.append(ShareSource(tp, topic_id, each.log_start(partition), each.log_end(partition), initial))
+        if not sources:
+            return []
+        self._turn += 1
+        first = self._turn % len(sources)
+        return sources[first:] + sources[:first]
+
+    def _initial(self, each: TopicLog, partition: int) -> int:
+        reset_ms = self._config.reset_ms
+        if reset_ms is not None:
+            found = each.offset_for_time(partition, max(0, self._clock.now_ms() - reset_ms))
+            return each.log_end(partition) if found is None else found.offset
+        earliest = self._config.share_auto_offset_reset == "earliest"
+        return each.log_start(partition) if earliest else each.log_end(partition)
+
+    def _owned(self, state: GroupsState) -> dict[TopicPartition, list[RecordRun]]:
+        shares = state.shares.get(self.group.group_id, {})
+        return {tp: rules.owned(share, self._member_id) for tp, share in shares.items()}
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def _read(
+        self, taken: dict[TopicPartition, Sequence[RecordRun]], logs: dict[str, TopicLog]
+    ) -> list[ConsumerRecord]:
+        """Read acquired records. Those that are not delivered are given back with the next exchange."""
+        records: list[ConsumerRecord] = []
+        own: dict[TopicPartition, list[Acknowledgement]] = {}
+        now_ms, room = self._clock.now_ms(), self._config.fetch_max_bytes
+        for tp, runs in taken.items():
+            for run in runs:
+                if room <= 0 or self._failed is not None:
+                    own.setdefault(tp, []).append(Acknowledgement(run.first, run.last, RecordVerdict.RETURN))
+                    continue
+                found, after, error = self._reader.read(logs[tp.topic], tp, run, room)
+                kept, undue = [], []
+                for record in found:
+                    due = due_ms(record) if record.headers else 0
+                    if due > now_ms:
+                        undue.append((record.offset, (due,)))
+                    else:
+                        kept.append(record.delivered(run.deliveries))
+                        room -= max(0, record.serialized_value_size) + max(0, record.serialized_key_size)
+                self._failed = error
+                own.setdefault(tp, []).extend(_rest(run, [record.offset for record in found], after, error, undue))
+                self._held.note(tp, [run._replace(first=a, last=b) for a, b, _ in _ranges(r.offset for r in kept)])
+                records += kept
+        self._own = {tp: acks for tp, acks in own.items() if acks}
+        self.metrics.records_delivered += len(records)
+        return records
+
+    # --- commits -------------------------------------------------------------------------------
+
+    def commit(self, timeout_ms: float | None) -> list[Outcome]:
+        """Commit the pending acknowledgements; return their outcomes."""
+        acks = self._held.acknowledgements()
+        if not acks:
+            return []
+        try:
+            done = self.group.exchange(self._member_id, self._all(acks), timeout_ms=timeout_ms)
+        except errors.UnknownOutcomeError as error:
+            self._held.settle(acks)
+            return [(acks, error)]
+        except errors.KafkaError as error:
+            return [(acks, error)]
+        self._own = {}
+        return self._settled(acks, done.refused, unsure=self._unsure)
+
+    def leave(self, timeout_ms: float) -> list[Outcome]:
+        """Commit the pending acknowledgements, release all other records, and leave the group.
+
+        Raises:
+            KafkaError: the group could not be left.
+        """
+        acks = self._held.acknowledgements()
+        limit = None if timeout_ms == float("inf") else timeout_ms
+        outcomes: list[Outcome] = []
+        self._heartbeat.stop()
+        try:
+            if self._member.membership is not None or self._held or self._own or self._unsure:
+                outcomes = self.commit(limit) if acks else []
+                self.group.leave(self._member_id, self._own, limit)
+        finally:
+            self._held.clear()
+            self._own, self._unsure, self._failed = {}, False, None
+            if self._member.membership is not None:
+                self._member.leave(limit)
+                self._member = self._new_member()
+                self._heartbeat = HeartbeatThread(self._member, self._clock)
+        return outcomes
+
+    def close(self, timeout_ms: float) -> None:
+        """Close the files and threads."""
+        self._heartbeat.stop()
+        self._watch.close()
+        self._reader.clear()
+        self._logs.forget()
+        self._cluster.settle(timeout_ms / 1000)
+
+
+def _ranges(offsets: Iterable[int]) -> Iterable[tuple[int, int, tuple[()]]]:
+    return merged_offsets((offset, ()) for offset in offsets)
+
+
+def _rest(
+    run: RecordRun,
+    found: Sequence[int],
+    after: int,
+    error: errors.KafkaError | None,
+    undue: Iterable[tuple[int, tuple[int]]],
+) -> list[Acknowledgement]:
+    """Return the acknowledgements of the part of a run that is not delivered.
+
+    Args:
+        run: the acquired offsets.
+        found: offsets that have records.
+        after: offset up to which the run was read.
+        error: the error of the record at `after`.
+        undue: offsets of records that are not due, with their times.
+    """
+    acks = [Acknowledgement(a, b, RecordVerdict.RETURN, None, due) for a, b, (due,) in merged_offsets(undue)]
+    there = set(found)
+    # Compaction has removed these.
+    gaps = _ranges(offset for offset in range(run.first, after) if offset not in there)
+    acks += [Acknowledgement(a, b, RecordVerdict.REJECT) for a, b, _ in gaps]
+    if error is not None:
+        acks.append(Acknowledgement(after, after, RecordVerdict.RELEASE))
+        after += 1
+    if after <= run.last:
+        acks.append(Acknowledgement(after, run.last, RecordVerdict.RETURN))
+    return acks

@@ -1,0 +1,311 @@
+"""Share consumers: what each member gets, and what becomes of it; over all clusters."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkalike import AcknowledgeType, KafkaConsumer, KafkaProducer, KafkaShareConsumer, TopicPartition, errors
+from kafkalike.admin.testing import ManualClock, MemoryCluster
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.model.structs import ConsumerRecord
+
+ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE
+REJECT, RENEW = AcknowledgeType.REJECT, AcknowledgeType.RENEW
+T0 = TopicPartition("jobs", 0)
+
+Make = Callable[..., KafkaShareConsumer]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000)
+
+
+@contextlib.contextmanager
+def members(cluster: Cluster, clock: ManualClock) -> Iterator[Make]:
+    made: list[KafkaShareConsumer] = []
+
+    def make(*topics: str, **settings: Any) -> KafkaShareConsumer:
+        usual = {"group_id": "work", "share_auto_offset_reset": "earliest", "session_timeout_ms": 10_000_000}
+        made.append(
+            KafkaShareConsumer(*topics or ("jobs",), bootstrap_servers=cluster, clock=clock, **{**usual, **settings})
+        )
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def member_of(cluster: Cluster, clock: ManualClock) -> Iterator[Make]:
+    with members(cluster, clock) as make:
+        yield make
+
+
+@pytest.fixture
+def quick_member_of(clock: ManualClock) -> Iterator[tuple[Cluster, Make]]:
+    """Members of a cluster in memory, for what the storage has no part in."""
+    cluster = MemoryCluster()
+    with members(cluster, clock) as make:
+        yield cluster, make
+
+
+def write(cluster: Cluster, *values: bytes, partition: int = 0, headers: Any = None) -> None:
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for value in values:
+            producer.send("jobs", value, partition=partition, headers=headers)
+
+
+def given(records: list[ConsumerRecord]) -> list[tuple[bytes, int | None]]:
+    return [(record.value, record.delivery_count) for record in records]
+
+
+# --- over all clusters ---------------------------------------------------------------------------
+
+
+def test_members_share_a_partition_and_finish_it(cluster: Cluster, member_of: Make, clock: ManualClock) -> None:
+    cluster.create_topic("jobs", 1, {})
+    write(cluster, b"a", b"b", b"c", b"d")
+    one, two = member_of(max_poll_records=2), member_of()
+
+    first = one.poll()
+    second = two.poll()
+    one.acknowledge(first[0])
+    one.acknowledge(first[1], RELEASE)
+    done = one.commit_sync()
+    again = two.poll()
+    two.commit()
+
+    assert given(first) == [(b"a", 1), (b"b", 1)]
+    assert given(second) == [(b"c", 1), (b"d", 1)]
+    assert done == {T0: None}
+    assert given(again) == [(b"b", 2)]
+    share = cluster.groups.refresh().shares["work"][T0]
+    assert (share.start, share.runs) == (4, ())
+    assert cluster.groups.state.share_groups == ["work"]
+    assert "work" not in cluster.groups.state.consumer_groups
+
+
+def test_lock_of_a_silent_member_ends(cluster: Cluster, member_of: Make, clock: ManualClock) -> None:
+    cluster.create_topic("jobs", 1, {})
+    write(cluster, b"a", b"b")
+    slow, quick = member_of(), member_of(share_acknowledgement_mode="explicit")
+    told: list[tuple[dict[TopicPartition, set[int]], Any]] = []
+    slow.set_acknowledgement_commit_callback(lambda offsets, error: told.append((offsets, error)))
+
+    late = slow.poll()
+    before = quick.poll()
+    clock.seconds += 30
+    after = quick.poll()
+    slow.acknowledge(late[0])
+    refused = slow.commit_sync()
+    slow.poll()
+
+    assert given(late) == [(b"a", 1), (b"b", 1)]
+    assert before == []
+    assert given(after) == [(b"a", 2), (b"b", 2)]
+    assert isinstance(refused[T0], errors.InvalidRecordStateError)
+    assert [(offsets, type(error)) for offsets, error in told] == [({T0: {0, 1}}, errors.InvalidRecordStateError)]
+    for record in after:
+        quick.acknowledge(record)
+
+
+def test_closed_member_gives_its_records_back(cluster: Cluster, member_of: Make) -> None:
+    cluster.create_topic("jobs", 1, {})
+    write(cluster, b"a", b"b", b"c")
+    first = member_of()
+    records = first.poll()
+    first.acknowledge(records[1])
+    first.close()
+
+    assert given(member_of().poll()) == [(b"a", 2), (b"c", 2)]
+    assert [m.client_id for m in cluster.groups.refresh().group("work").members.values()] == ["kafkalike"]
+
+
+# --- acknowledgement -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(quick_member_of: tuple[Cluster, Make]) -> tuple[Cluster, Make]:
+    cluster, make = quick_member_of
+    cluster.create_topic("jobs", 1, {})
+    write(cluster, b"a", b"b", b"c")
+    return cluster, make
+
+
+def test_next_poll_accepts_in_implicit_mode(filled: tuple[Cluster, Make]) -> None:
+    cluster, make = filled
+    consumer = make(max_poll_records=2)
+    polls = [given(consumer.poll()) for _ in range(3)]
+    assert polls == [[(b"a", 1), (b"b", 1)], [(b"c", 1)], []]
+    assert cluster.groups.refresh().shares["work"][T0].start == 3
+
+
+def test_poll_with_open_records_is_refused_in_explicit_mode(filled: tuple[Cluster, Make]) -> None:
+    consumer = filled[1](share_acknowledgement_mode="explicit")
+    records = consumer.poll()
+    consumer.acknowledge(records[0])
+    with pytest.raises(errors.IllegalStateError, match="jobs-0 @ 1 was not acknowledged"):
+        consumer.poll()
+    consumer.acknowledge(records[1], REJECT)
+    consumer.acknowledge_offset("jobs", 0, 2, RELEASE)
+    assert given(consumer.poll()) == [(b"c", 2)]
+
+
+def test_released_record_is_archived_after_its_last_delivery(filled: tuple[Cluster, Make]) -> None:
+    consumer = filled[1](share_delivery_count_limit=3, max_poll_records=1)
+    seen = []
+    for _ in range(4):
+        record = consumer.poll()[0]
+        seen.append((record.value, record.delivery_count))
+        consumer.acknowledge(record, RELEASE)
+    assert seen == [(b"a", 1), (b"a", 2), (b"a", 3), (b"b", 1)]
+
+
+def test_renewed_record_stays_locked(filled: tuple[Cluster, Make], clock: ManualClock) -> None:
+    cluster, make = filled
+    worker, other = make(max_poll_records=1), make()
+    record = worker.poll()[0]
+    clock.seconds += 20
+    worker.acknowledge(record, RENEW)
+    assert worker.commit_sync() == {T0: None}
+    clock.seconds += 20
+    others = given(other.poll())
+    worker.acknowledge(record)
+    assert worker.commit_sync() == {T0: None}
+    other.commit()
+    assert others == [(b"b", 1), (b"c", 1)]
+    assert cluster.groups.refresh().shares["work"][T0].start == 3
+
+
+def test_release_with_delay_waits(filled: tuple[Cluster, Make], clock: ManualClock) -> None:
+    consumer = filled[1](max_poll_records=1)
+    consumer.acknowledge(consumer.poll()[0], RELEASE, delay_ms=5_000)
+    order = [given(consumer.poll()), given(consumer.poll()), given(consumer.poll())]
+    waited = given(consumer.poll(timeout_ms=60_000))
+    assert order == [[(b"b", 1)], [(b"c", 1)], []]
+    assert waited == [(b"a", 2)]
+    assert clock.seconds < 1_700_000_006.5
+
+
+def test_unknown_record_cannot_be_acknowledged(filled: tuple[Cluster, Make]) -> None:
+    consumer = filled[1]()
+    record = consumer.poll()[0]
+    consumer.commit()
+    with pytest.raises(errors.IllegalStateError, match="jobs-0 @ 0 cannot be acknowledged"):
+        consumer.acknowledge(record)
+
+
+def test_late_acknowledgement_counts_if_nobody_took_the_record(
+    filled: tuple[Cluster, Make], clock: ManualClock
+) -> None:
+    consumer = filled[1]()
+    consumer.poll()
+    clock.seconds += 3600
+    assert consumer.commit_sync() == {T0: None}
+
+
+# --- where a group starts ------------------------------------------------------------------------
+
+STARTS = {"latest": [], "earliest": [b"a", b"b", b"c"], "by_duration:PT1H": [b"b", b"c"], "by_duration:PT1S": []}
+
+
+@pytest.mark.parametrize(("reset", "values"), STARTS.items(), ids=STARTS)
+def test_new_group_starts_where_its_setting_says(
+    quick_member_of: tuple[Cluster, Make], clock: ManualClock, reset: str, values: list[bytes]
+) -> None:
+    cluster, make = quick_member_of
+    cluster.create_topic("jobs", 1, {})
+    now = clock.now_ms()
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for value, minutes in ((b"a", 90), (b"b", 30), (b"c", 10)):
+            producer.send("jobs", value, timestamp_ms=now - minutes * 60_000)
+    consumer = make(share_auto_offset_reset=reset)
+    old = [record.value for record in consumer.poll()]
+    write(cluster, b"new")
+    assert [*old, *(record.value for record in consumer.poll())] == [*values, b"new"]
+
+
+def test_added_partition_is_read_from_its_beginning(quick_member_of: tuple[Cluster, Make]) -> None:
+    cluster, make = quick_member_of
+    cluster.create_topic("jobs", 1, {})
+    consumer = make(share_auto_offset_reset="latest")
+    assert consumer.poll() == []
+    cluster.add_partitions("jobs", 2)
+    write(cluster, b"early", partition=1)
+    assert given(consumer.poll()) == [(b"early", 1)]
+
+
+def test_recreated_topic_starts_anew(filled: tuple[Cluster, Make]) -> None:
+    cluster, make = filled
+    consumer = make()
+    consumer.poll()
+    cluster.delete_topic("jobs")
+    cluster.create_topic("jobs", 1, {})
+    write(cluster, b"new")
+    assert given(consumer.poll()) == [(b"new", 1)]
+
+
+# --- scheduled records ---------------------------------------------------------------------------
+
+
+def test_scheduled_record_is_delivered_at_its_time(filled: tuple[Cluster, Make], clock: ManualClock) -> None:
+    cluster, make = filled
+    write(cluster, b"later", headers=[("deliver_at", str(clock.now_ms() + 60_000).encode())])
+    write(cluster, b"d")
+    consumer = make()
+    now = [record.value for _ in range(3) for record in consumer.poll()]
+    clock.seconds += 59
+    early = consumer.poll()
+    clock.seconds += 1
+    assert now == [b"a", b"b", b"c", b"d"]
+    assert early == []
+    assert given(consumer.poll()) == [(b"later", 1)]
+
+
+# --- wrong calls ---------------------------------------------------------------------------------
+
+
+def test_record_that_cannot_be_deserialized_is_retried_and_archived(quick_member_of: tuple[Cluster, Make]) -> None:
+    cluster, make = quick_member_of
+    cluster.create_topic("jobs", 1, {})
+    write(cluster, b"1", b"x", b"3")
+    consumer = make(value_deserializer=int, share_delivery_count_limit=2)
+    seen: list[object] = []
+    for _ in range(6):
+        try:
+            seen += [record.value for record in consumer.poll()]
+        except errors.RecordDeserializationError as error:
+            seen.append(error.offset)
+    assert seen == [1, 1, 1, 3]
+
+
+def test_consumer_of_another_kind_is_refused(filled: tuple[Cluster, Make], clock: ManualClock) -> None:
+    cluster, make = filled
+    make().poll()
+    other = KafkaConsumer("jobs", bootstrap_servers=cluster, group_id="work", clock=clock)
+    assert other.poll() == {}
+    assert [m.client_id for m in cluster.groups.refresh().group("work").members.values()] == ["kafkalike"]
+    other.close()
+
+
+WRONG = {
+    "no group": ({"group_id": None}, "needs the setting 'group_id'"),
+    "unknown setting": ({"share_acknowledgment_mode": "implicit"}, "did you mean 'share_acknowledgement_mode'"),
+    "bad mode": ({"share_acknowledgement_mode": "both"}, "one of 'implicit', 'explicit'"),
+    "bad duration": ({"share_auto_offset_reset": "by_duration:12h"}, "PT12H is needed, not '12h'"),
+    "empty duration": ({"share_auto_offset_reset": "by_duration:P"}, "PT12H is needed, not 'P'"),
+    "bad limit": ({"share_delivery_count_limit": 0}, "from 1"),
+    "heartbeat above session": ({"session_timeout_ms": 5_000}, "must be below 'session_timeout_ms'"),
+}
+
+
+@pytest.mark.parametrize(("settings", "words"), WRONG.values(), ids=WRONG)
+def test_wrong_setting_is_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(errors.KafkaConfigurationError, match=words):
+        KafkaShareConsumer("jobs", bootstrap_servers=MemoryCluster(), **{"group_id": "g", **settings})
