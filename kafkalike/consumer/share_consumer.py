@@ -15,12 +15,11 @@ from kafkalike.consumer.call_checks import ThreadGuard, check_deserializer, chec
 from kafkalike.consumer.record_builders import record_builder
 from kafkalike.consumer.share_delivery import HeldRecords, offsets_in
 from kafkalike.consumer.share_fetcher import ShareFetcher
-from kafkalike.log.group.share_group import Acknowledgements
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.client_config import refuse_to_pickle
 from kafkalike.model.config.consumer_config import ShareConsumerConfig
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.shares.share_partition import RecordVerdict
+from kafkalike.model.shares.share_partition import Acknowledgements, RecordVerdict
 from kafkalike.model.structs import AcknowledgeType, ConsumerRecord, ShareGroupMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -290,7 +289,7 @@ class KafkaShareConsumer:
     @guarded
     def share_group_metadata(self) -> ShareGroupMetadata:
         """Return this membership, for `KafkaProducer.send_share_acknowledgements_to_transaction`."""
-        return ShareGroupMetadata(str(self.config.group_id), self._member_id)
+        return ShareGroupMetadata(str(self.config.group_id), self._member_id, self._fetcher.group.limits.deliveries)
 
     @guarded
     def take_acknowledgements(self) -> Acknowledgements:

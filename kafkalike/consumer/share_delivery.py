@@ -228,3 +228,37 @@ def due_ms(record: ConsumerRecord) -> int:
         if name == DELIVER_AT and value is not None and value.isdigit() and len(value) < 16:  # noqa: PLR2004
             return int(value)
     return 0
+
+
+def ranges(offsets: Iterable[int]) -> Iterable[tuple[int, int, tuple[()]]]:
+    """Merge sorted offsets to ranges: first, last, and nothing else."""
+    return merged_offsets((offset, ()) for offset in offsets)
+
+
+def undelivered(
+    run: RecordRun,
+    found: Sequence[int],
+    after: int,
+    error: KafkaError | None,
+    undue: Iterable[tuple[int, tuple[int]]],
+) -> list[Acknowledgement]:
+    """Return the acknowledgements of the part of a run that is not delivered.
+
+    Args:
+        run: the acquired offsets.
+        found: offsets that have records.
+        after: offset up to which the run was read.
+        error: the error of the record at `after`.
+        undue: offsets of records that are not due, with their times.
+    """
+    acks = [Acknowledgement(a, b, RecordVerdict.RETURN, None, due) for a, b, (due,) in merged_offsets(undue)]
+    there = set(found)
+    # Compaction has removed these.
+    gaps = ranges(offset for offset in range(run.first, after) if offset not in there)
+    acks += [Acknowledgement(a, b, RecordVerdict.REJECT) for a, b, _ in gaps]
+    if error is not None:
+        acks.append(Acknowledgement(after, after, RecordVerdict.RELEASE))
+        after += 1
+    if after <= run.last:
+        acks.append(Acknowledgement(after, run.last, RecordVerdict.RETURN))
+    return acks

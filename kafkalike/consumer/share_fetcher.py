@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -11,17 +11,23 @@ from zlib import crc32
 from kafkalike import errors
 from kafkalike.consumer.consumer_context import OpenedLogs, RootCheck
 from kafkalike.consumer.poll_loop import HELP_MS, REST, SLOWEST, FolderWatch, TransientErrors
-from kafkalike.consumer.share_delivery import HeldRecords, ShareReader, due_ms, offsets_in
+from kafkalike.consumer.share_delivery import HeldRecords, ShareReader, due_ms, offsets_in, ranges, undelivered
 from kafkalike.log.call_view import CallView
 from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.log.group.membership import KnownTopics, MemberSettings
-from kafkalike.log.group.share_group import Acknowledgements, ShareGroup, ShareSource, limits_of, share_of
+from kafkalike.log.group.share_group import ShareGroup, ShareSource, limits_of, share_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.consumer_config import ShareConsumerConfig
 from kafkalike.model.group_state import SHARE, GroupsState
 from kafkalike.model.groups.group_protocol import Scheme
 from kafkalike.model.shares import share_partition as rules
-from kafkalike.model.shares.share_partition import Acknowledgement, RecordRun, RecordVerdict, merged_offsets
+from kafkalike.model.shares.share_partition import (
+    Acknowledgement,
+    Acknowledgements,
+    RecordRun,
+    RecordVerdict,
+    merged_offsets,
+)
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
@@ -137,9 +143,7 @@ class ShareFetcher:
         self.metrics.polls += 1
         while True:
             begun = clock.monotonic()
-            if self._failed is not None:
-                failed, self._failed = self._failed, None
-                raise failed
+            self._raise_failure()
             records, worked = self._answered(most, tell, begun)
             if records:
                 return records
@@ -147,12 +151,16 @@ class ShareFetcher:
             if worked and remaining > 0:
                 continue
             if remaining <= 0:
-                if self._failed is not None:
-                    continue
+                self._raise_failure()
                 return []
             looked = clock.monotonic() - begun
             self._pause(min(pause, remaining))
             pause = min(pause * 1.5, max(self._cluster.tail_interval * SLOWEST, looked * REST))
+
+    def _raise_failure(self) -> None:
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
 
     def _pause(self, seconds: float) -> None:
         if self._clock is not SYSTEM_CLOCK:
@@ -209,7 +217,7 @@ class ShareFetcher:
             timeout_ms=self._config.default_api_timeout_ms,
         )
         self._own = {}
-        for outcome in self._settled(acks, done.refused, unsure=was_unsure):
+        for outcome in self._settled(acks, done.refused):
             tell(*outcome)
         self.metrics.records_archived += sum(run.size for runs in done.archived.values() for run in runs)
         for tp, runs in done.archived.items():
@@ -226,7 +234,7 @@ class ShareFetcher:
     def _all(self, acks: Acknowledgements) -> dict[TopicPartition, Sequence[Acknowledgement]]:
         return {tp: [*acks.get(tp, ()), *self._own.get(tp, ())] for tp in {**acks, **self._own}}
 
-    def _settled(self, acks: Acknowledgements, refused: Acknowledgements, *, unsure: bool) -> list[Outcome]:
+    def _settled(self, acks: Acknowledgements, refused: Acknowledgements) -> list[Outcome]:
         """Drop finished records; return the outcomes of the application's acknowledgements."""
         good: dict[TopicPartition, Sequence[Acknowledgement]] = {}
         bad: dict[TopicPartition, Sequence[Acknowledgement]] = {}
@@ -250,16 +258,16 @@ class ShareFetcher:
         self.metrics.acknowledgements_refused += sum(1 for said in bad.values() for _ in offsets_in(said))
         outcomes: list[Outcome] = [(good, None)] if good else []
         if bad:
-            outcomes.append((bad, self._refusal(bad, unsure=unsure)))
+            outcomes.append((bad, self._refusal(bad)))
         return outcomes
 
-    def _refusal(self, bad: Acknowledgements, *, unsure: bool) -> errors.KafkaError:
+    @staticmethod
+    def _refusal(bad: Acknowledgements) -> errors.KafkaError:
         places = ", ".join(f"{tp.topic}-{tp.partition} @ {a.first}-{a.last}" for tp, said in bad.items() for a in said)
-        if unsure:
-            return errors.UnknownOutcomeError(f"{places}: an interrupted call may have acknowledged these records")
         return errors.InvalidRecordStateError(
-            f"{places}: not acknowledged, because the lock has ended and another member has acquired the records; they "
-            "may be processed twice. Finish sooner, renew the lock, or raise share_record_lock_duration_ms"
+            f"{places}: not acknowledged, because the lock has ended and another member has acquired the records, or "
+            "because an interrupted call has acknowledged them. They may be processed twice: finish sooner, renew the "
+            "lock, or raise share_record_lock_duration_ms"
         )
 
     # --- membership and topics -----------------------------------------------------------------
@@ -306,7 +314,7 @@ class ShareFetcher:
 
     def _sources(self, state: GroupsState, logs: dict[str, TopicLog]) -> list[ShareSource]:
         sources = []
-        shares = state.shares.get(self.group.group_id, {})
+        shares = self.group.shares(state)
         started = {(tp.topic, share.topic_id) for tp, share in shares.items()}
         for topic, each in logs.items():
             topic_id = each.info.topic_id
@@ -332,7 +340,7 @@ class ShareFetcher:
         return each.log_start(partition) if earliest else each.log_end(partition)
 
     def _owned(self, state: GroupsState) -> dict[TopicPartition, list[RecordRun]]:
-        shares = state.shares.get(self.group.group_id, {})
+        shares = self.group.shares(state)
         return {tp: rules.owned(share, self._member_id) for tp, share in shares.items()}
 
     # --- reading -------------------------------------------------------------------------------
@@ -359,8 +367,10 @@ class ShareFetcher:
                         kept.append(record.delivered(run.deliveries))
                         room -= max(0, record.serialized_value_size) + max(0, record.serialized_key_size)
                 self._failed = error
-                own.setdefault(tp, []).extend(_rest(run, [record.offset for record in found], after, error, undue))
-                self._held.note(tp, [run._replace(first=a, last=b) for a, b, _ in _ranges(r.offset for r in kept)])
+                own.setdefault(tp, []).extend(
+                    undelivered(run, [record.offset for record in found], after, error, undue)
+                )
+                self._held.note(tp, [run._replace(first=a, last=b) for a, b, _ in ranges(r.offset for r in kept)])
                 records += kept
         self._own = {tp: acks for tp, acks in own.items() if acks}
         self.metrics.records_delivered += len(records)
@@ -381,7 +391,7 @@ class ShareFetcher:
         except errors.KafkaError as error:
             return [(acks, error)]
         self._own = {}
-        return self._settled(acks, done.refused, unsure=self._unsure)
+        return self._settled(acks, done.refused)
 
     def leave(self, timeout_ms: float) -> list[Outcome]:
         """Commit the pending acknowledgements, release all other records, and leave the group.
@@ -413,36 +423,3 @@ class ShareFetcher:
         self._reader.clear()
         self._logs.forget()
         self._cluster.settle(timeout_ms / 1000)
-
-
-def _ranges(offsets: Iterable[int]) -> Iterable[tuple[int, int, tuple[()]]]:
-    return merged_offsets((offset, ()) for offset in offsets)
-
-
-def _rest(
-    run: RecordRun,
-    found: Sequence[int],
-    after: int,
-    error: errors.KafkaError | None,
-    undue: Iterable[tuple[int, tuple[int]]],
-) -> list[Acknowledgement]:
-    """Return the acknowledgements of the part of a run that is not delivered.
-
-    Args:
-        run: the acquired offsets.
-        found: offsets that have records.
-        after: offset up to which the run was read.
-        error: the error of the record at `after`.
-        undue: offsets of records that are not due, with their times.
-    """
-    acks = [Acknowledgement(a, b, RecordVerdict.RETURN, None, due) for a, b, (due,) in merged_offsets(undue)]
-    there = set(found)
-    # Compaction has removed these.
-    gaps = _ranges(offset for offset in range(run.first, after) if offset not in there)
-    acks += [Acknowledgement(a, b, RecordVerdict.REJECT) for a, b, _ in gaps]
-    if error is not None:
-        acks.append(Acknowledgement(after, after, RecordVerdict.RELEASE))
-        after += 1
-    if after <= run.last:
-        acks.append(Acknowledgement(after, run.last, RecordVerdict.RETURN))
-    return acks

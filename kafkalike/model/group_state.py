@@ -109,16 +109,7 @@ def roster_row(seq: int, group_id: str, roster: Roster, by: str = "", why: str =
 def share_row(
     seq: int, group_id: str, tp: TopicPartition, share: SharePartition | None, *, now_ms: int, by: str = ""
 ) -> GroupRow:
-    """Return the row with the new state of a share partition.
-
-    Args:
-        seq: number of the row.
-        group_id: the share group.
-        tp: the partition.
-        share: its state; None deletes it.
-        now_ms: time of the row, ms since the epoch.
-        by: id of the member that caused the change.
-    """
+    """Return the row with the new state of a share partition, which None deletes; `by` is the id of a member."""
     from kafkalike.model.shares.share_partition import dump_share
 
     return GroupRow(
@@ -140,7 +131,7 @@ def transaction_rows(first: int, entries: Entries) -> list[GroupRow]:
 
     Args:
         first: number of the first row.
-        entries: new state of a transactional id, and offsets to commit.
+        entries: new state of a transactional id, and offsets and share partitions to commit.
     """
     from kafkalike.model.transactions.transactional_id import dump_dead, dump_standing
 
@@ -171,7 +162,11 @@ def transaction_rows(first: int, entries: Entries) -> list[GroupRow]:
         )
         for nth, said in enumerate(entries.offsets, start=1)
     ]
-    return [about, *offsets]
+    shares = [
+        share_row(first + nth, said.group_id, said.tp, said.share, now_ms=entries.now_ms, by=said.member_id)
+        for nth, said in enumerate(entries.shares, start=1 + len(offsets))
+    ]
+    return [about, *offsets, *shares]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,17 +328,13 @@ class _Draft:
         groups, generations = self._groups() if self._touched else (before.groups, before.generations)
         unsettled = before.unsettled if self._unsettled is None else self._unsettled.frozen()
         transactions = before.transactions if self._transactions is None else self._transactions.frozen()
-        shares = self._shared() if self._shares else before.shares
-        return GroupsState(self.seq, groups, generations, transactions, unsettled, shares)
-
-    def _shared(self) -> FrozenMap[str, Shares]:
-        shares = Draft(self._before.shares)
+        shares = Draft(before.shares)
         for group_id, draft in self._shares.items():
             if len(draft):
                 shares.put(group_id, draft.frozen())
             else:
                 shares.drop(group_id)
-        return shares.frozen()
+        return GroupsState(self.seq, groups, generations, transactions, unsettled, shares.frozen())
 
     def _groups(self) -> tuple[FrozenMap[str, Group], FrozenMap[str, int]]:
         groups, generations = Draft(self._before.groups), None

@@ -160,6 +160,8 @@ class ShareGroupMetadata(NamedTuple):
 
     group_id: str
     member_id: str
+    delivery_count_limit: int = 5
+    """Deliveries after which a released record is archived."""
 
 
 class ConsumerGroupMetadata(NamedTuple):

@@ -11,7 +11,7 @@ from kafkalike.errors import IllegalStateError
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.future import BatchResult, FutureBatchMetadata
 from kafkalike.producer.producer_batch import PartitionRouter, TopicQueue
@@ -21,6 +21,7 @@ from kafkalike.producer.transaction_state import NOT_TRANSACTIONAL, Ranges
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.model.shares.share_partition import Acknowledgements
     from kafkalike.producer.transaction_manager import TransactionManager
 
 
@@ -245,6 +246,27 @@ class TransactionMethods:
         """
         self._manager().send_offsets(offsets, group_metadata)
 
+    def send_share_acknowledgements_to_transaction(
+        self, acknowledgements: Acknowledgements, share_group_metadata: ShareGroupMetadata
+    ) -> None:
+        """Add acknowledgements of a share consumer to the transaction: they count with its records, or not at all.
+
+        So a record of the queue, its results and its dead letter have one outcome. Nothing is written before the
+        commit. This call checks whether the consumer still has the locks, and the commit checks again.
+
+        Args:
+            acknowledgements: the result of `KafkaShareConsumer.take_acknowledgements()`; may be empty.
+            share_group_metadata: the result of `KafkaShareConsumer.share_group_metadata()`.
+
+        Raises:
+            IllegalStateError: no transaction is open.
+            TransactionAbortableError: a record of the transaction failed; abort it.
+            TypeError: wrong types.
+            InvalidRecordStateError: another member has acquired one of the records; abort.
+            KafkaStorageError: the group could not be read; call again, or abort.
+        """
+        self._manager().send_acknowledgements(acknowledgements, share_group_metadata)
+
     def commit_transaction(self) -> Ranges:
         """Wait for the transaction's records, then commit it: all of its records and offsets at once.
 
@@ -262,6 +284,8 @@ class TransactionMethods:
                 `transaction_timeout_ms`. Nothing was committed; abort.
             CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: a group of its offsets has moved on.
                 Nothing was committed; abort, and let the consumer poll.
+            InvalidRecordStateError: a share consumer has lost the lock of an acknowledged record. Nothing was
+                committed; abort.
             UnknownTopicOrPartitionError: a topic was deleted, or deleted and created again, since its records or
                 offsets were given. Nothing was committed; abort.
             ProducerFencedError: a newer producer has the transactional id; close. Nothing was committed, unless an

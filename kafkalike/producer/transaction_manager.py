@@ -15,8 +15,8 @@ from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.names import check_group_id
 from kafkalike.model.record_batch import Appended, RecordBatch
-from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.group_claims import GroupClaim, check_claim, with_lives
+from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
+from kafkalike.model.transactions.group_claims import GroupClaim, acknowledged_shares, check_claim, with_lives
 from kafkalike.producer.record_accumulator import FORKED, RecordAccumulator
 from kafkalike.producer.transaction_state import ProducerTransactionState, Ranges, TransactionGate, TxnCall, TxnPhase
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.control_logs import GroupsLog
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.session import TransactionSession
+    from kafkalike.model.shares.share_partition import Acknowledgements
 
 
 log = logging.getLogger(__name__)
@@ -118,6 +119,23 @@ class TransactionManager:
                     self._refused(TxnCall.SEND_OFFSETS, error)
                     raise
 
+    def send_acknowledgements(self, acknowledgements: Acknowledgements, member: object) -> None:
+        """Add a share consumer's acknowledgements; see `KafkaProducer.send_share_acknowledgements_to_transaction`."""
+        self._check_caller(TxnCall.SEND_ACKNOWLEDGEMENTS)
+        if not isinstance(member, ShareGroupMetadata):
+            raise TypeError(f"share_group_metadata must be a ShareGroupMetadata, not {member!r}")
+        with self._turn:
+            self._take(TxnCall.SEND_ACKNOWLEDGEMENTS)
+            if acknowledgements:
+                try:
+                    acknowledged_shares(
+                        self._cluster.groups.refresh(waiting=True), {member: acknowledgements}, self._clock.now_ms()
+                    )
+                    self._gate.replace(lambda standing: standing.with_acknowledgements(member, acknowledgements))
+                except errors.KafkaError as error:
+                    self._refused(TxnCall.SEND_ACKNOWLEDGEMENTS, error)
+                    raise
+
     def commit(self) -> Ranges:
         """Commit the open transaction and return its offsets; see `KafkaProducer.commit_transaction`."""
         self._check_caller(TxnCall.COMMIT)
@@ -165,7 +183,8 @@ class TransactionManager:
         self._lettered = standing.number
 
     def _decide(self, standing: ProducerTransactionState, limit: Deadline) -> Mapping[str, Appended]:
-        done = self._opened().commit(standing.number, with_lives(standing.offsets, standing.lives), limit)
+        offsets = with_lives(standing.offsets, standing.lives)
+        done = self._opened().commit(standing.number, offsets, limit, acknowledgements=standing.acknowledgements)
         for claim, box in standing.letters.items():
             box.note({tp: at.offset for tp, at in standing.offsets[claim].items()})
         return done

@@ -13,11 +13,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kafkalike import errors
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import OffsetAndMetadata, ShareGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.dead_letter_buffer import DeadLetterBuffer
-    from kafkalike.model.transactions.group_claims import GroupClaim, GroupOffsets
+    from kafkalike.model.shares.share_partition import Acknowledgements
+    from kafkalike.model.transactions.group_claims import GroupClaim, GroupOffsets, ShareAcknowledgements
 
 
 class TxnPhase(StrEnum):
@@ -42,6 +43,7 @@ class TxnCall(StrEnum):
     BEGIN = "begin_transaction"
     SEND = "send"
     SEND_OFFSETS = "send_offsets_to_transaction"
+    SEND_ACKNOWLEDGEMENTS = "send_share_acknowledgements_to_transaction"
     COMMIT = "commit_transaction"
     ABORT = "abort_transaction"
 
@@ -54,6 +56,7 @@ REFUSED: Final = (
     errors.FencedInstanceIdError,
     errors.GroupAuthorizationFailedError,
     errors.IllegalGenerationError,
+    errors.InvalidRecordStateError,
     errors.InvalidTxnStateError,
     errors.RebalanceInProgressError,
     errors.TransactionAbortableError,
@@ -86,6 +89,8 @@ class ProducerTransactionState:
     """Offsets of consumer groups in the open transaction, in the order of the calls."""
     lives: Mapping[str, str] = field(default_factory=dict)
     """Ids, by name, of the topics of these offsets."""
+    acknowledgements: ShareAcknowledgements = field(default_factory=dict)
+    """Verdicts on records of share groups in the open transaction."""
     letters: Mapping[GroupClaim, DeadLetterBuffer] = field(default_factory=dict)
     """Dead letters of the consumers of these offsets; those below the offsets are committed with them."""
     owner: object = None
@@ -142,6 +147,14 @@ class ProducerTransactionState:
             letters=self.letters if letters is None else {**self.letters, group: letters},
         )
 
+    def with_acknowledgements(
+        self, member: ShareGroupMetadata, acknowledgements: Acknowledgements
+    ) -> ProducerTransactionState:
+        """Return the state with more acknowledgements of a member for the transaction."""
+        known = self.acknowledgements.get(member, {})
+        after = {tp: (*known.get(tp, ()), *acknowledgements.get(tp, ())) for tp in {**known, **acknowledgements}}
+        return replace(self, acknowledgements={**self.acknowledgements, member: after})
+
     # --- what became of it ---------------------------------------------------------------------
 
     def completed(self) -> ProducerTransactionState:
@@ -196,6 +209,7 @@ _ALLOWED: Final[Mapping[TxnCall, frozenset[TxnPhase]]] = {
     TxnCall.BEGIN: frozenset({TxnPhase.READY}),
     TxnCall.SEND: frozenset({TxnPhase.IN_TRANSACTION}),
     TxnCall.SEND_OFFSETS: frozenset({TxnPhase.IN_TRANSACTION}),
+    TxnCall.SEND_ACKNOWLEDGEMENTS: frozenset({TxnPhase.IN_TRANSACTION}),
     TxnCall.COMMIT: frozenset({TxnPhase.IN_TRANSACTION, TxnPhase.COMMITTING}),
     TxnCall.ABORT: frozenset(),
 }

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalike.model.frozen_map import FrozenMap
-from kafkalike.model.group_state import GroupRow, GroupsState, share_row
+from kafkalike.model.group_state import GroupRow, GroupsState, Shares, share_row
 from kafkalike.model.shares import share_partition as rules
 from kafkalike.model.shares.share_partition import (
     Acknowledgement,
+    Acknowledgements,
     RecordRun,
+    RecordVerdict,
     ShareLimits,
     SharePartition,
-    RecordVerdict,
 )
 from kafkalike.model.structs import TopicPartition
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.control_logs import GroupsLog
     from kafkalike.model.clock import Clock
     from kafkalike.model.config.server_config import ServerProperties
-
-
-Acknowledgements = Mapping[TopicPartition, Sequence[Acknowledgement]]
 
 
 class ShareSource(NamedTuple):
@@ -66,36 +64,6 @@ def share_of(state: GroupsState, group_id: str, tp: TopicPartition, topic_id: st
     shares = state.shares.get(group_id)
     found = None if shares is None else shares.get(tp)
     return found if found is not None and found.topic_id == topic_id else None
-
-
-def with_acknowledgements(
-    state: GroupsState,
-    group_id: str,
-    member_id: str,
-    acknowledgements: Acknowledgements,
-    *,
-    now_ms: int,
-    limits: ShareLimits,
-) -> tuple[dict[TopicPartition, SharePartition], dict[TopicPartition, Sequence[Acknowledgement]]]:
-    """Apply a member's acknowledgements to a state.
-
-    Returns:
-        The changed share partitions, and the refused acknowledgements.
-    """
-    shares = state.shares.get(group_id, FrozenMap())
-    changed: dict[TopicPartition, SharePartition] = {}
-    refused: dict[TopicPartition, Sequence[Acknowledgement]] = {}
-    for tp, acks in acknowledgements.items():
-        before = shares.get(tp)
-        if before is None:
-            refused[tp] = acks
-            continue
-        after, no = rules.acknowledge(before, member_id, acks, now_ms=now_ms, limits=limits)
-        if no:
-            refused[tp] = no
-        if after != before:
-            changed[tp] = after
-    return changed, refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +123,8 @@ class ShareGroup:
         def plan(state: GroupsState) -> Sequence[GroupRow]:
             nonlocal done
             now_ms = self.clock.now_ms()
-            changed, refused = with_acknowledgements(
-                state, self.group_id, member_id, acknowledgements, now_ms=now_ms, limits=self.limits
+            changed, refused = rules.acknowledge_all(
+                self.shares(state), member_id, acknowledgements, now_ms=now_ms, limits=self.limits
             )
             taken: dict[TopicPartition, Sequence[RecordRun]] = {}
             archived: dict[TopicPartition, Sequence[RecordRun]] = {}
@@ -216,10 +184,10 @@ class ShareGroup:
 
         def plan(state: GroupsState) -> Sequence[GroupRow]:
             now_ms = self.clock.now_ms()
-            changed, _ = with_acknowledgements(
-                state, self.group_id, member_id, acknowledgements, now_ms=now_ms, limits=self.limits
+            changed, _ = rules.acknowledge_all(
+                self.shares(state), member_id, acknowledgements, now_ms=now_ms, limits=self.limits
             )
-            for tp, share in state.shares.get(self.group_id, FrozenMap()).items():
+            for tp, share in self.shares(state).items():
                 before = changed.get(tp, share)
                 after = rules.release_member(before, member_id, self.limits)
                 if after != before:
@@ -227,6 +195,10 @@ class ShareGroup:
             return self._rows(state, changed, now_ms, member_id)
 
         self.groups.transact(plan, timeout_ms)
+
+    def shares(self, state: GroupsState) -> Shares:
+        """Return the group's share partitions."""
+        return state.shares.get(self.group_id, FrozenMap())
 
     def _rows(
         self, state: GroupsState, changed: Mapping[TopicPartition, SharePartition], now_ms: int, by: str

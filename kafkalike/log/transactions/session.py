@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kafkalike import errors
@@ -21,13 +22,15 @@ from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions import transactional_id as txn
-from kafkalike.model.transactions.group_claims import GroupOffsets, Groups
+from kafkalike.model.transactions.group_claims import GroupOffsets, Groups, ShareAcknowledgements
 from kafkalike.model.transactions.roll_forward import finishing
 from kafkalike.model.transactions.rules import CommitRequest
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
 
+
+NO_ACKNOWLEDGEMENTS: Final[ShareAcknowledgements] = MappingProxyType({})
 
 Drive = Callable[[Deadline, HeldTransaction], EffectRunner]
 
@@ -188,8 +191,9 @@ class TransactionSession:
         *,
         name: txn.WriteName | None = None,
         payloads: Mapping[str, DecidedRecords] | None = None,
+        acknowledgements: ShareAcknowledgements = NO_ACKNOWLEDGEMENTS,
     ) -> Mapping[str, Appended]:
-        """Commit the transaction with the offsets, and apply it to all of its topics.
+        """Commit the transaction with the offsets and acknowledgements, and apply it to all of its topics.
 
         The commit is one change of the groups' table. From then on the transaction is committed, and the offsets are
         visible. This call, or any other process, then applies the records. After `KafkaTimeoutError`,
@@ -202,6 +206,7 @@ class TransactionSession:
             deadline: until when to try.
             name: the application's name for the transaction; stays with the id's rows, and topics record it.
             payloads: by topic, the staged records in a form that can be applied faster than the files.
+            acknowledgements: verdicts on records of share groups, by member.
 
         Returns:
             By topic, the offsets of the records. A topic that was deleted meanwhile is missing; ranges are empty if the
@@ -213,6 +218,8 @@ class TransactionSession:
                 unknown.
             InvalidProducerEpochError: maintenance or an administrator has aborted it; nothing was committed.
             CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: the group has rebalanced; nothing was
+                committed, abort.
+            InvalidRecordStateError: a share consumer has lost the lock of an acknowledged record; nothing was
                 committed, abort.
             TransactionAbortableError: it was open for longer than its timeout; nothing was committed, abort.
             UnknownTopicOrPartitionError: a topic of the records or offsets was deleted; nothing was committed, abort.
@@ -230,7 +237,7 @@ class TransactionSession:
             return current.places
         if current.outcome is TransactionOutcome.ABORTED:
             raise errors.InvalidTxnStateError(f"transaction {number} of {self.transactional_id!r} was aborted")
-        if not current.files and not any(offsets.values()):
+        if not (current.files or any(offsets.values()) or any(acknowledgements.values())):
             current.outcome = TransactionOutcome.COMMITTED
             return current.places
         held = self._held(current)
@@ -244,6 +251,7 @@ class TransactionSession:
                 attempt=current.attempt,
                 parts=current.parts(),
                 offsets=offsets,
+                acknowledgements=acknowledgements,
                 settled=self._settled,
                 in_doubt=current.maybe,
                 name=name,

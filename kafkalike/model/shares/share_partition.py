@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kafkalike.model.row_value import INT64, VERSION, as_text, as_whole, checked_list, whole
+from kafkalike.model.structs import TopicPartition
 
 FORMAT: Final = 1
 """The newest format of rows of kind `share`."""
@@ -290,6 +291,33 @@ def _judged(run: RecordRun, ack: Acknowledgement, now_ms: int, limits: ShareLimi
     if state is not RecordState.AVAILABLE:
         return RecordRun(run.first, run.last, state)
     return RecordRun(run.first, run.last, state, counted, until_ms=max(0, ack.due_ms))
+
+
+Acknowledgements = Mapping[TopicPartition, Sequence[Acknowledgement]]
+
+
+def acknowledge_all(
+    shares: Mapping[TopicPartition, SharePartition],
+    member_id: str,
+    acknowledgements: Acknowledgements,
+    *,
+    now_ms: int,
+    limits: ShareLimits,
+) -> tuple[dict[TopicPartition, SharePartition], dict[TopicPartition, Sequence[Acknowledgement]]]:
+    """Apply a member's verdicts to a group's partitions; return the changed partitions, and the refused verdicts."""
+    changed: dict[TopicPartition, SharePartition] = {}
+    refused: dict[TopicPartition, Sequence[Acknowledgement]] = {}
+    for tp, acks in acknowledgements.items():
+        before = shares.get(tp)
+        if before is None:
+            refused[tp] = acks
+            continue
+        after, no = acknowledge(before, member_id, acks, now_ms=now_ms, limits=limits)
+        if no:
+            refused[tp] = no
+        if after != before:
+            changed[tp] = after
+    return changed, refused
 
 
 def release_member(before: SharePartition, member_id: str, limits: ShareLimits) -> SharePartition:

@@ -1,4 +1,4 @@
-"""Group claims: the membership under which a transaction commits the offsets of a group, and its check.
+"""Group claims: the membership under which a transaction commits offsets or acknowledgements, and its check.
 
 `kafkalike.model.group_state` has the groups' table that these rules read.
 """
@@ -7,15 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from kafkalike.errors import UnknownTopicOrPartitionError
+from kafkalike.errors import InvalidRecordStateError, UnknownTopicOrPartitionError
 from kafkalike.model.groups.group_protocol import check_commit
 from kafkalike.model.groups.roster import Roster
-from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.transaction_views import PendingDecisions
-from kafkalike.model.transactions.transactional_id import TopicLife, TransactionalIdState, TransactionOffset
+from kafkalike.model.transactions.transactional_id import (
+    ShareChange,
+    TopicLife,
+    TransactionalIdState,
+    TransactionOffset,
+)
+
+if TYPE_CHECKING:
+    from kafkalike.model.shares.share_partition import Acknowledgements, SharePartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +75,41 @@ class GroupClaim:
 
 GroupOffsets = Mapping[GroupClaim, Mapping[TopicPartition, OffsetAndMetadata]]
 """Offsets of groups to commit, by claim and partition."""
+
+
+ShareAcknowledgements = Mapping[ShareGroupMetadata, "Acknowledgements"]
+"""Acknowledgements of records, by share group and member."""
+
+
+def acknowledged_shares(
+    groups: Groups, acknowledgements: ShareAcknowledgements, now_ms: int
+) -> tuple[ShareChange, ...]:
+    """Return the share partitions after a transaction's acknowledgements.
+
+    Raises:
+        InvalidRecordStateError: a member does not own one of its records any more.
+    """
+    from kafkalike.model.shares.share_partition import ShareLimits, acknowledge_all  # few transactions need it
+
+    made: list[ShareChange] = []
+    known: dict[str, dict[TopicPartition, SharePartition]] = {}
+    for member, acks in acknowledgements.items():
+        shares = known.setdefault(member.group_id, dict(groups.shares.get(member.group_id, {})))
+        limits = ShareLimits(deliveries=member.delivery_count_limit)
+        changed, refused = acknowledge_all(shares, member.member_id, acks, now_ms=now_ms, limits=limits)
+        if refused:
+            places = ", ".join(
+                f"{tp.topic}-{tp.partition} @ {a.first}-{a.last}" for tp, no in refused.items() for a in no
+            )
+            raise InvalidRecordStateError(
+                f"share group {member.group_id!r}: {places}: the lock of {member.member_id!r} has ended, and another "
+                "member has acquired the records; nothing was committed: abort the transaction"
+            )
+        shares.update(changed)
+        made += [ShareChange(member.group_id, tp, share, member.member_id) for tp, share in sorted(changed.items())]
+    # Two members may have acknowledged records of one partition.
+    last = {(change.group_id, change.tp): change for change in made}
+    return tuple(last.values())
 
 
 def check_claim(roster: Roster, claim: GroupClaim) -> None:
@@ -194,6 +237,11 @@ class Groups(Protocol):
     @property
     def unsettled(self) -> Mapping[str, PendingDecisions]:
         """By topic id, decisions that may not be in all of their topics yet."""
+        ...
+
+    @property
+    def shares(self) -> Mapping[str, Mapping[TopicPartition, SharePartition]]:
+        """Share partitions by id of their share group."""
         ...
 
     def group(self, group_id: str) -> RosterOwner:

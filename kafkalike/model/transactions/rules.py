@@ -6,12 +6,18 @@ Every rule is called inside a change of that table, so it sees exactly the state
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafkalike import errors
 from kafkalike.model.transactions import transactional_id as txn
-from kafkalike.model.transactions.group_claims import GroupOffsets, Groups, offset_commit
+from kafkalike.model.transactions.group_claims import (
+    GroupOffsets,
+    Groups,
+    ShareAcknowledgements,
+    acknowledged_shares,
+    offset_commit,
+)
 
 MAX_EPOCH: Final = 32_766
 """The highest assigned epoch; the next one is the first of a new producer id, as in Kafka."""
@@ -64,6 +70,7 @@ class CommitRequest:
     attempt: txn.TransactionAttempt
     parts: tuple[txn.TransactionPart, ...] = ()
     offsets: GroupOffsets
+    acknowledgements: ShareAcknowledgements = field(default_factory=dict)
     settled: int
     """Number of the id's previous decision, which is in all topics; 0 for none."""
     in_doubt: bool = False
@@ -112,15 +119,16 @@ def plan_commit(groups: Groups, wanted: CommitRequest, topics: Mapping[str, str]
         for claim, positions in wanted.offsets.items()
         for tp, at in positions.items()
     )
+    shares = acknowledged_shares(groups, wanted.acknowledgements, now_ms) if wanted.acknowledgements else ()
     decided = txn.CommittedTransaction(
         attempt=wanted.attempt,
         seq=groups.seq + 1,
         parts=wanted.parts,
-        groups=tuple(sorted({claim.group_id for claim in wanted.offsets})),
+        groups=tuple(sorted({c.group_id for c in wanted.offsets} | {m.group_id for m in wanted.acknowledgements})),
         name=wanted.name,
     )
     made = replace(known, number=wanted.attempt.number, why=txn.Why.COMMIT, changed_ms=now_ms, committed=decided)
-    return txn.Entries(transactional_id=identity, standing=made, offsets=offsets, now_ms=now_ms)
+    return txn.Entries(transactional_id=identity, standing=made, offsets=offsets, shares=shares, now_ms=now_ms)
 
 
 def plan_abort(

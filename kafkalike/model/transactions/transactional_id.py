@@ -8,9 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalike.model.row_value import VERSION, as_text, as_whole, text, whole
+from kafkalike.model.structs import TopicPartition
+
+if TYPE_CHECKING:
+    # Few programs need share groups.
+    from kafkalike.model.shares.share_partition import SharePartition
 
 BATCHES: Final = "batches"
 """Layout of a part whose files are producer batches: see `kafkalike.log.topic.batch_payload`."""
@@ -124,14 +129,24 @@ class TransactionOffset:
     client_id: str
 
 
+class ShareChange(NamedTuple):
+    """A share partition after a transaction has acknowledged records of it."""
+
+    group_id: str
+    tp: TopicPartition
+    share: SharePartition
+    member_id: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """Rows to write in one change of the groups' table: first the id's state, then the offsets."""
+    """Rows to write in one change of the groups' table: first the id's state, then offsets and share partitions."""
 
     transactional_id: str
     standing: TransactionalIdState | None
     """None deletes the id."""
     offsets: tuple[TransactionOffset, ...] = ()
+    shares: tuple[ShareChange, ...] = ()
     now_ms: int
 
 
