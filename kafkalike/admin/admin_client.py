@@ -19,6 +19,7 @@ from kafkalike.admin.group_change_operations import GroupChangeOperations
 from kafkalike.admin.group_operations import GroupOperations
 from kafkalike.admin.offset_operations import OffsetOperations
 from kafkalike.admin.replica_operations import QuorumOperations, ReplicaOperations, partition_entry
+from kafkalike.admin.share_group_operations import ShareGroupOperations
 from kafkalike.admin.transaction_operations import TransactionOperations
 from kafkalike.connect import connect
 from kafkalike.model.brokers import Replicas
@@ -362,6 +363,7 @@ class KafkaAdminClient(
     ConfigOperations,
     GroupOperations,
     GroupChangeOperations,
+    ShareGroupOperations,
     TransactionOperations,
     QuorumOperations,
     UnsupportedOperations,

@@ -74,6 +74,7 @@ KAFKAS: Final = frozenset(
         "metadata-quorum",
         "producer-perf-test",
         "reassign-partitions",
+        "share-groups",
         "topics",
         "transactional-message-copier",
         "transactions",
@@ -94,6 +95,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "consumer-groups": (
         "kafkalike.cli.groups.consumer_groups:consumer_groups",
         "List, describe, delete and reset groups.",
+    ),
+    "share-groups": (
+        "kafkalike.cli.groups.share_groups:share_groups",
+        "List, describe, delete and reset share groups, which are work queues.",
     ),
     "transactions": (
         "kafkalike.cli.transaction_commands:transactions",

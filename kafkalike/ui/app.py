@@ -142,6 +142,7 @@ READ: Final[Mapping[str, Handler]] = {
     "/group": group_pages.group,
     "/group/lag": group_pages.lag_chart,
     "/group/reset": group_pages.preview,
+    "/share-groups": group_pages.share_groups,
     "/transactions": cluster_pages.transactions,
     "/schemas": schema_pages.schemas,
     "/schema": schema_pages.schema,

@@ -39,7 +39,14 @@ NAVIGATION: Final = (
             ("SQL", "/sql", ()),
         ),
     ),
-    ("Clients", (("Groups", "/groups", ("/group",)), ("Transactions", "/transactions", ()))),
+    (
+        "Clients",
+        (
+            ("Groups", "/groups", ("/group",)),
+            ("Share groups", "/share-groups", ()),
+            ("Transactions", "/transactions", ()),
+        ),
+    ),
 )
 """Links of the menu by group: text, path, and further paths that belong to it."""
 

@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.admin.group_lag import GroupLag, Lags
 from kafkalike.admin.metrics.cluster_view import GroupView, TransactionCounter, TransactionFigures, group_views
+from kafkalike.admin.share_group_operations import SharePartitionReport, share_partitions
 from kafkalike.connect import check_there, connect
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.topic_log import APPENDS, FAILED
@@ -87,6 +88,18 @@ OF_GROUP: Final[Mapping[str, tuple[str, Callable[[GroupView], float]]]] = {
 }
 """Metrics of each group."""
 
+OF_SHARE: Final[Mapping[str, tuple[str, Callable[[SharePartitionReport, int], float]]]] = {
+    "kafkalike_sharegroup_start_offset": ("First unfinished offset.", lambda found, _: found.start_offset),
+    "kafkalike_sharegroup_lag": ("Unfinished records.", lambda found, _: found.lag),
+    "kafkalike_sharegroup_acquired_records": ("Records that members have locked.", lambda found, _: found.acquired),
+    "kafkalike_sharegroup_scheduled_records": ("Records that wait for a time.", lambda found, _: found.scheduled),
+    "kafkalike_sharegroup_oldest_lock_seconds": (
+        "Age of the oldest lock; 0 without locks.",
+        lambda found, now_ms: 0 if found.oldest_lock_ms is None else max(0, now_ms - found.oldest_lock_ms) / 1000,
+    ),
+}
+"""Metrics of each partition of a share group, with the time, ms since the epoch."""
+
 OF_TRANSACTIONS: Final[Mapping[str, tuple[str, Callable[[TransactionFigures], float]]]] = {
     "kafkalike_transactional_ids": ("Transactional ids that are not forgotten.", lambda found: found.ids),
     "kafkalike_transactions_open": ("Transactions that are open.", lambda found: found.open),
@@ -138,7 +151,7 @@ class ClusterCollector(Collector):
             try:
                 check_there(self._lags.cluster)
                 self._lags.refresh()
-                families = [*self._topics(), *self._groups(), *self._of_transactions()]
+                families = [*self._topics(), *self._groups(), *self._share_groups(), *self._of_transactions()]
             except (KafkaError, OSError) as error:
                 self._errors += 1
                 _log.warning("the cluster cannot be read: %s", error)
@@ -236,6 +249,22 @@ class ClusterCollector(Collector):
             for view in views:
                 for topic, own in groupby(view.lags, key=lambda found: found.partition.topic):
                     family.add_metric((view.group_id, topic), of_topic(list(own)))
+            yield family
+
+    def _share_groups(self) -> Iterator[GaugeMetricFamily]:
+        cluster, now_ms = self._lags.cluster, self._clock.now_ms()
+        groups = cluster.groups.state.share_groups
+        if not groups:
+            return
+        members = GaugeMetricFamily("kafkalike_sharegroup_members", "Live members.", labels=("sharegroup",))
+        for group_id, described in self._admin.describe_share_groups(groups).items():
+            members.add_metric((group_id,), len(described["members"]))
+        yield members
+        reports = list(share_partitions(cluster, groups, self._lags.damaged))
+        for metric, (text, value) in OF_SHARE.items():
+            family = GaugeMetricFamily(metric, text, labels=("sharegroup", "topic", "partition"))
+            for found in reports:
+                family.add_metric((found.group_id, found.tp.topic, str(found.tp.partition)), value(found, now_ms))
             yield family
 
     def _waiting(self, views: Sequence[GroupView]) -> Iterator[GaugeMetricFamily]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.admin.group_lag import GroupLag, Lags, lag_history
+from kafkalike.admin.share_group_operations import share_partitions
 from kafkalike.admin.transaction_operations import since_ms
 from kafkalike.model.group_state import TRANSACTION, standing_of
 from kafkalike.model.lag import Lag, Moment, total
@@ -55,9 +56,10 @@ def snapshot(admin: KafkaAdminClient, lags: Lags, now_ms: int) -> dict[str, Any]
         `{"time_ms", "cluster", "topics": {topic: {"partitions": {p: {"log_start_offset", "log_end_offset", "records",
         "segments", "bytes", "newest_ms"}}}}, "groups": {group: {"state", "members", "generation", "lag", "topics":
         {topic: {"lag", "partitions": {p: {"committed_offset", "commit_ms", "log_end_offset", "lag",
-        "consumed_per_second", "produced_per_second", "catch_up_seconds"}}}}}}, "transactions": {"ids", "open",
-        "unapplied", "oldest_open_seconds", "oldest_unapplied_seconds", "commits", "aborts"}}`. A lag is `{"offsets",
-        "records", "seconds", "waiting_seconds"}`; `waiting_seconds` is the time since the oldest unread record. Rates
+        "consumed_per_second", "produced_per_second", "catch_up_seconds"}}}}}}, "share_groups": {group: {topic: {p:
+        {"start_offset", "lag", "acquired", "scheduled"}}}}, "transactions": {"ids", "open", "unapplied",
+        "oldest_open_seconds", "oldest_unapplied_seconds", "commits", "aborts"}}`. A lag is `{"offsets", "records",
+        "seconds", "waiting_seconds"}`; `waiting_seconds` is the time since the oldest unread record. Rates
         are averages of the last 15 minutes, null if unknown.
     """
     lag = partial(_lag, now_ms)
@@ -67,8 +69,22 @@ def snapshot(admin: KafkaAdminClient, lags: Lags, now_ms: int) -> dict[str, Any]
         "cluster": lags.cluster.root,
         "topics": {name: _topic(lags, name) for name in sorted(lags.topics)},
         "groups": {view.group_id: _group(view, rates, lag) for view in group_views(admin, lags)},
+        "share_groups": _share_groups(lags),
         "transactions": asdict(TransactionCounter(lags.cluster).look(now_ms)),
     }
+
+
+def _share_groups(lags: Lags) -> dict[str, dict[str, dict[str, dict[str, int]]]]:
+    found: dict[str, dict[str, dict[str, dict[str, int]]]] = {}
+    for report in share_partitions(lags.cluster):
+        topic = found.setdefault(report.group_id, {}).setdefault(report.tp.topic, {})
+        topic[str(report.tp.partition)] = {
+            "start_offset": report.start_offset,
+            "lag": report.lag,
+            "acquired": report.acquired,
+            "scheduled": report.scheduled,
+        }
+    return found
 
 
 def _topic(lags: Lags, name: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from kafkalike.admin.group_lag import Lags
 from kafkalike.admin.group_lag import lag_history as moved
+from kafkalike.admin.share_group_operations import share_partitions
 from kafkalike.connect import check_founded, connect
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.snapshots import Snapshot
@@ -132,6 +133,42 @@ def lag_history(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> Iterator[Row]:
         )
 
 
+def share_groups(cluster: Cluster) -> Iterator[Row]:
+    """Yield the rows of `share_groups`."""
+    for found in share_partitions(cluster):
+        oldest = found.oldest_lock_ms
+        yield (
+            found.group_id,
+            found.tp.topic,
+            found.tp.partition,
+            found.start_offset,
+            found.log_end,
+            found.lag,
+            found.acquired,
+            found.scheduled,
+            None if oldest is None else _time(oldest),
+        )
+
+
+def share_state(cluster: Cluster) -> Iterator[Row]:
+    """Yield the rows of `share_state`."""
+    for found in share_partitions(cluster):
+        for run in found.share.runs:
+            yield (
+                found.group_id,
+                found.tp.topic,
+                found.tp.partition,
+                run.first,
+                run.last,
+                run.size,
+                run.state.name.lower(),
+                run.deliveries,
+                run.member_id or None,
+                _time(run.since_ms) if run.since_ms else None,
+                _time(run.until_ms) if run.until_ms else None,
+            )
+
+
 def transactions(cluster: Cluster) -> Iterator[Row]:
     """Yield the rows of `transactions`."""
     names = [listing.transactional_id for listing in cluster.transactions.listed()]
@@ -190,6 +227,8 @@ ROWS: Final[Mapping[str, Callable[[Cluster], Iterator[Row]]]] = {
     "consumer_offsets": consumer_offsets,
     "lag": lag,
     "lag_history": lag_history,
+    "share_groups": share_groups,
+    "share_state": share_state,
     "transactions": transactions,
     "brokers": brokers,
     "replicas": replicas,
@@ -308,6 +347,30 @@ SCHEMAS: Final[Mapping[str, spark_types.StructType]] = {
         produced_per_second=_DOUBLE,
         catch_up_seconds=_DOUBLE,
     ),
+    "share_groups": _columns(
+        group_id=_TEXT,
+        topic=_TEXT,
+        partition=_INT,
+        start_offset=_LONG,
+        log_end_offset=_LONG,
+        lag=_LONG,
+        acquired=_LONG,
+        scheduled=_LONG,
+        oldest_lock=_TIME,
+    ),
+    "share_state": _columns(
+        group_id=_TEXT,
+        topic=_TEXT,
+        partition=_INT,
+        first_offset=_LONG,
+        last_offset=_LONG,
+        records=_LONG,
+        state=_TEXT,
+        delivery_count=_INT,
+        member_id=_TEXT,
+        since=_TIME,
+        until=_TIME,
+    ),
     "transactions": _columns(
         transactional_id=_TEXT,
         producer_id=_LONG,
@@ -349,6 +412,10 @@ SCHEMAS: Final[Mapping[str, spark_types.StructType]] = {
 `seconds_behind` the time from the last consumed record to the newest one, `waiting_seconds` the time since the oldest
 unconsumed record was written. `lag_history` has a row every five minutes of the last three hours; its rates cover the
 15 minutes before it, and `catch_up_seconds` is NULL if the lag does not shrink.
+
+`share_groups` has a row for each partition of a share group: `lag` counts unfinished records, `acquired` those that
+members have locked, `scheduled` those that wait for a time. `share_state` has a row for each run of its records that
+are in the same state: `member_id` holds them `since` a time, `until` another member may take them.
 
 `transactions` has a row for each transactional id that is not forgotten, with its last transaction: `reason` explains
 its state, `start_timestamp` is set while it is open, `records` counts the records of a committed transaction by topic

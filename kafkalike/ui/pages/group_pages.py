@@ -104,6 +104,36 @@ LAG_COLUMNS: Final[Mapping[str, Callable[[GroupLag], Any]]] = {
 """Value to sort by, by column."""
 
 
+def share_groups(request: Request) -> Response:
+    """List the share groups; with an id, show the members, partitions and locked records of one."""
+    group_id, view = query_parameter(request, "id"), site(request).view
+    described = view.admin.describe_share_groups(view.cluster.groups.refresh().share_groups)
+    reports = view.admin.list_share_group_offsets(list(described))
+    rows = [
+        (
+            group,
+            sum(found.lag for found in reports[name].values()),
+            sum(found.acquired for found in reports[name].values()),
+            sum(found.scheduled for found in reports[name].values()),
+            min((at for found in reports[name].values() if (at := found.oldest_lock_ms) is not None), default=None),
+        )
+        for name, group in described.items()
+    ]
+    if group_id and group_id not in described:
+        raise GroupIdNotFoundError(f"share group {group_id!r} does not exist")
+    chosen = list(reports[group_id].values()) if group_id else []
+    return page(
+        request,
+        "share_groups.html",
+        id=group_id,
+        rows=rows,
+        members=described[group_id]["members"] if group_id else [],
+        reports=chosen,
+        runs=[(found.tp, run) for found in chosen for run in found.share.runs][:LAGS_PER_PAGE],
+        now_ms=view.clock.now_ms(),
+    )
+
+
 def lag_chart(request: Request) -> Response:
     """Chart the lag of a group over time, by topic."""
     group_id, view = query_parameter(request, "id"), site(request).view
