@@ -42,6 +42,8 @@ ADVICE: Final = {
     "InvalidPartitionsError": _CODE,
     "InvalidProducerEpochError": _ABORT,
     "InvalidRecordError": "give records of a compacted topic a key; or see what the text says",
+    "InvalidRecordStateError": "finish records before their lock ends, renew the lock, or raise "
+    "`share_record_lock_duration_ms`; abort the transaction that acknowledges them",
     "InvalidReplicationAssignmentError": "name brokers that there are, the same for all partitions of a topic",
     "InvalidReplicationFactorError": "at most as many as there are roots that are not being drained",
     "InvalidRequestError": _CODE,
