@@ -11,7 +11,7 @@ from kafkalike.errors import LogCorruptError
 from kafkalike.model.group_state import GroupRow, GroupsState, share_row
 from kafkalike.model.maintenance.control_rows import kept_group_rows
 from kafkalike.model.shares import share_partition as share
-from kafkalike.model.shares.share_partition import Acknowledgement, RecordState, ShareLimits, RecordVerdict
+from kafkalike.model.shares.share_partition import Acknowledgement, RecordState, RecordVerdict, ShareLimits
 from kafkalike.model.structs import TopicPartition
 
 ACCEPT, RELEASE, REJECT, RENEW = RecordVerdict.ACCEPT, RecordVerdict.RELEASE, RecordVerdict.REJECT, RecordVerdict.RENEW
