@@ -18,18 +18,22 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import kafka
+import kafka as kafka_library
 import pyspark
 
+from benchmarks.kafka_broker import broker
 from kafkalike.cli.jobs.kafka_jars import ROUNDS, resolve
 from kafkalike.connect import connect
 from kafkalike.gateway.gateway_server import GatewayServer
 from kafkalike.log.cluster.cluster import Cluster
+from tests.tools.wire_group_cases import EVERY_CASE
+from tests.tools.wire_transcript import accepted, differences, record, transcripts, unexpected
 
 HOME: Final = Path.home() / ".cache" / "kafkalike-bench"
 
@@ -104,7 +108,7 @@ def kafka_python(place: Place) -> Verdict:
     """Run kafka-python's own integration tests."""
     # The tests expect the partitions that their own broker gives a topic.
     place.cluster.edit_defaults(lambda now: {**now, "num.partitions": "4"})
-    version = kafka.__version__
+    version = kafka_library.__version__
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
     run([*pip, f"kafka-python=={version}", "--dest", str(place.folder)])
     archives = list(place.folder.glob("kafka_python-*.tar.gz"))
@@ -295,11 +299,28 @@ def spark(place: Place) -> Verdict:
     return _verdict(checks)
 
 
+def kafka(place: Place) -> Verdict:
+    """Ask a Kafka broker and the gateway the same, and record the broker's answers for `make test`."""
+    with broker() as (address, _):
+        expected = transcripts(address, EVERY_CASE)
+    record(expected)
+    found = list(differences(expected, transcripts(place.address, EVERY_CASE)))
+    wrong, used = unexpected(found)
+    wrong += [f"no longer different: {pattern}" for pattern, count in used.items() if not count]
+    reasons = Counter[str]()
+    for pattern, reason in accepted().items():
+        reasons[reason] += used[pattern]
+    for reason, count in reasons.items():
+        print(f"  {count:3d} fields differ: {reason}")
+    return Verdict(sum(map(len, expected.values())), wrong)
+
+
 def _verdict(checks: dict[str, bool]) -> Verdict:
     return Verdict(sum(checks.values()), [f"failed: {name}" for name, good in checks.items() if not good])
 
 
 JUDGES: Final[dict[str, Callable[[Place], Verdict]]] = {
+    "kafka": kafka,
     "kafka-python": kafka_python,
     "kcat": kcat,
     "java": java,

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafkalike.errors.kafka_error import AuthorizationError, BrokerResponseError, KafkaError, RetriableError
+from kafkalike.errors.kafka_error import (
+    AuthorizationError,
+    BrokerResponseError,
+    InvalidMetadataError,
+    KafkaError,
+    RetriableError,
+)
 
 
 class IllegalStateError(KafkaError):
@@ -325,10 +331,22 @@ class InvalidSessionTimeoutError(BrokerResponseError):
     errno = 26
 
 
+class InvalidProducerIdMappingError(BrokerResponseError):
+    """The transactional id does not exist, or has another producer id."""
+
+    errno = 49
+
+
 class FetchSessionIdNotFoundError(RetriableError, BrokerResponseError):
     """A fetch request names a session; the gateway has none, and every request names its partitions."""
 
     errno = 70
+
+
+class UnknownLeaderEpochError(InvalidMetadataError, BrokerResponseError):
+    """A client knows a later leader epoch of a partition than the gateway, whose partitions have epoch 0."""
+
+    errno = 75
 
 
 class MemberIdRequiredError(BrokerResponseError):
@@ -359,6 +377,18 @@ class StaleMemberEpochError(BrokerResponseError):
     """The member of a group commits offsets under an epoch that has ended."""
 
     errno = 113
+
+
+class MismatchedEndpointTypeError(BrokerResponseError):
+    """A client asks for controllers; a gateway is an endpoint of brokers."""
+
+    errno = 114
+
+
+class UnsupportedEndpointTypeError(BrokerResponseError):
+    """A client asks for an unknown type of endpoint."""
+
+    errno = 115
 
 
 class ClusterAuthorizationFailedError(AuthorizationError):

@@ -84,12 +84,6 @@ class FencedLeaderEpochError(InvalidMetadataError, BrokerResponseError):
     errno = 74
 
 
-class UnknownLeaderEpochError(InvalidMetadataError, BrokerResponseError):
-    """Kafka's error 75: unknown leader epoch."""
-
-    errno = 75
-
-
 class StaleBrokerEpochError(BrokerResponseError):
     """Kafka's error 77: stale broker epoch."""
 
@@ -162,18 +156,6 @@ class NewLeaderElectedError(BrokerResponseError):
     errno = 108
 
 
-class MismatchedEndpointTypeError(BrokerResponseError):
-    """Kafka's error 114: mismatched endpoint type."""
-
-    errno = 114
-
-
-class UnsupportedEndpointTypeError(BrokerResponseError):
-    """Kafka's error 115: unsupported endpoint type."""
-
-    errno = 115
-
-
 class UnknownControllerIdError(BrokerResponseError):
     """Kafka's error 116: unknown controller id."""
 
@@ -241,12 +223,6 @@ class UnsupportedForMessageFormatError(BrokerResponseError):
     """Kafka's error 43: unsupported for message format."""
 
     errno = 43
-
-
-class InvalidProducerIdMappingError(BrokerResponseError):
-    """Kafka's error 49: invalid producer id mapping."""
-
-    errno = 49
 
 
 class TransactionCoordinatorFencedError(BrokerResponseError):

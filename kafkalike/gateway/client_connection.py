@@ -57,6 +57,9 @@ WRITE_SECONDS: Final = 60.0
 MAX_REQUESTS: Final = 64
 """Requests of one connection that wait for their answers; further ones are not read."""
 
+FEATURES: Final = {"group.version": 1, "transaction.version": 2}
+"""Kafka's features: the consumer group protocol (KIP-848), and an epoch for each transaction (KIP-890)."""
+
 _NUMBERS: Final = itertools.count(1)
 
 _LENGTH: Final = struct.Struct(">i")
@@ -283,7 +286,15 @@ class ClientConnection:
         return {"error_code": code_of(error), "error_message": str(error)[:MAX_NAME]}
 
     def _versions(self) -> api_versions.Answer:
-        return {"error_code": NONE, "api_keys": offered_versions(self._handlers, sasl=self._sasl is not None)}
+        return {
+            "error_code": NONE,
+            "api_keys": offered_versions(self._handlers, sasl=self._sasl is not None),
+            "supported_features": [{"name": n, "min_version": 0, "max_version": v} for n, v in FEATURES.items()],
+            "finalized_features_epoch": 0,
+            "finalized_features": [
+                {"name": n, "min_version_level": v, "max_version_level": v} for n, v in FEATURES.items()
+            ],
+        }
 
     async def _write_answers(self) -> None:
         try:

@@ -14,7 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafkalike.errors import GroupMaxSizeReachedError, InvalidSessionTimeoutError, KafkaError, UnknownMemberIdError
+from kafkalike.errors import (
+    FencedInstanceIdError,
+    GroupMaxSizeReachedError,
+    InvalidSessionTimeoutError,
+    KafkaError,
+    UnknownMemberIdError,
+)
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
 from kafkalike.log.group.assignors import BY_NAME, schemes_of
 from kafkalike.log.group.member import GroupMember
@@ -59,6 +65,16 @@ class GroupSession:
         """
         if call.connection != self.connection:
             self.connection, self.view = call.connection, ClientView()
+
+
+def check_session_timeout(session_ms: float) -> None:
+    """Check a session timeout.
+
+    Raises:
+        InvalidSessionTimeoutError: it is not allowed.
+    """
+    if not 0 < session_ms <= MAX_SESSION_MS:
+        raise InvalidSessionTimeoutError(f"a session of {session_ms:.0f} ms: at most {MAX_SESSION_MS:.0f} are allowed")
 
 
 class GroupSessions:
@@ -159,10 +175,7 @@ class GroupSessions:
         Raises:
             InvalidGroupIdError, InvalidSessionTimeoutError: the request is invalid.
         """
-        if not 0 < session_ms <= MAX_SESSION_MS:
-            raise InvalidSessionTimeoutError(
-                f"a session of {session_ms:.0f} ms: at most {MAX_SESSION_MS:.0f} are allowed"
-            )
+        check_session_timeout(session_ms)
         instance = call.field("group_instance_id", call.field("instance_id"))
         settings = MemberSettings(
             group_id=check_group_id(call.body.group_id),
@@ -279,9 +292,12 @@ class GroupSessions:
 
         Raises:
             UnknownMemberIdError: it is not a member.
+            FencedInstanceIdError: another client has taken its static name.
         """
-        if instance is not None and not member_id:
+        if instance is not None:
             known = self.home.cluster.groups.refresh().group(group_id).roster.instance(instance)
+            if known is not None and member_id not in {"", known.member_id}:
+                raise FencedInstanceIdError(f"group {group_id!r}: another client has taken the name {instance!r}")
             member_id = "" if known is None else known.member_id
         session = self.session(group_id, member_id)
         with session.lock:

@@ -13,6 +13,8 @@ from kafkalike.gateway.message_codec import reader_of, writer_of
 
 SECONDS = 20
 
+API_VERSIONS = 18
+
 
 class WireClient:
     """One connection to a gateway.
@@ -48,13 +50,21 @@ class WireClient:
         Raises:
             ConnectionError: the gateway has closed the connection.
         """
-        head = self.socket.recv(4, socket.MSG_WAITALL)
-        if len(head) < 4:
-            raise ConnectionError("closed by the gateway")
-        answer = self.socket.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
+        answer = self._exactly(struct.unpack(">i", self._exactly(4))[0])
         schema: Any = load_response_schema(key, version)
-        start = 5 if schema.__flexible__ else 4
+        # The answer to ApiVersions has the old header, because the client does not know the version yet.
+        start = 5 if schema.__flexible__ and key != API_VERSIONS else 4
         return reader_of(schema)(memoryview(answer), start)[0]
+
+    def _exactly(self, size: int) -> bytes:
+        """Read so many bytes; a socket with a timeout returns what has arrived."""
+        data = b""
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
+            if not more:
+                raise ConnectionError("closed by the gateway")
+            data += more
+        return data
 
     def ask(self, key: int, version: int, body: Mapping[str, Any]) -> Any:
         """Send a request, and return its answer."""

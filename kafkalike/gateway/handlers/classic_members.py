@@ -24,7 +24,7 @@ from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, Handler, Reply
-from kafkalike.gateway.group_sessions import MAX_SESSIONS, GroupSession, GroupSessions
+from kafkalike.gateway.group_sessions import MAX_SESSIONS, GroupSession, GroupSessions, check_session_timeout
 from kafkalike.log.group.assignors import BY_NAME
 from kafkalike.log.group.membership import GroupStore
 from kafkalike.model.groups import client_led_group as client_led
@@ -137,6 +137,7 @@ class ClassicMembers:
         key = body.group_id, body.member_id
         dynamic = call.field("group_instance_id") is None
         if not body.member_id and dynamic and call.version >= MEMBER_ID_VERSION:
+            check_session_timeout(session_ms)
             member_id = f"{call.client_id}-{uuid.uuid4()}"
             self._promise((check_group_id(body.group_id), member_id), session_ms)
             return member_id
@@ -216,8 +217,10 @@ class ClassicMembers:
         session, call = parked.session, parked.call
         with session.lock:
             roster, me = self._sessions.look(session, alive=True)
+            check_protocol_type(call, roster)
             if roster.led is not None:
                 return self._led.synced(parked, roster, me)
+            check_generation(call, roster)
             wanted = call.field("protocol_name")
             if not may_answer_join(roster, me) or wanted not in {None, roster.protocol}:
                 raise errors.RebalanceInProgressError("the group is being rebalanced")
@@ -240,6 +243,9 @@ class ClassicMembers:
                 client_led.check_member(roster, me.member_id, int(call.body.generation_id))
                 session.member.polled(self._sessions.home.clock.monotonic())
                 return
+            check_generation(call, roster)
+            if call.field("group_instance_id") not in {None, me.group_instance_id}:
+                raise errors.UnknownMemberIdError(f"{me.member_id!r} does not have this static name")
             if session.view.given is None and roster.generation == call.body.generation_id:
                 # Nothing has changed since another gateway answered.
                 session.view = ClientView(given=permitted(roster, me))
@@ -262,6 +268,27 @@ class ClassicMembers:
                 {"member_id": one.member_id, "group_instance_id": instance, "error_code": outcome.of_group.code}
             )
         return {"error_code": NONE, "members": members}
+
+
+def check_generation(call: Call, roster: Roster) -> None:
+    """Check the generation that a client names. Earlier ones pass: members keep reading while others move.
+
+    Raises:
+        IllegalGenerationError: the group has not reached it.
+    """
+    generation = int(call.body.generation_id)
+    if generation > roster.generation:
+        raise errors.IllegalGenerationError(f"the group is in generation {roster.generation}, not {generation}")
+
+
+def check_protocol_type(call: Call, roster: Roster) -> None:
+    """Check the protocol type that a client names, if it names one.
+
+    Raises:
+        InconsistentGroupProtocolError: the group has another one.
+    """
+    if call.field("protocol_type") not in {None, roster.protocol_type}:
+        raise InconsistentGroupProtocolError(f"the group has the protocol type {roster.protocol_type!r}")
 
 
 def _join_answer(joined: _Joined) -> Answer:

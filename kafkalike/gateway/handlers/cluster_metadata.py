@@ -6,7 +6,15 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.errors import InvalidTopicError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from kafkalike.errors import (
+    InvalidRequestError,
+    InvalidTopicError,
+    MismatchedEndpointTypeError,
+    UnknownLeaderEpochError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    UnsupportedEndpointTypeError,
+)
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
@@ -21,8 +29,25 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 LEADER_EPOCH: Final = 0
 """Leaders never change, because any gateway may serve any partition."""
 
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+"""Kafka's numbers of the types of coordinators."""
+
+BROKERS, CONTROLLERS = 1, 2
+"""Kafka's numbers of the types of endpoints."""
+
 MAX_CLUSTER_ID: Final = 22
 """Characters of Kafka's cluster ids."""
+
+
+def check_leader_epoch(item: Any) -> None:  # noqa: ANN401 - an item of several requests
+    """Check the leader epoch that a client knows, if it names one.
+
+    Raises:
+        UnknownLeaderEpochError: it is later than that of all partitions.
+    """
+    epoch = int(getattr(item, "current_leader_epoch", -1))
+    if epoch > LEADER_EPOCH:
+        raise UnknownLeaderEpochError(f"the leader epoch {epoch} is unknown; that of all partitions is {LEADER_EPOCH}")
 
 
 class ClusterMetadata:
@@ -121,6 +146,11 @@ class ClusterMetadata:
 
     async def _coordinators(self, call: Call) -> Answer:
         names = [call.body.key] if hasattr(call.body, "key") else call.body.coordinator_keys
+        kind = int(call.field("key_type", GROUP_KEY))
+        if kind not in {GROUP_KEY, TRANSACTION_KEY}:
+            refused = {"error_code": InvalidRequestError.errno, "error_message": f"unknown type of coordinator: {kind}"}
+            nobody = {"node_id": -1, "host": "", "port": -1}
+            return {"coordinators": [{"key": name, **refused, **nobody} for name in names], **refused, **nobody}
         # Any gateway coordinates any group and transaction, and this one is surely alive.
         own = self._home.gateways.own._asdict()
         found = [{"key": name, "error_code": NONE, "error_message": None, **own} for name in names]
@@ -128,12 +158,21 @@ class ClusterMetadata:
         return {"coordinators": found, **(found[0] if found else {})}
 
     def _describe_cluster(self, call: Call) -> Answer:
-        del call
+        kind = int(call.field("endpoint_type", BROKERS))
+        if kind != BROKERS:
+            known = MismatchedEndpointTypeError if kind == CONTROLLERS else UnsupportedEndpointTypeError
+            outcome = Outcome.of(known("gateways are endpoints for clients, and no controllers"))
+            return {
+                "error_code": outcome.code,
+                "error_message": outcome.message,
+                "endpoint_type": BROKERS,
+                "brokers": (),
+            }
         self._home.gateways.look()
         return {
             "error_code": NONE,
             "error_message": None,
-            "endpoint_type": 1,
+            "endpoint_type": BROKERS,
             "cluster_id": self._cluster_id,
             "controller_id": self._home.gateways.nodes[0].node_id,
             "brokers": self._brokers(),

@@ -31,6 +31,9 @@ CONSUMER_ASSIGNORS: Final = {
 }
 """Assignors of a member by the server-side assignor that it names, the preferred one first."""
 
+CLIENT_NAMES_SINCE: Final = 1
+"""Version from which members make their ids themselves."""
+
 LEAVING: Final = -1
 LEAVING_STATIC: Final = -2
 """Epochs by which members leave, for good or keeping their place."""
@@ -52,22 +55,16 @@ class ConsumerMembers:
         return {keys.CONSUMER_GROUP_HEARTBEAT: self._sessions.home.in_thread(self._heartbeat)}
 
     def _heartbeat(self, call: Call) -> Answer:
-        body = call.body
         outcome, answer = attempt(self._beaten, call)
         if answer is not None:
             return answer
-        return {
-            "error_code": outcome.of_group.code,
-            "error_message": outcome.message,
-            "member_id": body.member_id,
-            "member_epoch": body.member_epoch,
-            "heartbeat_interval": STABLE_BEAT_MS,
-        }
+        return {"error_code": outcome.of_group.code, "error_message": outcome.message, "member_id": None}
 
     def _beaten(self, call: Call) -> Answer:
         body = call.body
         epoch = int(body.member_epoch)
         member_id = body.member_id
+        _check(call, epoch)
         if epoch in {LEAVING, LEAVING_STATIC}:
             if epoch == LEAVING:
                 self._sessions.leave(body.group_id, member_id, None)
@@ -114,8 +111,6 @@ class ConsumerMembers:
             if epoch:
                 raise
         assignor = call.field("server_assignor")
-        if assignor not in CONSUMER_ASSIGNORS:
-            raise errors.UnsupportedAssignorError(f"assignor {assignor!r} is not known; known are uniform and range")
         rebalance_ms = body.rebalance_timeout.total_seconds() * 1000
         names = CONSUMER_ASSIGNORS[assignor]
         return self._sessions.new(call, names, CONSUMER_SESSION_MS, rebalance_ms, body.member_id or str(uuid.uuid4()))
@@ -135,6 +130,8 @@ class ConsumerMembers:
             self._sessions.poke()
             return roster, roster.members[member.member_id]
         roster, me = self._sessions.look(session, alive=False)
+        if epoch > roster.generation:
+            raise errors.FencedMemberEpochError(f"the group is in epoch {roster.generation}, not {epoch}")
         if is_unclear(roster, me, session.view):
             raise errors.FencedMemberEpochError(f"{me.member_id!r} has to join again after a change of its gateway")
         given_up = released_by_heartbeat(roster, me, session.view)
@@ -161,3 +158,29 @@ class ConsumerMembers:
             if tp.topic in topics:
                 by_topic.setdefault(tp.topic, []).append(tp.partition)
         return [{"topic_id": topics[name].topic_id, "partitions": numbers} for name, numbers in by_topic.items()]
+
+
+def _check(call: Call, epoch: int) -> None:
+    """Check a heartbeat without a look at the group.
+
+    Raises:
+        InvalidRequestError, UnsupportedAssignorError: it lacks what its epoch requires, or has invalid fields.
+    """
+    body = call.body
+    joins, names = epoch == 0, body.subscribed_topic_names
+    rules = {
+        "the group's name is empty": bool(body.group_id),
+        "the member's id is empty": bool(body.member_id or (joins and call.version < CLIENT_NAMES_SINCE)),
+        "the static name is empty": body.instance_id != "",
+        f"the epoch {epoch} has no meaning": epoch >= LEAVING_STATIC,
+        "only static members keep their place": epoch != LEAVING_STATIC or body.instance_id is not None,
+        "a member that joins needs a rebalance timeout": not joins or body.rebalance_timeout.total_seconds() >= 0,
+        "a member that joins must name no partitions": not joins or body.topic_partitions == (),
+        "a member that joins needs topics": not joins or bool(names or call.field("subscribed_topic_regex")),
+    }
+    if wrong := [rule for rule, kept in rules.items() if not kept]:
+        raise errors.InvalidRequestError(f"group {body.group_id!r}: {', '.join(wrong)}")
+    if body.server_assignor not in CONSUMER_ASSIGNORS:
+        raise errors.UnsupportedAssignorError(
+            f"assignor {body.server_assignor!r} is not known; known are uniform and range"
+        )

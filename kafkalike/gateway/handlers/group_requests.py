@@ -71,6 +71,7 @@ class GroupRequests:
             for item, name in named
             if name is not None and name in topics
             for p in item.partitions
+            if int(p.partition_index) in topics[name].partitions
         }
         membership = Membership(
             group_id=call.body.group_id,
@@ -94,14 +95,16 @@ class GroupRequests:
     def _committed(self, call: Call) -> Answer:
         groups = getattr(call.body, "groups", None)
         if groups is not None:
-            return {"groups": [self._group_offsets(group.group_id, group.topics) for group in groups]}
+            return {"groups": [self._group_offsets(group.group_id, group.topics, group) for group in groups]}
         return self._group_offsets(call.body.group_id, call.body.topics)
 
-    def _group_offsets(self, group_id: str, asked: Sequence[Any] | None) -> dict[str, Any]:
+    def _group_offsets(self, group_id: str, asked: Sequence[Any] | None, member: Any = None) -> dict[str, Any]:  # noqa: ANN401
         topics = self._home.cluster.topics()
         ids = {name: str(info.topic_id) for name, info in topics.items()}
         named: list[tuple[Any, str | None, list[int]]]
         try:
+            if getattr(member, "member_id", None) and int(member.member_epoch) >= 0:
+                self._check_member(group_id, member.member_id, int(member.member_epoch))
             if asked is None:
                 known = self._offsets.groups.refresh(surely=True).group(group_id).offsets
                 wanted: dict[str, list[int]] = {}
@@ -128,19 +131,30 @@ class GroupRequests:
             ],
         }
 
+    def _check_member(self, group_id: str, member_id: str, epoch: int) -> None:
+        roster = self._offsets.groups.refresh(surely=True).group(group_id).roster
+        if not roster.members:
+            return
+        if member_id not in roster.members:
+            raise errors.UnknownMemberIdError(f"group {group_id!r}: {member_id!r} is not a member")
+        if epoch > roster.generation:
+            raise errors.StaleMemberEpochError(f"group {group_id!r} is in epoch {roster.generation}, not {epoch}")
+
     def _delete_offsets(self, call: Call) -> Answer:
         asked = [TopicPartition(t.name, int(p.partition_index)) for t in call.body.topics for p in t.partitions]
         outcome, codes = attempt(self._home.admin().delete_group_offsets, call.body.group_id, asked)
         found = {} if codes is None else {tp: kind.errno for tp, kind in codes.items()}
+        if outcome.code:
+            return {"error_code": outcome.code, "topics": ()}
         return {
-            "error_code": outcome.code,
+            "error_code": NONE,
             "topics": [
                 {
                     "name": topic.name,
                     "partitions": [
                         {
                             "partition_index": p.partition_index,
-                            "error_code": found.get(TopicPartition(topic.name, int(p.partition_index)), outcome.code),
+                            "error_code": found.get(TopicPartition(topic.name, int(p.partition_index)), NONE),
                         }
                         for p in topic.partitions
                     ],
@@ -241,13 +255,15 @@ def _named(item: Any, name: str | None, partitions: list[dict[str, Any]]) -> dic
 
 
 def _codes(item: Any, name: str | None, topics: Topics, outcome: Outcome) -> list[dict[str, Any]]:  # noqa: ANN401
-    if name is None:
-        code = errors.UnknownTopicIdError.errno
-    elif name not in topics:
-        code = errors.UnknownTopicOrPartitionError.errno
-    else:
-        code = outcome.code
-    return [{"partition_index": p.partition_index, "error_code": code} for p in item.partitions]
+    unknown = errors.UnknownTopicIdError if name is None else errors.UnknownTopicOrPartitionError
+    known = topics[name].partitions if name is not None and name in topics else ()
+    return [
+        {
+            "partition_index": p.partition_index,
+            "error_code": outcome.code if int(p.partition_index) in known else unknown.errno,
+        }
+        for p in item.partitions
+    ]
 
 
 def _position(partition: int, name: str | None, found: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[str, Any]:

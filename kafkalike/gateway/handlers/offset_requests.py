@@ -12,7 +12,7 @@ from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler
-from kafkalike.gateway.handlers.cluster_metadata import LEADER_EPOCH
+from kafkalike.gateway.handlers.cluster_metadata import LEADER_EPOCH, check_leader_epoch
 from kafkalike.gateway.handlers.record_fetcher import TopicTails
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
 
@@ -69,7 +69,7 @@ class OffsetRequests:
         }
 
     def _epoch_end(self, name: str, item: Any) -> dict[str, Any]:  # noqa: ANN401
-        outcome, end = attempt(self._tails.use, name, partial(_log_end, partition=int(item.partition)))
+        outcome, end = attempt(self._tails.use, name, partial(_log_end, item=item))
         known = end is not None and item.leader_epoch == LEADER_EPOCH
         return {
             "partition": item.partition,
@@ -99,12 +99,14 @@ class OffsetRequests:
 
 def _look_up(log: TopicLog, item: Any) -> OffsetAndTimestamp:  # noqa: ANN401
     _check_partition(log, int(item.partition_index))
+    check_leader_epoch(item)
     return look_up(log, int(item.partition_index), int(item.timestamp))
 
 
-def _log_end(log: TopicLog, partition: int) -> int:
-    _check_partition(log, partition)
-    return log.log_end(partition)
+def _log_end(log: TopicLog, item: Any) -> int:  # noqa: ANN401
+    _check_partition(log, int(item.partition))
+    check_leader_epoch(item)
+    return log.log_end(int(item.partition))
 
 
 def _check_partition(log: TopicLog, partition: int) -> None:

@@ -21,6 +21,7 @@ from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.byte_budget import RequestMemory
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import UNUSED_SECONDS, Call, GatewayCluster, Handler, Reply
+from kafkalike.gateway.handlers.cluster_metadata import LEADER_EPOCH, check_leader_epoch
 from kafkalike.log.wire.record_encoder import encode, encode_hole
 
 if TYPE_CHECKING:
@@ -64,10 +65,12 @@ class _Wanted:
     partition: int
     offset: int
     max_bytes: int
+    current_leader_epoch: int
 
 
 def _wanted(item: Any) -> _Wanted:  # noqa: ANN401 - of any version
-    return _Wanted(int(item.partition), int(item.fetch_offset), int(item.partition_max_bytes))
+    epoch = int(getattr(item, "current_leader_epoch", -1))
+    return _Wanted(int(item.partition), int(item.fetch_offset), int(item.partition_max_bytes), epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ class TopicTail:
             if one.partition not in ends:
                 return None
             start, end = ends[one.partition]
-            if end != one.offset:
+            if end != one.offset or one.current_leader_epoch > LEADER_EPOCH:
                 return None
             found.append(_Fetched(one.partition, Outcome(NONE, None), start, end))
         return found
@@ -179,12 +182,13 @@ class TopicTail:
             error = errors.UnknownTopicOrPartitionError(f"{log.info.name} has {log.info.num_partitions} partitions")
             return _Fetched(partition, Outcome.of(error))
         try:
+            check_leader_epoch(wanted)
             records = b""
             if wanted.offset != log.log_end(partition) and left > 0:
                 records = self._records(partition, wanted.offset, min(wanted.max_bytes, left, CHUNK_BYTES))
             start, end = log.log_start(partition), log.log_end(partition)
         except (errors.KafkaError, OSError) as error:
-            return _Fetched(partition, Outcome.of(error), log.log_start(partition), log.log_end(partition))
+            return _Fetched(partition, Outcome.of(error))
         return _Fetched(partition, Outcome(NONE, None), start, end, records)
 
     def _records(self, partition: int, offset: int, max_bytes: int) -> bytes:
@@ -341,7 +345,7 @@ class RecordFetcher:
         return {keys.FETCH: self._fetch}
 
     async def _fetch(self, call: Call) -> Reply | asyncio.Task[Reply]:
-        if call.field("session_id", 0):
+        if call.field("session_id", 0) or call.field("session_epoch", -1) > 0:
             # Every request names all partitions, so fetch sessions are not kept.
             return {"error_code": errors.FetchSessionIdNotFoundError.errno, "session_id": 0, "responses": ()}
         return asyncio.create_task(self._poll(call))

@@ -82,9 +82,11 @@ class TransactionRequests:
     def _init(self, call: Call) -> Answer:
         body = call.body
         producer_id, epoch = int(call.field("producer_id", -1)), int(call.field("producer_epoch", -1))
-        if body.transactional_id is None:
-            return {"error_code": NONE, **_next_producer(producer_id, epoch)}
         try:
+            if (producer_id == -1) is not (epoch == -1) or body.transactional_id == "":
+                raise errors.InvalidRequestError("a producer id without epoch, or an empty transactional id")
+            if body.transactional_id is None:
+                return {"error_code": NONE, **_next_producer(producer_id, epoch)}
             if producer_id >= 0:
                 self._transactions.check_owner(body.transactional_id, producer_id, epoch)
             session = self._home.cluster.transactions.begin_session(
@@ -113,7 +115,7 @@ class TransactionRequests:
         outcomes = []
         for batch, codec in zip(batches, codecs, strict=True):
             outcome, _ = attempt(self._stage, transactional_id, name, batch, codec)
-            if outcome.code == errors.ProducerFencedError.errno:
+            if outcome.code in {errors.ProducerFencedError.errno, errors.InvalidProducerIdMappingError.errno}:
                 # The code that producers expect here.
                 outcome = Outcome(errors.InvalidProducerEpochError.errno, outcome.message)
             outcomes.append(outcome)
@@ -241,21 +243,19 @@ class TransactionRequests:
     # --- ends ------------------------------------------------------------------------------------
 
     def _end(self, call: Call) -> Answer:
-        body, deadline = call.body, self._deadline()
+        body = call.body
+        end = self._transactions.end if call.version < BUMPS_EPOCH_SINCE else self._transactions.end_epoch
         try:
-            ended = self._transactions.end(
+            ended = end(
                 body.transactional_id,
                 int(body.producer_id),
                 int(body.producer_epoch),
-                deadline,
+                self._deadline(),
                 commit=bool(body.committed),
             )
-            if call.version < BUMPS_EPOCH_SINCE:
-                return {"error_code": NONE}
-            producer_id, epoch = self._transactions.next_epoch(body.transactional_id, ended, deadline)
         except (errors.KafkaError, OSError) as error:
             return {"error_code": _code(keys.END_TXN, call, error), "producer_id": -1, "producer_epoch": -1}
-        return {"error_code": NONE, "producer_id": producer_id, "producer_epoch": epoch}
+        return {"error_code": NONE, "producer_id": ended[0], "producer_epoch": ended[1]}
 
     # --- descriptions ------------------------------------------------------------------------------
 

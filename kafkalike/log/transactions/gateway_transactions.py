@@ -28,7 +28,7 @@ from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.model.transactions.group_claims import GroupClaim, GroupOffsets, check_claim
 from kafkalike.model.transactions.roll_forward import finishing
-from kafkalike.model.transactions.rules import CommitRequest, current_state
+from kafkalike.model.transactions.rules import CommitRequest, continues, current_state, was_committed
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -87,7 +87,8 @@ class GatewayTransactions:
         """Return the current transaction of a producer.
 
         Raises:
-            ProducerFencedError, InvalidProducerEpochError: the id has another producer or epoch.
+            InvalidProducerIdMappingError: the id has another producer.
+            ProducerFencedError, InvalidProducerEpochError: it has another epoch.
         """
         return self._standing(transactional_id, producer_id, epoch)[1]
 
@@ -95,6 +96,9 @@ class GatewayTransactions:
         self, transactional_id: str, producer_id: int, epoch: int
     ) -> tuple[txn.TransactionalIdState, txn.TransactionAttempt]:
         known = self._cluster.groups.refresh()
+        owner = known.transactions.get(transactional_id)
+        if owner is None or owner.producer_id != producer_id:
+            raise errors.InvalidProducerIdMappingError(f"{transactional_id!r} has expired, or has another producer id")
         standing = current_state(known, transactional_id, txn.TransactionAttempt(producer_id, epoch, 1))
         return standing, txn.TransactionAttempt(producer_id, epoch, standing.number + 1)
 
@@ -279,24 +283,32 @@ class GatewayTransactions:
         """Check that a producer that asks for a new epoch has the current one.
 
         Raises:
-            ProducerFencedError: it has not.
+            ProducerFencedError: it has not. A producer whose id has expired may begin anew.
         """
         standing = self._cluster.groups.refresh().transactions.get(transactional_id)
-        if standing is None or (standing.producer_id, standing.epoch) != (producer_id, epoch):
+        if standing is not None and (standing.producer_id, standing.epoch) != (producer_id, epoch):
             raise errors.ProducerFencedError(f"{transactional_id!r} has a newer producer")
 
-    def next_epoch(self, transactional_id: str, ended: txn.TransactionAttempt, deadline: Deadline) -> tuple[int, int]:
-        """Give the producer of an ended transaction its next epoch, so that late requests of the old one fail.
+    def end_epoch(
+        self, transactional_id: str, producer_id: int, epoch: int, deadline: Deadline, *, commit: bool
+    ) -> tuple[int, int]:
+        """Do `end`, and give the producer its next epoch, so that late requests of the old one fail (KIP-890).
 
         Returns:
-            Producer id and epoch.
+            Producer id and epoch; the same ones for a repeated call.
 
-        Raises: see `end`.
+        Raises: see `end`; and
+            InvalidTxnStateError: an earlier call has ended the transaction the other way.
         """
-        standing, _ = self._standing(transactional_id, ended.producer_id, ended.epoch)
-        made: txn.TransactionalIdState = self._driver(deadline).run(
-            protocol.beginning(transactional_id, timeout_ms=standing.timeout_ms, client_id=standing.client_id)
-        )
+        known = self._cluster.groups.refresh().transactions.get(transactional_id)
+        if known is not None and continues(known, producer_id, epoch):
+            if was_committed(known, producer_id, epoch) is not commit:
+                raise errors.InvalidTxnStateError(
+                    f"the transaction of {transactional_id!r} was {'aborted' if commit else 'committed'} before"
+                )
+            return known.producer_id, known.epoch
+        ended = self.end(transactional_id, producer_id, epoch, deadline, commit=commit)
+        made: txn.TransactionalIdState = self._driver(deadline).run(protocol.continuing(transactional_id, ended))
         return made.producer_id, made.epoch
 
 

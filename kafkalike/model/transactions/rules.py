@@ -62,6 +62,41 @@ def plan_init(
     return txn.Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
 
 
+def plan_next_epoch(
+    groups: Groups, transactional_id: str, ended: txn.TransactionAttempt, *, settled: int, now_ms: int
+) -> txn.Entries | None:
+    """Plan the next epoch of a producer whose transaction has ended (KIP-890); None if it was planned before.
+
+    Raises:
+        ProducerFencedError, InvalidProducerEpochError: another producer has taken the id.
+        UnsettledError: see `plan_init`.
+    """
+    known = groups.transactions.get(transactional_id)
+    if known is not None and continues(known, ended.producer_id, ended.epoch):
+        return None
+    known = current_state(groups, transactional_id, ended)
+    made = plan_init(
+        groups,
+        transactional_id,
+        settled=settled,
+        timeout_ms=known.timeout_ms,
+        client_id=known.client_id,
+        now_ms=now_ms,
+    )
+    assert made.standing is not None
+    return replace(made, standing=replace(made.standing, continues=True))
+
+
+def continues(known: txn.TransactionalIdState, producer_id: int, epoch: int) -> bool:
+    """Return whether the current epoch followed this one when its producer ended a transaction."""
+    return known.continues and (known.producer_id, known.epoch) == (producer_id, epoch + 1)
+
+
+def was_committed(known: txn.TransactionalIdState, producer_id: int, epoch: int) -> bool:
+    """Return whether the last transaction of an epoch that `continues` was committed."""
+    return known.committed is not None and known.committed.attempt[:2] == (producer_id, epoch)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
     """A transaction to commit."""
@@ -127,7 +162,14 @@ def plan_commit(groups: Groups, wanted: CommitRequest, topics: Mapping[str, str]
         groups=tuple(sorted({c.group_id for c in wanted.offsets} | {m.group_id for m in wanted.acknowledgements})),
         name=wanted.name,
     )
-    made = replace(known, number=wanted.attempt.number, why=txn.Why.COMMIT, changed_ms=now_ms, committed=decided)
+    made = replace(
+        known,
+        number=wanted.attempt.number,
+        why=txn.Why.COMMIT,
+        changed_ms=now_ms,
+        committed=decided,
+        continues=False,
+    )
     return txn.Entries(transactional_id=identity, standing=made, offsets=offsets, shares=shares, now_ms=now_ms)
 
 
@@ -149,7 +191,14 @@ def plan_abort(
     if attempt.number <= known.number:
         return None
     _check_settled(transactional_id, known, settled)
-    made = replace(known, number=attempt.number, why=txn.Why.ABORT, changed_ms=now_ms, committed=_fact(known))
+    made = replace(
+        known,
+        number=attempt.number,
+        why=txn.Why.ABORT,
+        changed_ms=now_ms,
+        committed=_fact(known),
+        continues=False,
+    )
     return txn.Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
 
 
@@ -184,7 +233,15 @@ def plan_fence(
     if only is not None and not is_open(known, only):
         return None
     _check_settled(transactional_id, known, settled)
-    made = replace(known, epoch=known.epoch + 1, number=0, why=why, changed_ms=now_ms, committed=_fact(known))
+    made = replace(
+        known,
+        epoch=known.epoch + 1,
+        number=0,
+        why=why,
+        changed_ms=now_ms,
+        committed=_fact(known),
+        continues=False,
+    )
     return txn.Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
 
 

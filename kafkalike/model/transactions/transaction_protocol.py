@@ -42,6 +42,29 @@ def beginning(
     return made
 
 
+def continuing(
+    transactional_id: str, ended: txn.TransactionAttempt
+) -> Generator[roll_forward.TransactionEffect, Any, txn.TransactionalIdState]:
+    """Give the producer of an ended transaction its next epoch. Return the state of the id with it.
+
+    Raises:
+        ProducerFencedError, InvalidProducerEpochError: another producer has taken the id.
+    """
+
+    def plan(settled: int) -> roll_forward.Plan:
+        def rows(groups: Groups, now_ms: int) -> txn.Entries | None:
+            return rules.plan_next_epoch(groups, transactional_id, ended, settled=settled, now_ms=now_ms)
+
+        return rows
+
+    before, made = yield from _taking_over(transactional_id, plan, "continue")
+    assert before is not None
+    if made is None:
+        return before
+    yield from roll_forward.Remove(before.producer_id, before.epoch)
+    return made
+
+
 def committing(
     wanted: rules.CommitRequest,
 ) -> Generator[roll_forward.TransactionEffect, Any, tuple[txn.CommittedTransaction, dict[str, Appended]]]:

@@ -107,6 +107,8 @@ class TransactionalIdState:
     changed_ms: int
     committed: CommittedTransaction | None = None
     """The last committed transaction of the id, whatever followed it."""
+    continues: bool = False
+    """True if the epoch began with the end of the same producer's transaction (KIP-890), and none has ended since."""
 
     @property
     def unsettled(self) -> CommittedTransaction | None:
@@ -180,6 +182,8 @@ def dump_standing(standing: TransactionalIdState, seq: int) -> str:
         "number": standing.number,
         "timeout_ms": standing.timeout_ms,
     }
+    if standing.continues:
+        found["continues"] = True
     committed = standing.committed
     if committed is not None:
         if committed.name is not None:
@@ -240,6 +244,7 @@ def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: s
         client_id=client_id,
         changed_ms=time_ms,
         committed=committed,
+        continues="continues" in value,
     )
 
 

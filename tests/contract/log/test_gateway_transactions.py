@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkalike.connect import connect
-from kafkalike.errors import OutOfOrderSequenceNumberError, ProducerFencedError
+from kafkalike.errors import InvalidTxnStateError, OutOfOrderSequenceNumberError, ProducerFencedError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from tests.contract.log.test_producer_append import sent, values
 from tests.tools.forked import killed
@@ -103,8 +103,7 @@ def test_next_epoch_begins_its_sequences_anew_and_fences_the_old_one(gateways: l
     producer = one.begin()
     one.stage(producer, sent(0, "a", producer=producer[0]))
     deadline = Deadline(SYSTEM_CLOCK, 30_000)
-    ended = one.transactions.end("x", *producer, deadline, commit=True)
-    following = one.transactions.next_epoch("x", ended, deadline)
+    following = one.transactions.end_epoch("x", *producer, deadline, commit=True)
 
     assert following == (producer[0], producer[1] + 1)
     with pytest.raises(ProducerFencedError):
@@ -112,6 +111,32 @@ def test_next_epoch_begins_its_sequences_anew_and_fences_the_old_one(gateways: l
     two.stage(following, sent(0, "b", producer=producer[0], epoch=following[1]))
     two.end(following)
     assert values(one.log) == ["a", "b"]
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_repeated_end_of_an_epoch_gives_the_same_next_one(gateways: list[Gateway], *, commit: bool) -> None:
+    """The answer to EndTxn v5 was lost."""
+    one, two = gateways
+    producer = one.begin()
+    one.stage(producer, sent(0, "a", producer=producer[0]))
+    deadline = Deadline(SYSTEM_CLOCK, 30_000)
+    following = one.transactions.end_epoch("x", *producer, deadline, commit=commit)
+
+    assert two.transactions.end_epoch("x", *producer, deadline, commit=commit) == following
+    with pytest.raises(InvalidTxnStateError, match="was committed before" if commit else "was aborted before"):
+        two.transactions.end_epoch("x", *producer, deadline, commit=not commit)
+
+
+def test_repeated_end_does_not_give_the_epoch_of_another_producer(gateways: list[Gateway]) -> None:
+    """The gateway died between the decision and the next epoch, and another producer has begun."""
+    one, two = gateways
+    producer = one.begin()
+    one.stage(producer, sent(0, "a", producer=producer[0]))
+    one.end(producer)
+    two.begin()
+
+    with pytest.raises(ProducerFencedError):
+        one.transactions.end_epoch("x", *producer, Deadline(SYSTEM_CLOCK, 30_000), commit=True)
 
 
 @pytest.mark.parametrize(
