@@ -16,12 +16,10 @@ from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.log.dead_letter_topic import Filter
 from kafkalike.ui.background_jobs import BackgroundJob
 from kafkalike.ui.page_request import form, moved, page, paged, query_parameter, site
+from kafkalike.ui.pages.overview_pages import LOOKED_INTO
 
 LETTERS: Final = 100
 """Maximum number of dead letters of a page."""
-
-LOOKED_INTO: Final = 200
-"""Maximum number of topics that one request searches for dead letters."""
 
 FINDINGS: Final = 200
 """Maximum number of findings of a check on a page."""

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.log.dead_letter_topic import StoredLetter
 from kafkalike.log.topic.write_history import NOTHING
-from kafkalike.model.dead_letter import SUFFIX, original_headers, read_context
+from kafkalike.model.dead_letter import original_headers, read_context
 from kafkalike.ui.charts import Chart, starts_of, step_of, write_charts
 from kafkalike.ui.cluster_overview import HORIZON_MS, SPANS, GroupFigures, Overview, TopicFigures
 from kafkalike.ui.cluster_view import ConsoleView
@@ -22,6 +22,9 @@ ROWS: Final = 8
 """Rows of each short list."""
 
 NEWEST_LETTERS: Final = 5
+
+LOOKED_INTO: Final = 200
+"""Maximum number of topics that one request searches for dead letters."""
 
 LETTER_TOPICS: Final = 3
 """Dead-letter topics whose newest letters are read: those written last."""
@@ -58,7 +61,7 @@ def overview(request: Request) -> Response:
         total=sum(one.size_bytes for one in topics),
         expired=sum(one.expired_bytes for one in topics),
         stale=_stale(topics),
-        letters=_letters(topics, now_ms),
+        letters=_letters(_letter_topics(view, found, look_into=0), now_ms),
     )
 
 
@@ -71,9 +74,14 @@ def _stale(topics: Sequence[TopicFigures]) -> tuple[int, int] | None:
     return (sum(count for count, _ in known), sum(size for _, size in known)) if known else None
 
 
-def _letters(topics: Sequence[TopicFigures], now_ms: int) -> tuple[int, int]:
+def _letter_topics(view: ConsoleView, found: Overview, look_into: int) -> list[TopicFigures]:
+    """Return the topics of dead letters, by name or first record, after reading the first record of some topics."""
+    names, _ = view.letters.names(look_into)
+    return [found.topics[name] for name in names if name in found.topics]
+
+
+def _letters(own: Sequence[TopicFigures], now_ms: int) -> tuple[int, int]:
     """Return the number of dead letters, in all and of the last day."""
-    own = [one for one in topics if one.name.endswith(SUFFIX)]
     step = step_of(HORIZON_MS)
     new = sum(
         written.records
@@ -102,7 +110,7 @@ def charts(found: Overview, now_ms: int, span_ms: int) -> Sequence[Chart]:
 def letters(request: Request) -> Response:
     """Show the newest dead letters; another request than the overview's, because it reads records."""
     view = site(request).view
-    own = [one for one in view.overview().topics.values() if one.name.endswith(SUFFIX) and one.records]
+    own = [one for one in _letter_topics(view, view.overview(), LOOKED_INTO) if one.records]
     own.sort(key=lambda one: -(one.written_ms or 0))
     found = [letter for one in own[:LETTER_TOPICS] for letter in _newest(view, one.name)]
     found.sort(key=lambda letter: -letter.timestamp_ms)

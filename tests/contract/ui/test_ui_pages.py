@@ -680,3 +680,24 @@ def test_replicas_are_shown_with_those_that_give_no_answer(tmp_path: Path) -> No
     assert "no answer" not in sound
     assert "no answer" in broken
     assert "has one root" in Browser(MemoryCluster()).get("/replicas")
+
+
+def test_overview_counts_letters_in_topics_of_any_name(cluster: Cluster, browser: Browser) -> None:
+    """A consumer's setting names the topic, so its first record tells, which the part with the letters has read."""
+    with KafkaConsumer(
+        "orders",
+        bootstrap_servers=cluster,
+        group_id="billing",
+        auto_offset_reset="earliest",
+        value_deserializer=int,
+        errors_tolerance="all",
+        errors_deadletterqueue_topic_name="unbilled",
+    ) as consumer:
+        assert consumer.poll(2000) == {}
+        consumer.commit()
+
+    letters = browser.get("/overview/letters")
+    shown = browser.get("/")
+
+    assert "unbilled" in letters
+    assert re.findall("([0-9]+)</data> new</a><small>in 24 hours; ([0-9]+) kept", shown) == [("30", "30")]
