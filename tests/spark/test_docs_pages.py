@@ -98,7 +98,6 @@ def test_schemas(world: World, spark: SparkSession) -> None:
         "frame": spark.sql("SELECT 7L AS id, 'a' AS key"),
         "text": json.dumps(PRICED),
         "stream": ks.read_stream(spark, "numbers", root, starting_offsets="earliest"),
-        "mended": lambda value: value,
     }
     world.codes = {"schemas check": 1}
 
