@@ -26,7 +26,7 @@ loop := tailed_table commit_file table_state table table_change
 measured := kafkalike.model $(addprefix kafkalike.delta.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e objects recipes lowest wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline bench bench-kafka gateway-judges reference rooms pictures notebooks docs
+.PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e objects recipes lowest wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline soak-gateway bench bench-kafka gateway-judges reference rooms pictures notebooks docs
 
 ##@ Try it
 
@@ -186,6 +186,10 @@ soak-pipeline: classes ## Kill driver and JVM of six streaming queries that feed
 	$(call step,pytest)
 	@$(pytest) -n 0 -s -m soak tests/spark/test_pipeline_killed.py
 
+soak-gateway: setup ## Attack a gateway with hostile bytes and crowds, and kill gateways under a mixed group; KAFKALIKE_GATEWAY_SECONDS for each.
+	$(call step,pytest)
+	@$(pytest) -n 0 -s -m soak tests/processes/test_gateway_hostile.py tests/processes/test_gateway_soak.py
+
 ##@ Measure
 
 bench: setup ## Measure the figures in the documents, here.
@@ -194,6 +198,7 @@ bench: setup ## Measure the figures in the documents, here.
 bench-kafka: setup ## Measure the same against a real Kafka broker and Spark's Kafka connector, which are fetched.
 	@$(tests) $(bin)/python -m benchmarks.kafka_rivals
 	@$(tests) $(bin)/python -m benchmarks.kafka_copier
+	@$(tests) $(bin)/python -m benchmarks.kafka_gateway
 
 gateway-judges: setup ## Judge the gateway by kafka-python's own tests, kcat, Kafka's Java tools and Spark's Kafka connector, which are fetched.
 	@$(tests) $(bin)/python -m benchmarks.gateway_judges

@@ -151,9 +151,14 @@ class ClientConnection:
     async def serve(self) -> None:
         """Answer requests until the client or a malformed request ends the connection."""
         answers = asyncio.create_task(self._write_answers())
+        requests = asyncio.create_task(self._read_requests())
         try:
-            await self._read_requests()
+            # Without a writer of answers, the reader of requests would wait for ever.
+            await asyncio.wait([requests, answers], return_when=asyncio.FIRST_COMPLETED)
+            if requests.done():
+                requests.result()
         except asyncio.CancelledError:
+            requests.cancel()
             await self._finish(answers)
             raise
         except (asyncio.IncompleteReadError, OSError):
@@ -165,8 +170,9 @@ class ClientConnection:
                 logger.warning("gateway: connection of %s closed: %s", self.host, error)
         finally:
             # Nobody takes the answers: a long poll or a waiting JoinGroup would hold its place for nothing.
+            requests.cancel()
             answers.cancel()
-            await asyncio.wait([answers])
+            await asyncio.gather(requests, answers, return_exceptions=True)
             self._drop_pending()
             self._writer.close()
             with contextlib.suppress(OSError):
@@ -202,6 +208,9 @@ class ClientConnection:
             try:
                 async with asyncio.timeout(FRAME_SECONDS):
                     frame = await self._reader.readexactly(size)
+                if self._unanswered and self._unanswered[-1].key == api_versions.FETCH:
+                    # Clients send one fetch at a time. The answers of many would fill the memory.
+                    await self._pending.join()
                 pending = await self._begin(memoryview(frame), reserved, memory)
                 await self._pending.put(pending)
                 self._unanswered.append(pending)

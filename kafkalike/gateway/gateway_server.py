@@ -8,6 +8,7 @@ import logging
 import socket
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
@@ -56,8 +57,17 @@ BUFFER_BYTES: Final = 256 * 1024
 GRACE_SECONDS: Final = 5.0
 """Time for open requests when the gateway stops."""
 
-ACCEPT_STEPS: Final = 10
-"""Steps of the event loop that start the task of an accepted connection: it takes about five."""
+ACCEPT_PAUSE_SECONDS: Final = 0.5
+"""Time until the next try after a connection could not be accepted."""
+
+
+@dataclass(slots=True, eq=False)
+class _Guest:
+    """A connection, from the moment it is accepted."""
+
+    host: str
+    connection: ClientConnection | None = None
+    """None during the handshake of TLS."""
 
 
 class GatewayServer:
@@ -133,6 +143,7 @@ class GatewayServer:
             else RequestAccess(self._home, users).guarded({**handlers, **UserRequests(self._home, users).handlers})
         )
         self._stopping: asyncio.Event | None = None
+        self._connections: dict[asyncio.Task[None], _Guest] = {}
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafkalike-gateway", daemon=True)
 
@@ -181,49 +192,9 @@ class GatewayServer:
             self._ready.set()
 
     async def _serve(self) -> None:
-        self._home.loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        budget = ByteBudget(BUDGET_BYTES)
-        # Apart, so that consumers who take no answers do not stop producers.
-        records = {key: ByteBudget(BUDGET_BYTES) for key in (PRODUCE, FETCH)}
-        open_connections: dict[asyncio.Task[None], ClientConnection] = {}
-
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            sasl = None if self._users is None else SaslSession(self._users, plain=self._plain)
-            connection = ClientConnection(
-                reader, writer, self._handlers, budget, self._metrics, records=records, sasl=sasl
-            )
-            of_host = sum(one.host == connection.host for one in open_connections.values())
-            strangers = [one.host for one in open_connections.values() if not one.authenticated]
-            if (
-                len(open_connections) >= MAX_CONNECTIONS
-                or of_host >= MAX_CONNECTIONS_PER_HOST
-                or len(strangers) >= MAX_UNAUTHENTICATED
-                or strangers.count(connection.host) >= MAX_UNAUTHENTICATED_PER_HOST
-            ):
-                logger.warning("gateway: too many connections; closing a connection of %s", connection.host)
-                writer.close()
-                return
-            task = asyncio.current_task()
-            if task is None:
-                return
-            open_connections[task] = connection
-            self._metrics.connections.set(len(open_connections))
-            try:
-                await connection.serve()
-            except asyncio.CancelledError:
-                # The gateway stops.
-                writer.transport.abort()
-            finally:
-                del open_connections[task]
-                self._metrics.connections.set(len(open_connections))
-
-        server = await asyncio.start_server(
-            connected,
-            sock=self._socket,
-            limit=BUFFER_BYTES,
-            ssl=self._tls,
-            ssl_handshake_timeout=None if self._tls is None else FRAME_SECONDS,
-        )
+        loop = self._home.loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        accepting = loop.create_task(self._accept())
         logger.info("gateway: serving %s at %s", self._home.cluster.root, self.bootstrap_servers)
         self._ready.set()
         try:
@@ -234,16 +205,88 @@ class GatewayServer:
                 await self._home.run(self._gateways.beat)
                 await self._close_unused_logs()
         finally:
-            # Connections that were just accepted begin first, as asyncio cannot attach them to a closed server.
-            asyncio.get_running_loop().remove_reader(self._socket)
-            for _ in range(ACCEPT_STEPS):
-                await asyncio.sleep(0)
-            server.close()
-            tasks = list(open_connections)
+            accepting.cancel()
+            await asyncio.wait([accepting])
+            self._socket.close()
+            tasks = list(self._connections)
             for task in tasks:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+
+    async def _accept(self) -> None:
+        """Accept connections, and serve those within the limits."""
+        loop = asyncio.get_running_loop()
+        budget = ByteBudget(BUDGET_BYTES)
+        # Apart, so that consumers who take no answers do not stop producers.
+        records = {key: ByteBudget(BUDGET_BYTES) for key in (PRODUCE, FETCH)}
+        while True:
+            try:
+                client, peer = await loop.sock_accept(self._socket)
+            except OSError as error:
+                # Too many open files, for instance.
+                logger.warning("gateway: no connection can be accepted: %s", error)
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
+            host = str(peer[0])
+            if self._is_full(host):
+                if budget.may_log(host, loop.time()):
+                    logger.warning("gateway: too many connections; closing a connection of %s", host)
+                client.close()
+                continue
+            guest = _Guest(host)
+            task = loop.create_task(self._serve_client(client, guest, budget, records))
+            # Handshakes of TLS count, too: they hold a socket.
+            self._connections[task] = guest
+            self._metrics.connections.set(len(self._connections))
+            task.add_done_callback(self._ended)
+
+    def _is_full(self, host: str) -> bool:
+        guests = self._connections.values()
+        strangers = [guest.host for guest in guests if guest.connection is None or not guest.connection.authenticated]
+        return (
+            len(guests) >= MAX_CONNECTIONS
+            or sum(guest.host == host for guest in guests) >= MAX_CONNECTIONS_PER_HOST
+            or len(strangers) >= MAX_UNAUTHENTICATED
+            or strangers.count(host) >= MAX_UNAUTHENTICATED_PER_HOST
+        )
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._connections[task]
+        self._metrics.connections.set(len(self._connections))
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("gateway: a connection failed: %s", error, exc_info=error)
+
+    async def _serve_client(
+        self, client: socket.socket, guest: _Guest, budget: ByteBudget, records: Mapping[int, ByteBudget]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(BUFFER_BYTES, loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol,
+                client,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else FRAME_SECONDS,
+            )
+        except OSError as error:
+            # Errors of TLS too. The transport has closed the socket.
+            logger.info("gateway: no connection with %s: %s", guest.host, error)
+            return
+        except BaseException:
+            client.close()
+            raise
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        sasl = None if self._users is None else SaslSession(self._users, plain=self._plain)
+        guest.connection = ClientConnection(
+            reader, writer, self._handlers, budget, self._metrics, records=records, sasl=sasl
+        )
+        try:
+            await guest.connection.serve()
+        except asyncio.CancelledError:
+            # The gateway stops.
+            transport.abort()
 
     async def _close_unused_logs(self) -> None:
         outcome, ids = await self._home.run(attempt, self._home.topic_ids)
@@ -261,6 +304,7 @@ def _listening(host: str, port: int) -> socket.socket:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind((host, port))
         opened.listen(256)
+        opened.setblocking(False)  # noqa: FBT003 - the only form that it has
     except OSError as cause:
         opened.close()
         raise KafkaConfigurationError(f"cannot listen on {host}:{port}: {cause}") from cause

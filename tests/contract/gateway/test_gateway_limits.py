@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 from crc32c import crc32c
+from prometheus_client import CollectorRegistry
 
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway import client_connection, gateway_server
@@ -29,6 +30,7 @@ from kafkalike.gateway.live_gateways import LiveGateways
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.producer_append import append_batches
 from kafkalike.model.clock import SYSTEM_CLOCK
+from tests.tools.certificates import certificate
 from tests.tools.upkeep import keyed
 from tests.tools.wire_client import WireClient
 
@@ -193,6 +195,20 @@ def test_clients_of_one_address_that_do_not_authenticate_keep_no_other_out(
     server.stop()
 
 
+def test_connections_without_a_tls_handshake_are_counted(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_server, "MAX_UNAUTHENTICATED_PER_HOST", 2)
+    server = gateway_server.GatewayServer(served[0], certificate=(certificate(tmp_path), None))
+    server.start()
+    silent = [connected(server.bootstrap_servers) for _ in range(3)]
+
+    assert closed_by_the_gateway(silent[2])
+    for client in silent:
+        client.close()
+    server.stop()
+
+
 def test_records_that_are_being_written_are_answered_when_the_gateway_stops(
     served: Served, topic: Create, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +242,26 @@ def test_records_that_are_being_written_are_answered_when_the_gateway_stops(
 
     assert int(found.responses[0].partition_responses[0].error_code) == 0
     assert not server.running
+
+
+def test_client_that_takes_no_answers_is_disconnected(
+    served: Served, topic: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_connection, "WRITE_SECONDS", 0.2)
+    name, registry = topic(1), CollectorRegistry()
+    log = served[0].log(name)
+    for _ in range(8):
+        log.append(keyed(("k", "v" * 1_000_000), at_ms=1_700_000_000_000))
+    server = gateway_server.GatewayServer(served[0], registry=registry)
+    server.start()
+    part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    poll = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 24, "topics": [{"topic": name, "partitions": [part]}]}
+    with WireClient(server.bootstrap_servers) as client:
+        for _ in range(2 * client_connection.MAX_REQUESTS):
+            client.send(keys.FETCH, 12, poll)
+        while registry.get_sample_value("kafkalike_gateway_connections") != 0:  # the time limit of tests ends it
+            time.sleep(0.02)
+    server.stop()
 
 
 def test_request_that_never_arrives_ends_its_connection_alone(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
