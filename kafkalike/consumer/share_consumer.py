@@ -289,14 +289,15 @@ class KafkaShareConsumer:
     @guarded
     def share_group_metadata(self) -> ShareGroupMetadata:
         """Return this membership, for `KafkaProducer.send_share_acknowledgements_to_transaction`."""
-        return ShareGroupMetadata(str(self.config.group_id), self._member_id, self._fetcher.group.limits.deliveries)
+        return self._fetcher.metadata
 
     @guarded
     def take_acknowledgements(self) -> Acknowledgements:
         """Return the acknowledgements so far, for a producer's transaction; this consumer does not commit them.
 
-        In implicit mode, all other delivered records are accepted first. If the transaction aborts, acknowledge the
-        records again, for example with `RELEASE`, or let their locks end.
+        In implicit mode, all other delivered records are accepted first. Send letters of rejected records in the
+        transaction: `errors_deadletterqueue_topic_name` has no effect on them. If the transaction aborts, acknowledge
+        the records again, for example with `RELEASE`, or let their locks end.
         """
         self._judge_open("commit")
         found = self._held.acknowledgements()

@@ -10,7 +10,13 @@ import numpy as np
 
 from kafkalike.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError
 from kafkalike.log.topic.chunk import Chunk
-from kafkalike.model.shares.share_partition import Acknowledgement, RecordRun, RecordVerdict, merged_offsets
+from kafkalike.model.shares.share_partition import (
+    Acknowledgement,
+    Acknowledgements,
+    RecordRun,
+    RecordVerdict,
+    merged_offsets,
+)
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
@@ -262,3 +268,24 @@ def undelivered(
     if after <= run.last:
         acks.append(Acknowledgement(after, run.last, RecordVerdict.RETURN))
     return acks
+
+
+def divided(
+    acknowledgements: Acknowledgements, refused: Acknowledgements
+) -> tuple[dict[TopicPartition, Sequence[Acknowledgement]], dict[TopicPartition, Sequence[Acknowledgement]]]:
+    """Return the parts of acknowledgements that count, and those that were refused."""
+    good: dict[TopicPartition, Sequence[Acknowledgement]] = {}
+    bad: dict[TopicPartition, Sequence[Acknowledgement]] = {}
+    for tp, said in acknowledgements.items():
+        no = set(offsets_in(refused.get(tp, ())))
+        for into, wanted in ((good, False), (bad, True)):
+            offsets = (
+                (offset, tuple(ack[2:]))
+                for ack in said
+                for offset in range(ack.first, ack.last + 1)
+                if (offset in no) is wanted
+            )
+            parts = [Acknowledgement(first, last, *facts) for first, last, facts in merged_offsets(offsets)]
+            if parts:
+                into[tp] = parts
+    return good, bad

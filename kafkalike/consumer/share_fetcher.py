@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from kafkalike import errors
 from kafkalike.consumer.consumer_context import OpenedLogs, RootCheck
 from kafkalike.consumer.poll_loop import HELP_MS, REST, SLOWEST, FolderWatch, TransientErrors
-from kafkalike.consumer.share_delivery import HeldRecords, ShareReader, due_ms, offsets_in, ranges, undelivered
+from kafkalike.consumer.share_delivery import HeldRecords, ShareReader, divided, due_ms, offsets_in, ranges, undelivered
+from kafkalike.consumer.share_letters import NO_LIMIT, Outcome, ShareLetters
 from kafkalike.log.call_view import CallView
 from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.log.group.membership import KnownTopics, MemberSettings
@@ -26,9 +27,8 @@ from kafkalike.model.shares.share_partition import (
     Acknowledgements,
     RecordRun,
     RecordVerdict,
-    merged_offsets,
 )
-from kafkalike.model.structs import ConsumerRecord, TopicPartition
+from kafkalike.model.structs import ConsumerRecord, ShareGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.consumer.record_builders import Build
@@ -40,9 +40,6 @@ log = logging.getLogger(__name__)
 
 SHARE_SCHEME: Final = Scheme(SHARE, lambda _partitions, _members: {}, cooperative=True)
 """No member owns partitions: locks of records coordinate the members."""
-
-Outcome = tuple[Acknowledgements, errors.KafkaError | None]
-"""Acknowledgements of the application, and their error."""
 
 Tell = Callable[[Acknowledgements, errors.KafkaError | None], object]
 
@@ -100,6 +97,16 @@ class ShareFetcher:
             config.share_delivery_count_limit,
             config.share_partition_max_record_locks,
         )
+        self._letters: ShareLetters | None = None
+        letters = config.errors_deadletterqueue_topic_name
+        most_deliveries = limits.deliveries
+        if letters is not None:
+            limits = replace(limits, archives=False)
+        self.metadata = ShareGroupMetadata(group_id, member_id, limits.deliveries if letters is None else NO_LIMIT)
+        if letters is not None:
+            self._letters = ShareLetters(
+                cluster, config, member=self.metadata, most_deliveries=most_deliveries, clock=clock
+            )
         self.group = ShareGroup(cluster.groups, group_id, clock, limits)
         self._settings = MemberSettings(
             group_id=group_id,
@@ -195,13 +202,19 @@ class ShareFetcher:
         sources = self._sources(state, logs)
         if self._held.has_idle:
             self._held.keep(self._owned(state))
-        acks = self._held.acknowledgements()
+        acks, outcomes = self._bury_rejected(self._held.acknowledgements(), logs)
+        for outcome in outcomes:
+            tell(*outcome)
         if not (acks or self._own or self._unsure or self.group.is_ready(state, sources)):
             return [], False
         taken = self._exchange(acks, sources, most, tell)
+        worked = bool(taken)
+        if self._letters is not None:
+            taken, count = self._letters.bury_exhausted(taken, logs)
+            self.metrics.records_archived += count
         records = self._read(taken, logs)
         self._unsure = False
-        return records, bool(taken)
+        return records, worked
 
     def _exchange(
         self, acks: Acknowledgements, sources: Sequence[ShareSource], most: int, tell: Tell
@@ -236,22 +249,7 @@ class ShareFetcher:
 
     def _settled(self, acks: Acknowledgements, refused: Acknowledgements) -> list[Outcome]:
         """Drop finished records; return the outcomes of the application's acknowledgements."""
-        good: dict[TopicPartition, Sequence[Acknowledgement]] = {}
-        bad: dict[TopicPartition, Sequence[Acknowledgement]] = {}
-        for tp, said in acks.items():
-            no = set(offsets_in(refused.get(tp, ())))
-            for into, wanted in ((good, False), (bad, True)):
-                parts = [
-                    Acknowledgement(first, last, *facts)
-                    for first, last, facts in merged_offsets(
-                        (offset, tuple(ack[2:]))
-                        for ack in said
-                        for offset in range(ack.first, ack.last + 1)
-                        if (offset in no) is wanted
-                    )
-                ]
-                if parts:
-                    into[tp] = parts
+        good, bad = divided(acks, refused)
         self._held.settle(good)
         self._held.settle({tp: [a._replace(verdict=RecordVerdict.RETURN) for a in said] for tp, said in bad.items()})
         self.metrics.acknowledgements += sum(1 for said in good.values() for _ in offsets_in(said))
@@ -376,22 +374,39 @@ class ShareFetcher:
         self.metrics.records_delivered += len(records)
         return records
 
+    def _bury_rejected(
+        self, acks: Acknowledgements, logs: Mapping[str, TopicLog]
+    ) -> tuple[Acknowledgements, list[Outcome]]:
+        """Write the letters of rejected records; return the other acknowledgements, and the outcomes of these."""
+        if self._letters is None:
+            return acks, []
+        others, outcomes = self._letters.bury_rejected(acks, logs)
+        for said, error in outcomes:
+            self._held.settle(said)
+            count = sum(1 for each in said.values() for _ in offsets_in(each))
+            if error is None:
+                self.metrics.acknowledgements += count
+            else:
+                self.metrics.acknowledgements_refused += count
+        return others, outcomes
+
     # --- commits -------------------------------------------------------------------------------
 
     def commit(self, timeout_ms: float | None) -> list[Outcome]:
         """Commit the pending acknowledgements; return their outcomes."""
-        acks = self._held.acknowledgements()
+        logs = {str(each.info.name): each for each in self._logs.opened}
+        acks, outcomes = self._bury_rejected(self._held.acknowledgements(), logs)
         if not acks:
-            return []
+            return outcomes
         try:
             done = self.group.exchange(self._member_id, self._all(acks), timeout_ms=timeout_ms)
         except errors.UnknownOutcomeError as error:
             self._held.settle(acks)
-            return [(acks, error)]
+            return [*outcomes, (acks, error)]
         except errors.KafkaError as error:
-            return [(acks, error)]
+            return [*outcomes, (acks, error)]
         self._own = {}
-        return self._settled(acks, done.refused)
+        return outcomes + self._settled(acks, done.refused)
 
     def leave(self, timeout_ms: float) -> list[Outcome]:
         """Commit the pending acknowledgements, release all other records, and leave the group.
@@ -421,5 +436,7 @@ class ShareFetcher:
         self._heartbeat.stop()
         self._watch.close()
         self._reader.clear()
+        if self._letters is not None:
+            self._letters.close()
         self._logs.forget()
         self._cluster.settle(timeout_ms / 1000)

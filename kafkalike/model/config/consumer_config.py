@@ -10,12 +10,12 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Self
 
-from kafkalike.errors import InvalidGroupIdError, KafkaConfigurationError
+from kafkalike.errors import InvalidGroupIdError, InvalidTopicError, KafkaConfigurationError
 from kafkalike.model.config.client_config import IdleSettings, build, choice, flag, number, optional, text
 from kafkalike.model.config.dead_letter_config import CHECKS as DEAD_LETTER_CHECKS
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings, check_dead_letters
 from kafkalike.model.config.storage_options import Address, StorageOptions, check_options
-from kafkalike.model.names import check_group_id
+from kafkalike.model.names import check_group_id, check_topic_name
 
 log = logging.getLogger(__name__)
 
@@ -238,6 +238,9 @@ class ShareConsumerConfig(IdleSettings):
     """ms for the commit in `close`."""
     isolation_level: str = "read_uncommitted"
     """As for a `KafkaConsumer`: both values return the same records, because uncommitted ones are not in a topic."""
+    errors_deadletterqueue_topic_name: str | None = None
+    """Topic of the dead letters of records that were rejected, or delivered too often. A letter and the end of its
+    record are one transaction. None: such records are only archived, as in Kafka."""
     share_acknowledgement_mode: str = "implicit"
     """`implicit`: `poll` and the commits accept all delivered records that were not acknowledged. `explicit`: the
     application acknowledges each record before the next `poll`. In both modes `close` releases the others."""
@@ -289,6 +292,14 @@ def duration_ms(text: str) -> int:
     if found is None:
         raise ValueError(f"an ISO 8601 duration such as PT12H is needed, not {text!r}")
     return sum(int(float(part or 0) * unit) for part, unit in zip(found.groups(), _UNITS_MS, strict=True))
+
+
+def _letters(value: Any) -> str:  # noqa: ANN401
+    """Check the name of a dead-letter topic."""
+    try:
+        return check_topic_name(value)
+    except InvalidTopicError as cause:
+        raise ValueError(str(cause)) from cause
 
 
 def _share_reset(value: Any) -> str:  # noqa: ANN401
@@ -402,6 +413,7 @@ _SHARE_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
         optional(_count(1)),
     ),
     **{name: _CHECKS[name] for name in ("client_id", "group_id", "isolation_level", "storage_options")},
+    "errors_deadletterqueue_topic_name": optional(_letters),
     "share_acknowledgement_mode": choice("implicit", "explicit"),
     "share_auto_offset_reset": _share_reset,
 }

@@ -100,6 +100,8 @@ class ShareLimits:
     """Most deliveries of a record; after them it is archived."""
     locks: int = 2_000
     """Most records of a partition that are in flight: delivered, but not finished."""
+    archives: bool = True
+    """False if records that were delivered too often stay available, for a member that writes their dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def acquire(
     for run in state.runs:
         if not is_ready(run, now_ms):
             out.append(run)
-        elif run.deliveries >= limits.deliveries:
+        elif limits.archives and run.deliveries >= limits.deliveries:
             archived.append(run)
             out.append(RecordRun(run.first, run.last, RecordState.ARCHIVED))
         elif room > 0:
@@ -286,7 +288,7 @@ def _judged(run: RecordRun, ack: Acknowledgement, now_ms: int, limits: ShareLimi
     state = RecordState.AVAILABLE
     if ack.verdict is RecordVerdict.ACCEPT:
         state = RecordState.ACKNOWLEDGED
-    elif ack.verdict is RecordVerdict.REJECT or counted >= limits.deliveries:
+    elif ack.verdict is RecordVerdict.REJECT or (limits.archives and counted >= limits.deliveries):
         state = RecordState.ARCHIVED
     if state is not RecordState.AVAILABLE:
         return RecordRun(run.first, run.last, state)

@@ -181,3 +181,71 @@ def test_acknowledgements_need_an_open_transaction(memory: Cluster, clock: Manua
             producer.send_share_acknowledgements_to_transaction({}, "work")  # type: ignore[arg-type]
         producer.send_share_acknowledgements_to_transaction({}, ShareGroupMetadata("work", "nobody"))
         assert producer.commit_transaction() == {}
+
+
+# --- dead letters --------------------------------------------------------------------------------
+
+
+def letters(cluster: Cluster) -> list[tuple[bytes, str, str]]:
+    """Value, origin and reason of each dead letter."""
+    found = []
+    with KafkaConsumer(bootstrap_servers=cluster, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition("dead", 0)])
+        for record in (record for records in consumer.poll().values() for record in records):
+            about = {name.removeprefix("__connect.errors."): (text or b"").decode() for name, text in record.headers}
+            found.append((record.value, f"{about['topic']} {about['offset']}", about["exception.class.name"]))
+    return found
+
+
+def test_rejected_record_becomes_a_dead_letter(cluster: Cluster, clock: ManualClock) -> None:
+    fill(cluster, b"a", b"bad", b"c")
+    with worker(cluster, clock, errors_deadletterqueue_topic_name="dead") as consumer:
+        records = consumer.poll()
+        consumer.acknowledge(records[1], AcknowledgeType.REJECT)
+        assert consumer.commit_sync() == {T0: None}
+        assert letters(cluster) == [(b"bad", "jobs 1", "RecordRejected")]
+        assert start_of(cluster) == 3
+        assert consumer.poll() == []
+    assert dict(cluster.groups.refresh().transactions) == {}
+
+
+def test_record_that_is_never_accepted_becomes_a_dead_letter(memory: Cluster, clock: ManualClock) -> None:
+    settings: dict[str, Any] = {"errors_deadletterqueue_topic_name": "dead", "share_delivery_count_limit": 2}
+    seen = []
+    with worker(memory, clock, **settings) as consumer:
+        for _ in range(4):
+            for record in consumer.poll():
+                seen.append((record.value, record.delivery_count))
+                consumer.acknowledge(
+                    record, AcknowledgeType.RELEASE if record.value == b"b" else AcknowledgeType.ACCEPT
+                )
+    assert seen == [(b"a", 1), (b"b", 1), (b"c", 1), (b"b", 2)]
+    assert letters(memory) == [(b"b", "jobs 1", "DeliveryCountLimitExceeded")]
+    assert start_of(memory) == 3
+
+
+def test_record_of_a_lost_lock_becomes_no_dead_letter(memory: Cluster, clock: ManualClock) -> None:
+    with (
+        worker(memory, clock, errors_deadletterqueue_topic_name="dead") as slow,
+        worker(memory, clock, share_acknowledgement_mode="explicit") as quick,
+    ):
+        late = slow.poll()
+        clock.seconds += 31
+        quick.poll()
+        for record in late:
+            slow.acknowledge(record, AcknowledgeType.REJECT)
+        assert isinstance(slow.commit_sync()[T0], errors.InvalidRecordStateError)
+        assert letters(memory) == []
+
+
+def test_record_that_cannot_be_deserialized_becomes_a_dead_letter(memory: Cluster, clock: ManualClock) -> None:
+    settings: dict[str, Any] = {"value_deserializer": int, "errors_deadletterqueue_topic_name": "dead"}
+    failed = 0
+    with worker(memory, clock, share_delivery_count_limit=2, max_poll_records=1, **settings) as consumer:
+        for _ in range(12):
+            try:
+                assert consumer.poll() == []
+            except errors.RecordDeserializationError:
+                failed += 1
+    assert failed == 6
+    assert [value for value, _, _ in letters(memory)] == [b"a", b"b", b"c"]

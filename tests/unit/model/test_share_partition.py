@@ -41,6 +41,10 @@ class Case:
         self.limits = replace(self.limits, locks=locks)
         return self
 
+    def with_letters(self) -> Case:
+        self.limits = replace(self.limits, archives=False)
+        return self
+
     def take(self, member: str, most: int = 100) -> Case:
         done = share.acquire(
             self.state,
@@ -248,6 +252,14 @@ CASES: dict[str, tuple[Callable[[], Case], str]] = {
     "last delivery is accepted": (
         lambda: case().log(2).take("a").ack("a", 0, 1, RELEASE).take("a").ack("a", 0, 1, ACCEPT, 2),
         "a got 0-1x1; a got 0-1x2; start 2",
+    ),
+    "last delivery of a group with dead letters": (
+        lambda: case().with_letters().log(1).take("a").ack("a", 0, 0, RELEASE).take("a").ack("a", 0, 0, RELEASE),
+        "a got 0-0x1; a got 0-0x2; start 0; 0-0 available x2",
+    ),
+    "delivery for the dead letter": (
+        lambda: case().with_letters().log(1).take("a").at(30).take("a").at(60).take("b").ack("b", 0, 0, REJECT),
+        "a got 0-0x1; a got 0-0x2; b got 0-0x3; start 1",
     ),
     # members that leave
     "member leaves": (

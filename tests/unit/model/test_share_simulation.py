@@ -15,7 +15,7 @@ FAULTS = {
     "lock never ends": ("run.until_ms <= now_ms", "run.state is RecordState.AVAILABLE"),
     "lock ends early": ("until_ms=now_ms + limits.lock_ms,\n", "until_ms=now_ms + limits.lock_ms - 1,\n"),
     "one delivery too many": ("run.deliveries >= limits.deliveries:", "run.deliveries > limits.deliveries:"),
-    "released after the last delivery": ("or counted >= limits.deliveries", ""),
+    "released after the last delivery": ("counted >= limits.deliveries)", "False)"),
     "returned delivery counts": (" - (ack.verdict is RecordVerdict.RETURN)", ""),
     "foreign member acknowledges": ("and run.member_id == member_id\n", ""),
     "older delivery acknowledges": ("or ack.deliveries == run.deliveries", "or ack.deliveries <= run.deliveries"),

@@ -1,0 +1,178 @@
+"""Queue: share consumers in, records per second and the time of a poll out; also the cost of a million locks.
+
+    python -m benchmarks.bench_queue [--tiny] [--parts throughput,locks,history]
+
+Workers are processes. Each polls, which acknowledges its last records and acquires the next ones, until the queue is
+empty. `locks` measures in one process what a million records that are locked at once cost. `history` measures a poll
+after 1,000, 10,000 and 100,000 earlier ones, whose rows maintenance has compacted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from benchmarks.harness import Report, percentile
+from kafkalike import KafkaShareConsumer, TopicPartition
+from kafkalike.connect import connect
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.maintenance.maintenance_run import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.group_state import GroupRow, GroupsState, share_row
+from kafkalike.model.record_batch import RecordBatch
+from kafkalike.model.shares.share_partition import SharePartition
+
+T0 = TopicPartition("jobs", 0)
+SETTINGS: dict[str, Any] = {"group_id": "work", "share_auto_offset_reset": "earliest"}
+
+
+def filled(root: str, records: int) -> Cluster:
+    """A queue of one partition."""
+    cluster = connect(root)
+    cluster.create_topic("jobs", 1, {})
+    log = cluster.log("jobs")
+    for first in range(0, records, 100_000):
+        batch = RecordBatch()
+        for _ in range(min(100_000, records - first)):
+            batch.add(0, None, b"x" * 100, SYSTEM_CLOCK.now_ms())
+        log.append(batch)
+    return cluster
+
+
+def worker(root: str, most: str) -> None:
+    """Take records until there are none; print how many, and how long each poll took."""
+    taken, records = [], 0
+    with KafkaShareConsumer("jobs", bootstrap_servers=root, max_poll_records=int(most), **SETTINGS) as consumer:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        begun = time.monotonic()
+        while True:
+            start = time.perf_counter()
+            found = consumer.poll()
+            if not found:
+                break
+            taken.append(time.perf_counter() - start)
+            records += len(found)
+        ended = time.monotonic()
+        consumer.commit()
+    print(json.dumps({"records": records, "polls": taken, "begun": begun, "ended": ended}), flush=True)
+
+
+def throughput(report: Report, workers: int, records: int, most: int) -> None:
+    """Let workers empty a queue."""
+    with tempfile.TemporaryDirectory() as folder:
+        filled(folder, records)
+        command = [sys.executable, "-m", "benchmarks.bench_queue", "--worker", folder, str(most)]
+        children = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(workers)
+        ]
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        done = []
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        for child in children:
+            assert child.stdout is not None
+            done.append(json.loads(child.stdout.readline()))
+            child.wait()
+    seconds = max(one["ended"] for one in done) - min(one["begun"] for one in done)
+    polls = [taken for one in done for taken in one["polls"]]
+    total = sum(one["records"] for one in done)
+    assert total == records, (total, records)
+    report.add(
+        f"{workers} workers, {most} records per poll",
+        f"{total / seconds:,.0f} records/s; poll {statistics.median(polls) * 1000:.1f} ms, "
+        f"p99 {percentile(polls, 0.99) * 1000:.1f} ms",
+    )
+
+
+def locks(report: Report, count: int) -> None:
+    """Lock many records at once, and let another member take the next one meanwhile."""
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = filled(folder, count + 1_000)
+        settings = {"bootstrap_servers": cluster, "share_partition_max_record_locks": 2 * count, **SETTINGS}
+        with KafkaShareConsumer("jobs", **settings) as holder, KafkaShareConsumer("jobs", **settings) as other:
+            group = holder._fetcher.group  # noqa: SLF001 - the lock alone, without a million Python records
+            holder.poll(max_records=1)
+            log = cluster.log("jobs")
+            source = holder._fetcher._sources(cluster.groups.state, {"jobs": log})  # noqa: SLF001
+            start = time.perf_counter()
+            group.exchange("holder", {}, source, most=count)
+            acquired = time.perf_counter() - start
+            polls = []
+            for _ in range(20):
+                start = time.perf_counter()
+                other.poll(max_records=10)
+                polls.append(time.perf_counter() - start)
+        row = next(row for row in reversed(cluster.groups.rows) if row.kind == "share")
+        report.add(
+            f"{count} locked records",
+            f"acquired in {acquired * 1000:.1f} ms; poll of another member {statistics.median(polls) * 1000:.1f} ms; "
+            f"{len(row.value)} bytes of state",
+        )
+
+
+def history(report: Report, before: int) -> None:
+    """A queue that has been used before."""
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = filled(folder, 1_000)
+        topic_id = cluster.topic("jobs").topic_id
+
+        def plan(state: GroupsState) -> list[GroupRow]:
+            share = SharePartition(topic_id, 0)
+            return [share_row(state.seq + nth, "work", T0, share, now_ms=nth) for nth in range(1, before + 1)]
+
+        cluster.groups.transact(plan)
+        start = time.perf_counter()
+        maintain(folder)
+        maintained = time.perf_counter() - start
+        start = time.perf_counter()
+        with KafkaShareConsumer("jobs", bootstrap_servers=connect(folder), max_poll_records=10, **SETTINGS) as consumer:
+            consumer.poll()
+            first_poll = time.perf_counter() - start
+            polls = []
+            for _ in range(50):
+                start = time.perf_counter()
+                consumer.poll()
+                polls.append(time.perf_counter() - start)
+        report.add(
+            f"after {before} earlier polls",
+            f"maintenance {maintained:.1f} s; first poll {first_poll * 1000:.0f} ms, others "
+            f"{statistics.median(polls) * 1000:.1f} ms",
+        )
+
+
+def main() -> None:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tiny", action="store_true", help="only see that it works")
+    parser.add_argument("--parts", default="throughput,locks,history")
+    parser.add_argument("--worker", nargs=2, metavar=("ROOT", "MOST"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        worker(*options.worker)
+        return
+    report = Report("queue")
+    parts = options.parts.split(",")
+    if "throughput" in parts:
+        for workers, records, most in ((1, 200_000, 500), (10, 400_000, 500), (1, 2_000, 1), (10, 4_000, 1)):
+            throughput(report, workers, records // 100 if options.tiny else records, most)
+    if "locks" in parts:
+        locks(report, 10_000 if options.tiny else 1_000_000)
+    if "history" in parts:
+        for before in (100,) if options.tiny else (1_000, 10_000, 100_000):
+            history(report, before)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
