@@ -23,6 +23,7 @@ SAID = {
         *("orders: version -1 -> ", "following", "Promoted topic orders"),
     ],
     "operations.md": ["billing", "TransactionalId", "0 errors", "Created topic orders."],
+    "queues.md": ["b'scale' 1", "[]\n", "START-OFFSET", "NEW-OFFSET"],
     "retention.md": [
         "nothing was changed",
         "log start 0: 0 -> 1",

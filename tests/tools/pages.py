@@ -31,6 +31,7 @@ PLAIN: Final = (
     "console.md",
     "guarantees.md",
     "operations.md",
+    "queues.md",
     "reference/consumer-groups.md",
     "replicas.md",
     "retention.md",
