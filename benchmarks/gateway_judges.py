@@ -11,37 +11,35 @@ is skipped and says what to install.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
-import subprocess
+import statistics
 import sys
 import tarfile
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import kafka as kafka_library
-import pyspark
 
-from benchmarks.kafka_broker import broker
+from benchmarks.foreign_programs import HOME, Place, Verdict, eventually, fetched, java, run, running, verdict_of
+from benchmarks.gateway_services import distributed, flink, mirror_maker, standalone, streams
+from benchmarks.kafka_broker import broker, jars
+from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.cli.jobs.kafka_jars import ROUNDS, resolve
 from kafkalike.connect import connect
 from kafkalike.gateway.gateway_server import GatewayServer
-from kafkalike.log.cluster.cluster import Cluster
 from tests.tools.wire_group_cases import EVERY_CASE
 from tests.tools.wire_transcript import accepted, differences, record, transcripts, unexpected
 
-HOME: Final = Path.home() / ".cache" / "kafkalike-bench"
-
 JAVA_TOOLS: Final = "org.apache.kafka:kafka-tools:4.3.1"
 
-SPARK_CONNECTOR: Final = "spark-sql-kafka-0-10_2.13-4.2.0"
+REAL_TIME_RECORDS: Final = 60
 
-TIMEOUT_SECONDS: Final = 300
+SPARK_CONNECTOR: Final = "spark-sql-kafka-0-10_2.13-4.2.0"
 
 SERVICE: Final = '''
 class ExternalService:
@@ -69,39 +67,6 @@ NOT_EXPECTED: Final = {
     "test_kafka_consumer_unsupported_encoding": "expects that the broker keeps the producer's codec",
 }
 """Tests of kafka-python that need more than a gateway has, with the reason."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a judge says."""
-
-    right: int
-    wrong: Sequence[str]
-    skipped: str = ""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A running gateway."""
-
-    cluster: Cluster
-    address: str
-    folder: Path
-
-
-def run(command: Sequence[str], *, given: str = "", **more: str) -> str:
-    """Run a program, and return what it wrote."""
-    done = subprocess.run(
-        list(command),
-        check=False,
-        input=given,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        env={**os.environ, **more},
-    )
-    return done.stdout
 
 
 def kafka_python(place: Place) -> Verdict:
@@ -145,20 +110,13 @@ def kcat(place: Place) -> Verdict:
         "offset": "kcat [0] offset 1000" in run([*base, "-Q", "-t", "kcat:0:-1"]),
         "group": run([*base, "-q", "-o", "beginning", "-c", "3", "-G", "kcat-group", "kcat"]) == "0\n1\n2\n",
     }
-    return _verdict(checks)
+    return verdict_of(checks)
 
 
-def java(place: Place) -> Verdict:
+def java_tools(place: Place) -> Verdict:
     """Run Kafka's command-line tools."""
-    folder = HOME / "kafka-tools-4.3.1"
-    if not (folder / "fetched").exists():
-        resolve({"spark.jars.packages": JAVA_TOOLS}, folder)
-        (folder / "fetched").touch()
-    names = ("scala-library-*", "slf4j-api-*", "log4j-*", "jackson-*")
-    own = [str(jar) for name in names for jar in Path(pyspark.__file__).parent.glob(f"jars/{name}.jar")]
-    home = os.environ.get("JAVA_HOME")
-    program = [f"{home}/bin/java" if home else "java", "-Xmx256m", "-XX:+UseSerialGC"]
-    program += ["-cp", ":".join([f"{folder}/jars/*", *own])]
+    tools = fetched("kafka-tools-4.3.1", JAVA_TOOLS)
+    program = java(tools)
     server = ["--bootstrap-server", place.address]
 
     def tool(name: str, *arguments: str, given: str = "") -> str:
@@ -203,10 +161,13 @@ def java(place: Place) -> Verdict:
             r"hello",
         ),
         "ConfigCommand": (
-            lambda: tool(
-                "ConfigCommand", *server, "--alter", "--topic", "java", "--add-config", "retention.ms=100000"
+            lambda: run(
+                [
+                    *java(Path(jars().partition(":")[0]).parent), "kafka.admin.ConfigCommand", *server, "--alter",
+                    "--topic", "java", "--add-config", "retention.ms=100000",
+                ]
             ),
-            r"Completed updating config for topic java|ClassNotFoundException",
+            r"Completed updating config for topic java",
         ),
         "ProducerPerformance": (
             lambda: tool(
@@ -238,7 +199,40 @@ def java(place: Place) -> Verdict:
             lambda: tool("consumer.group.ConsumerGroupCommand", *server, "--delete", "--group", "java-consumer"),
             r"Deletion of requested consumer groups \('java-consumer'\) was successful",
         ),
-        "TransactionsCommand list": (lambda: tool("TransactionsCommand", *server, "list"), r"TransactionalId"),
+        "TransactionalMessageCopier": (
+            lambda: tool(
+                "TransactionalMessageCopier", "--broker-list", place.address, "--input-topic", "java",
+                "--input-partition", "0", "--output-topic", "copied", "--max-messages", "-1", "--consumer-group",
+                "copier", "--transaction-size", "20", "--transactional-id", "copier",
+            ),
+            r'"remaining":0.*"stage":"ShutdownComplete"|"stage":"ShutdownComplete".*"remaining":0',
+        ),
+        "TransactionsCommand list": (
+            lambda: tool("TransactionsCommand", *server, "list"),
+            r"copier\s+\d+\s+\d+\s+(Empty|CompleteCommit)",
+        ),
+        "TransactionsCommand describe": (
+            lambda: tool("TransactionsCommand", *server, "describe", "--transactional-id", "copier"),
+            r"copier\s+\d+\s+\d+\s+(Empty|CompleteCommit)",
+        ),
+        "TransactionsCommand describe-producers": (
+            lambda: tool("TransactionsCommand", *server, "describe-producers", "--topic", "java", "--partition", "0"),
+            r"LastSequence",
+        ),
+        "TransactionsCommand find-hanging": (
+            lambda: tool("TransactionsCommand", *server, "find-hanging", "--broker-id", "0"),
+            r"TransactionalId",
+        ),
+        "LeaderElectionCommand": (
+            lambda: tool(
+                "LeaderElectionCommand", *server, "--election-type", "preferred", "--topic", "java", "--partition", "0"
+            ),
+            r"Valid replica already elected for partitions java-0",
+        ),
+        "ReassignPartitionsCommand --list": (
+            lambda: tool("reassign.ReassignPartitionsCommand", *server, "--list"),
+            r"No partition reassignments found",
+        ),
         "EndToEndLatency": (
             lambda: tool(
                 "EndToEndLatency", "--bootstrap-server", place.address, "--topic", "latency", "--num-records", "200",
@@ -259,7 +253,7 @@ def java(place: Place) -> Verdict:
         checks[name] = re.search(expected, told, re.DOTALL) is not None
         if not checks[name]:
             print(f"{name}: {told[-1500:]}", file=sys.stderr)
-    return _verdict(checks)
+    return verdict_of(checks)
 
 
 SPARK: Final = """
@@ -281,22 +275,45 @@ copied = spark.read.format("kafka").options(**options, subscribe="spark-copy").l
 print("stream", copied.select("value").distinct().count())
 """
 
+REAL_TIME: Final = """
+import sys, tempfile
+from pyspark.sql import SparkSession
+address, jars = sys.argv[1:]
+builder = SparkSession.builder.master("local[4]").config("spark.jars", jars).config("spark.driver.memory", "1g")
+builder = builder.config("spark.sql.shuffle.partitions", "1").config("spark.ui.enabled", "false")
+spark = builder.getOrCreate()
+options = {"kafka.bootstrap.servers": address}
+stream = spark.readStream.format("kafka").options(**options, subscribe="live", startingOffsets="earliest").load()
+query = stream.select("key", "value").writeStream.format("kafka").options(**options, topic="live-copy")
+query = query.option("checkpointLocation", tempfile.mkdtemp()).outputMode("update").trigger(realTime="20 seconds")
+started = query.start()
+print("started", flush=True)
+started.awaitTermination(70)
+print("exception", started.exception(), flush=True)
+started.stop()
+"""
+"""Copies records while its batch runs."""
 
-def spark(place: Place) -> Verdict:
-    """Write, read and stream by Spark's own Kafka connector."""
+
+def _connector() -> str:
+    """Return the jars of Spark's Kafka connector, which takes two rounds to fetch."""
     folder = HOME / SPARK_CONNECTOR
     if not (folder / "fetched").exists():
         for conf in ROUNDS:
             resolve(conf, folder)
         (folder / "fetched").touch()
-    jars = ",".join(str(jar) for jar in (folder / "jars").glob("*.jar"))
+    return ",".join(str(jar) for jar in (folder / "jars").glob("*.jar"))
+
+
+def spark(place: Place) -> Verdict:
+    """Write, read and stream by Spark's own Kafka connector."""
     place.cluster.create_topic("spark", 4, {})
     place.cluster.create_topic("spark-copy", 4, {})
-    told = run([sys.executable, "-c", SPARK, place.address, jars])
+    told = run([sys.executable, "-c", SPARK, place.address, _connector()])
     checks = {"batch": "batch 20000 20000" in told, "stream": "stream 20000" in told}
     if not all(checks.values()):
         print(told[-3000:], file=sys.stderr)
-    return _verdict(checks)
+    return verdict_of(checks)
 
 
 def kafka(place: Place) -> Verdict:
@@ -315,16 +332,47 @@ def kafka(place: Place) -> Verdict:
     return Verdict(sum(map(len, expected.values())), wrong)
 
 
-def _verdict(checks: dict[str, bool]) -> Verdict:
-    return Verdict(sum(checks.values()), [f"failed: {name}" for name, good in checks.items() if not good])
+def real_time(place: Place) -> Verdict:
+    """Copy records by Spark's real-time mode: they arrive long before the batch that copies them ends."""
+    place.cluster.create_topic("live", 2, {})
+    place.cluster.create_topic("live-copy", 2, {})
+    with (
+        running([sys.executable, "-c", REAL_TIME, place.address, _connector()], place.folder / "spark.log"),
+        KafkaProducer(bootstrap_servers=place.cluster) as producer,
+        KafkaConsumer("live-copy", bootstrap_servers=place.cluster, auto_offset_reset="earliest") as consumer,
+    ):
+        sent: dict[bytes, float] = {}
+        delays: list[float] = []
+
+        def copied() -> bool:
+            if len(sent) < REAL_TIME_RECORDS:
+                value = str(len(sent)).encode()
+                sent[value] = time.monotonic()
+                producer.send("live", value).get()
+            polled = [record for records in consumer.poll(100).values() for record in records]
+            delays.extend(time.monotonic() - sent.pop(record.value or b"", 0.0) for record in polled)
+            return len(delays) >= REAL_TIME_RECORDS
+
+        # The first record arrives when the query has started.
+        complete = eventually(copied, 150)
+    if not complete:
+        print((place.folder / "spark.log").read_text()[-4000:], file=sys.stderr)
+    print(f"  {len(delays)} records, median delay {statistics.median(delays or [0]) * 1000:.0f} ms")
+    return verdict_of({f"{REAL_TIME_RECORDS} records": complete})
 
 
 JUDGES: Final[dict[str, Callable[[Place], Verdict]]] = {
     "kafka": kafka,
     "kafka-python": kafka_python,
     "kcat": kcat,
-    "java": java,
+    "java": java_tools,
     "spark": spark,
+    "spark-real-time": real_time,
+    "connect": standalone,
+    "connect-distributed": distributed,
+    "mirror-maker": mirror_maker,
+    "streams": streams,
+    "flink": flink,
 }
 
 
