@@ -1,11 +1,12 @@
 """Request access: the permissions that a request needs, and the answer to a user who lacks one.
 
-A request is handled as a whole or refused as a whole, with the same code for each of its items. Only lists of topics,
-groups and transactional ids are shortened to what the user may see.
+Each item of a request is handled or refused alone, as in Kafka. Lists of topics, groups and transactional ids are
+shortened to what the user may see.
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,6 @@ from kafkalike.gateway import api_versions as keys
 from kafkalike.model.access_rules import AccessKind, AccessOperation
 
 if TYPE_CHECKING:
-    import asyncio
-
     from kafkalike.gateway.authentication import UserFile
     from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
     from kafkalike.model.access_rules import AccessRules
@@ -199,36 +198,83 @@ class RequestAccess:
                 if not shown:
                     return {"topics": ()}
                 call = dataclasses.replace(call, body=dataclasses.replace(call.body, topics=tuple(shown)))
-            code = await self._refusal(key, call, rules)
+            items = ITEMS.get(key)
+            listed = "" if items is None else next((name for name in items.asked if hasattr(call.body, name)), "")
+            code = self._refusal(key, call, rules, named=not listed)
             if code:
                 return _refused(key, call, code)
-            reply = await handler(call)
-            return _shortened(key, reply, rules) if isinstance(reply, Mapping) else reply
+            codes = [await self._item_code(key, item, rules) for item in getattr(call.body, listed, ())]
+            if not any(codes):
+                reply = await handler(call)
+                return _shortened(key, reply, rules) if isinstance(reply, Mapping) else reply
+            if key == keys.ADD_PARTITIONS_TO_TXN:
+                # A transaction gets all of its partitions or none.
+                codes = [code or errors.OperationNotAttemptedError.errno for code in codes]
+            assert items is not None
+            return await self._partly(items, listed, call, codes, handler)
 
         return handle
 
-    async def _refusal(self, key: int, call: Call, rules: AccessRules) -> int:
-        """Return the code with which a request is refused; 0 if it is allowed."""
-        body = call.body
+    async def _partly(
+        self, items: _Items, listed: str, call: Call, codes: Sequence[int], handler: Handler
+    ) -> Reply | asyncio.Task[Reply]:
+        """Have the allowed items of a request handled, and add the answers of the others."""
+        by_code: dict[int, list[Any]] = {}
+        for item, code in zip(getattr(call.body, listed), codes, strict=True):
+            by_code.setdefault(code, []).append(item)
+        allowed = by_code.pop(0, [])
+        refused = [
+            answer
+            for code, found in by_code.items()
+            for answer in _refused_items(items, SimpleNamespace(**{listed: found}), code)[items.answers]
+        ]
+        if not allowed:
+            return _answered(items, call, {}, refused)
+        reply = await handler(
+            dataclasses.replace(call, body=dataclasses.replace(call.body, **{listed: tuple(allowed)}))
+        )
+        if not isinstance(reply, asyncio.Task):
+            return _answered(items, call, reply, refused)
+
+        async def later() -> Reply:
+            return _answered(items, call, await reply, refused)
+
+        return asyncio.create_task(later())
+
+    def _refusal(self, key: int, call: Call, rules: AccessRules, *, named: bool) -> int:
+        """Return the code with which a request is refused as a whole; 0 if it is allowed.
+
+        Args:
+            key: of the request.
+            call: the request.
+            rules: of its user.
+            named: the request concerns one group or transaction, and has no list of items.
+        """
         if key not in OPEN | TOPICS.keys() | GROUPS.keys() | TRANSACTIONS | CONFIGS.keys():
             return errors.ClusterAuthorizationFailedError.errno
         wanted: list[tuple[AccessOperation, AccessKind, str]] = []
-        if key in TOPICS:
-            for item in _named(body, TOPIC_FIELDS):
-                name = await self._topic(item)
-                if name is None:
-                    return errors.UnknownTopicIdError.errno
-                wanted.append((TOPICS[key], TOPIC, name))
-        if key in GROUPS:
-            wanted += [(GROUPS[key], GROUP, _name(item, "group_id")) for item in _named(body, GROUP_FIELDS)]
-        if key in TRANSACTIONS:
-            wanted += [(USE, TRANSACTIONAL_ID, str(item)) for item in _named(body, ID_FIELDS)]
-        if key in CONFIGS:
-            for item in body.resources:
-                if int(item.resource_type) != TOPIC_RESOURCE:
-                    return errors.ClusterAuthorizationFailedError.errno
-                wanted.append((CONFIGS[key], TOPIC, item.resource_name))
+        if key in GROUPS and (named or key in TOPICS):
+            wanted += [(GROUPS[key], GROUP, _name(item, "group_id")) for item in _named(call.body, GROUP_FIELDS)]
+        if key in TRANSACTIONS and (named or key in TOPICS):
+            wanted += [(USE, TRANSACTIONAL_ID, str(item)) for item in _named(call.body, ID_FIELDS)]
         return next((CODES[kind] for operation, kind, name in wanted if not rules.allow(operation, kind, name)), 0)
+
+    async def _item_code(self, key: int, item: Any, rules: AccessRules) -> int:  # noqa: ANN401 - of any request
+        """Return the code with which an item of a request is refused; 0 if it is allowed."""
+        if key in CONFIGS:
+            if int(item.resource_type) != TOPIC_RESOURCE:
+                return errors.ClusterAuthorizationFailedError.errno
+            wanted = CONFIGS[key], TOPIC, item.resource_name
+        elif key in TOPICS:
+            name = await self._topic(item)
+            if name is None:
+                return errors.UnknownTopicIdError.errno
+            wanted = TOPICS[key], TOPIC, name
+        elif key in GROUPS:
+            wanted = GROUPS[key], GROUP, _name(item, "group_id")
+        else:
+            wanted = USE, TRANSACTIONAL_ID, str(item)
+        return 0 if rules.allow(*wanted) else CODES[wanted[1]]
 
     async def _topic(self, item: Any) -> str | None:  # noqa: ANN401 - of any request
         """Return the topic that an item names or gives the id of; None for an unknown id."""
@@ -277,14 +323,18 @@ def _name(item: Any, attribute: str) -> str:  # noqa: ANN401 - an item of any re
 
 
 def _refused(key: int, call: Call, code: int) -> Reply:
-    answer: dict[str, Any] = {"error_code": code, "producer_id": -1, "producer_epoch": -1}
     items = ITEMS.get(key)
     if items is not None and any(hasattr(call.body, name) for name in items.asked):
-        answer = _refused_items(items, call.body, code)
+        return _answered(items, call, {}, _refused_items(items, call.body, code)[items.answers])
+    return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
+
+
+def _answered(items: _Items, call: Call, reply: Reply, refused: Sequence[Any]) -> Reply:
+    """Return an answer with those of the refused items."""
     if not call.field("acks", -1):
         # As in Kafka: the client expects no answer, so only the end of the connection tells it.
         raise ConnectionAbortedError("records of a producer with acks=0 were refused")
-    return answer
+    return {**(reply or {}), items.answers: [*(reply or {}).get(items.answers, ()), *refused]}
 
 
 def _refused_items(items: _Items, source: Any, code: int) -> dict[str, Any]:  # noqa: ANN401 - any part of a request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime as dt
 import re
 import sys
@@ -151,3 +152,65 @@ def test_description_of_all_topics_has_those_that_the_user_may_read(access: Requ
 
     assert answers == [{"topics": ()}, {}]
     assert seen == [["name"]]
+
+
+def test_request_with_a_forbidden_topic_gets_the_others_answered(access: RequestAccess) -> None:
+    schema: Any = load_request_schema(keys.LIST_OFFSETS, 10)
+    one = sample(schema)
+    hidden = dataclasses.replace(one.topics[0], name="hidden")
+    body = dataclasses.replace(one, topics=(hidden, *one.topics))
+    seen: list[list[str]] = []
+
+    async def listed(call: Call) -> Mapping[str, Any]:
+        seen.append([topic.name for topic in call.body.topics])
+        return {"topics": [{"name": "name", "partitions": []}]}
+
+    guarded = access.guarded({keys.LIST_OFFSETS: listed})[keys.LIST_OFFSETS]
+    reply = asyncio.run(_run(guarded, Call(10, body, "", "", "reader")))
+
+    assert seen == [["name"]]
+    assert [topic["name"] for topic in reply["topics"]] == ["name", "hidden"]
+    assert codes(reply) == [29]
+
+
+def test_fetch_of_a_forbidden_topic_waits_for_the_others_beside(access: RequestAccess) -> None:
+    """A long poll is a task, so that the next request of the connection is read."""
+    schema: Any = load_request_schema(keys.FETCH, 12)
+    one = sample(schema)
+    body = dataclasses.replace(one, topics=(dataclasses.replace(one.topics[0], topic="hidden"), *one.topics))
+
+    async def answers() -> Mapping[str, Any]:
+        async def later() -> Mapping[str, Any]:
+            return {"responses": [{"topic": "name"}], "session_id": 0}
+
+        async def fetch(_: Call) -> Any:
+            return asyncio.create_task(later())
+
+        reply = await access.guarded({keys.FETCH: fetch})[keys.FETCH](Call(12, body, "", "", "reader"))
+        assert isinstance(reply, asyncio.Task)
+        answer = await reply
+        assert answer is not None
+        return answer
+
+    assert [topic["topic"] for topic in asyncio.run(answers())["responses"]] == ["name", "hidden"]
+
+
+def test_transaction_with_a_forbidden_topic_gets_no_partition(access: RequestAccess) -> None:
+    """As in Kafka: the others are not attempted."""
+    users = access._users
+    users.add("writer", "password", ["write topic name", "use transactional-id *"])
+    schema: Any = load_request_schema(keys.ADD_PARTITIONS_TO_TXN, 3)
+    one = sample(schema)
+    topics = one.v3_and_below_topics
+    body = dataclasses.replace(one, v3_and_below_topics=(*topics, dataclasses.replace(topics[0], name="hidden")))
+    called = []
+
+    async def added(call: Call) -> Mapping[str, Any]:
+        called.append(call)
+        return {}
+
+    guarded = access.guarded({keys.ADD_PARTITIONS_TO_TXN: added})[keys.ADD_PARTITIONS_TO_TXN]
+    reply = asyncio.run(_run(guarded, Call(3, body, "", "", "writer")))
+
+    assert called == []
+    assert codes(reply) == [55, 29]
