@@ -58,11 +58,9 @@ NOT_EXPECTED: Final = {
     "test_create_describe_delete_acls": "no ACLs",
     "test_describe_configs_broker_resource_returns_configs": "gateways have no setting advertised.listeners",
     "test_create_partitions": "assigns replicas to brokers; gateways hold none",
-    "test_elect_leaders": "leaders are hints, so none is elected",
     "test_alter_replica_log_dirs": "one log directory",
     "test_describe_metadata_quorum": "no quorum of brokers",
     "test_alter_partition_reassignments": "gateways hold no replicas",
-    "test_list_partition_reassignments": "gateways hold no replicas",
     "test_kafka_version_infer": "expects the list of requests of Kafka 4.1",
     "test_kafka_consumer_unsupported_encoding": "expects that the broker keeps the producer's codec",
 }
