@@ -15,6 +15,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import NewTopic, OffsetAndMetadata, TopicPartition
 from kafkalike.ui.console_server import ConsoleServer
+from tests.tools.browser import judge
 from tests.tools.records import batch_now
 
 ROWS = 14
@@ -158,6 +159,61 @@ def test_charts_have_axes_values_and_a_table(visit: Any, url: str) -> None:
     assert chart.get_by_role("row").count() == 91
     figures = [float(value) for value in chart.locator("td[data-v]").evaluate_all("c => c.map(one => one.dataset.v)")]
     assert len([figure for figure in figures if figure > 0]) == 1
+
+
+def edges(chart: Any, page: Any) -> tuple[str, str]:
+    """The first and the last time that a chart shows, by its legend."""
+    shown, box = chart.locator(".u-legend .u-value").first, chart.locator(".u-over").bounding_box()
+    found = []
+    for x in (1, box["width"] - 1):
+        page.mouse.move(box["x"] + x, box["y"] + 20)
+        found.append(shown.inner_text())
+    return found[0], found[1]
+
+
+def test_chart_is_zoomed_by_dragging_and_shows_all_after_a_double_click(visit: Any, url: str) -> None:
+    visit.goto(f"{url}/topics/b-large")
+    chart = visit.locator("#chart-topic-records")
+    chart.locator("canvas").wait_for()
+    first, last = edges(chart, visit)
+    box = chart.locator(".u-over").bounding_box()
+
+    visit.mouse.move(box["x"] + box["width"] / 4, box["y"] + 50)
+    visit.mouse.down()
+    visit.mouse.move(box["x"] + box["width"] * 3 / 4, box["y"] + 60, steps=5)
+    visit.mouse.up()
+    zoomed = edges(chart, visit)
+    visit.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + 50)
+
+    assert first < zoomed[0] < zoomed[1] < last
+    assert edges(chart, visit) == (first, last)
+
+
+def test_chart_is_read_and_zoomed_by_the_keyboard(visit: Any, url: str) -> None:
+    """Arrows move through the times, which a screen reader gets, too; plus and minus zoom, Escape shows all."""
+    visit.goto(f"{url}/topics/b-large")
+    chart = visit.locator("#chart-topic-records")
+    chart.locator("canvas").wait_for()
+    plot, shown = chart.get_by_role("slider"), chart.locator(".u-legend .u-value").first
+
+    def pressed(*keys: str) -> str:
+        for key in keys:
+            plot.press(key)
+        assert plot.get_attribute("aria-valuetext").startswith(shown.inner_text())
+        return str(shown.inner_text())
+
+    plot.focus()
+    first, second, last = pressed("Home"), pressed("ArrowRight"), pressed("End")
+    before, zoomed = pressed("ArrowLeft"), pressed("+", "Home")
+    end = pressed("End")
+    wider = pressed("-", "Home")
+    all_again = pressed("Escape", "Home")
+
+    assert first < second < before < last
+    assert first < zoomed < end == last
+    assert first <= wider < zoomed
+    assert all_again == first
+    assert judge(visit) == []
 
 
 def test_a_refresh_keeps_focus_scroll_and_order(visit: Any, url: str, cluster: Cluster) -> None:

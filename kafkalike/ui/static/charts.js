@@ -1,5 +1,6 @@
 "use strict";
-/* Charts of the figures whose table stands below them: hover for values, drag to zoom, double click to see all. */
+/* Charts of the figures whose table stands below them: hover for values, drag to zoom, double click to see all. By the
+   keyboard: arrows, Home and End for values, plus and minus to zoom, Escape to see all. */
 (() => {
   const { absolute } = window.kafkalike;
   const drawn = new Map();
@@ -56,6 +57,47 @@
     };
   }
 
+  /* A slider over the times, so that a screen reader says what the legend shows. */
+  function prepare(place, figure) {
+    place.removeAttribute("aria-hidden");
+    place.firstChild.setAttribute("aria-hidden", "true");
+    place.tabIndex = 0;
+    place.setAttribute("role", "slider");
+    place.setAttribute("aria-label", `${figure.querySelector("caption").textContent}: a chart`);
+  }
+
+  function point(place, plot, wanted) {
+    const [first, last] = plot.series[0].idxs, at = Math.max(first, Math.min(last, wanted)), ts = plot.data[0][at];
+    plot.setCursor({ left: plot.valToPos(ts, "x"), top: 10 });
+    const said = plot.series.map((one, line) => one.value(plot, plot.data[line][at], line, at));
+    place.setAttribute("aria-valuemin", first);
+    place.setAttribute("aria-valuemax", last);
+    place.setAttribute("aria-valuenow", at);
+    place.setAttribute("aria-valuetext", [said[0], ...said.slice(1).map((value, line) => `${plot.series[line + 1].label} ${value}`)].join(", "));
+  }
+
+  function zoom(plot, at, factor) {
+    const times = plot.data[0], last = times[times.length - 1], { min, max } = plot.scales.x;
+    const width = Math.min(last - times[0], (max - min) * factor);
+    // Two steps at least.
+    if (times.length < 3 || width < 2 * (times[1] - times[0])) return;
+    const from = Math.max(times[0], Math.min(last - width, times[at] - width / 2));
+    plot.setScale("x", { min: from, max: from + width });
+  }
+
+  document.addEventListener("keydown", (event) => {
+    const place = event.target.closest?.(".plot"), known = place && drawn.get(place.closest("figure").id);
+    if (!known || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { plot } = known, times = plot.data[0], [first, last] = plot.series[0].idxs, at = plot.cursor.idx ?? last;
+    const moves = { ArrowLeft: at - 1, ArrowDown: at - 1, ArrowRight: at + 1, ArrowUp: at + 1, Home: first, End: last };
+    if (event.key in moves) point(place, plot, moves[event.key]);
+    else if (event.key === "+" || event.key === "=") zoom(plot, at, 0.5);
+    else if (event.key === "-") zoom(plot, at, 2);
+    else if (event.key === "Escape") plot.setScale("x", { min: times[0], max: times[times.length - 1] });
+    else return;
+    event.preventDefault();
+  });
+
   function draw(figure, again) {
     const place = figure.querySelector(".plot"), { names, data } = figures(figure);
     const known = drawn.get(figure.id), key = names.join("\u0000");
@@ -70,6 +112,9 @@
     place.replaceChildren();
     const plot = new uPlot(options(figure, names, place.clientWidth), data, place);
     drawn.set(figure.id, { plot, place, key });
+    prepare(place, figure);
+    point(place, plot, data[0].length - 1);
+    plot.setCursor({ left: -10, top: -10 });
   }
 
   function all(again) {
