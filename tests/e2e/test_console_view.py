@@ -272,6 +272,16 @@ def test_the_value_of_a_dead_letter_is_in_view(visit: Any, url: str, cluster: Cl
         assert visit.locator("tbody").bounding_box()["height"] < 6000
 
 
+def test_empty_table_says_what_to_do_within_a_narrow_screen(visit: Any, url: str) -> None:
+    """Though its columns are wider."""
+    visit.set_viewport_size({"width": 390, "height": 800})
+    visit.goto(f"{url}/share-groups")
+    box = visit.locator("td.empty > div").bounding_box()
+
+    assert visit.locator("table").bounding_box()["width"] > 390
+    assert 0 <= box["x"] < box["x"] + box["width"] <= 390
+
+
 def test_a_page_whose_server_is_gone_says_so(visit: Any, cluster: Cluster) -> None:
     """Old figures must not look like a quiet cluster; it refreshes when the server is back."""
     server = ConsoleServer(cluster, token="")
