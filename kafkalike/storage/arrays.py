@@ -31,6 +31,11 @@ def held_numbers(values: pa.Array) -> np.ndarray:
     return np.frombuffer(values.buffers()[1] or b"", np.int64)[values.offset : values.offset + len(values)]
 
 
+def held_integers(values: pa.Array) -> np.ndarray:
+    """Return the values of an array of 32-bit integers, arbitrary where it is null; shares the memory."""
+    return np.frombuffer(values.buffers()[1] or b"", np.int32)[values.offset : values.offset + len(values)]
+
+
 def repeated(value: str | int, rows: int) -> pa.Array:
     """Return an array that repeats a text, or a 32-bit integer."""
     if isinstance(value, int):
@@ -84,6 +89,11 @@ def scalars(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(held)])
 
 
+def flags_of(values: np.ndarray) -> pa.Array:
+    """Return booleans as an array."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
+
+
 def _bits(values: Sequence[Any]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(np.array(values, np.bool_), bitorder="little"))
 
@@ -99,6 +109,33 @@ def whole_numbers(column: pa.ChunkedArray) -> list[Any]:
     found: list[Any] = []
     for chunk in column.chunks:
         found += chunk.view(pa.int64()).to_pylist() if chunk.null_count else held_numbers(chunk).tolist()
+    return found
+
+
+def nulls_of(values: pa.Array) -> np.ndarray:
+    """Return which values are null."""
+    if not values.null_count:
+        return np.zeros(len(values), np.bool_)
+    if (valid := values.buffers()[0]) is None:
+        return np.ones(len(values), np.bool_)
+    bits = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")
+    found: np.ndarray = bits[values.offset : values.offset + len(values)] == 0
+    return found
+
+
+def lengths_of(values: pa.Array, null: int) -> np.ndarray:
+    """Return the bytes of each BINARY or STRING value, or the entries of each list.
+
+    Args:
+        values: at most 2 GiB, or 2^31 entries.
+        null: length of a null.
+    """
+    if not len(values):
+        return np.zeros(0, np.int64)
+    ends = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+    found: np.ndarray = np.diff(ends).astype(np.int64)
+    if values.null_count:
+        found[nulls_of(values)] = null
     return found
 
 

@@ -25,6 +25,28 @@ sys.exit(", ".join({"pandas", "deltalake", "pyspark"} & sys.modules.keys()) or N
     subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
 
 
+def test_a_gateway_that_serves_a_producer_and_a_consumer_does_not_import_pandas(root: str) -> None:
+    """It was a third of the time of a gateway's start."""
+    code = """
+import sys
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafkalike.connect import connect
+from kafkalike.gateway.gateway_server import GatewayServer
+server = GatewayServer(connect(sys.argv[1]))
+server.start()
+producer = Producer({"bootstrap.servers": server.bootstrap_servers})
+producer.produce("t", b"v", b"k", 0, headers={"h": b"x"})
+producer.flush(60)
+consumer = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "g"})
+consumer.assign([TopicPartition("t", 0, 0)])
+assert consumer.poll(60).value() == b"v"
+consumer.close()
+server.stop()
+sys.exit("pandas" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
+
+
 def test_a_process_that_opens_a_cluster_imports_no_more_than_it_needs(root: str) -> None:
     """Commands of operators do nothing else; `pyarrow.compute` alone takes 30 ms."""
     code = """

@@ -26,7 +26,7 @@ from kafkalike.model import faults
 from kafkalike.model.murmur2 import partitions_of_slices
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.schemas.admission import HEAD
-from kafkalike.storage.arrays import numbers
+from kafkalike.storage.arrays import held_numbers, numbers
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class ColumnBatch:
             partitions=partitions.tolist(),
             keys=picked.column("key").to_pylist(),
             values=picked.column("value").to_pylist(),
-            timestamps=(picked.column("timestamp").cast(pa.int64()).to_numpy() // 1000).tolist(),
+            timestamps=(held_numbers(picked.column("timestamp").combine_chunks()) // 1000).tolist(),
             headers=[None] * len(partitions)
             if headers.null_count == len(partitions)
             else [None if h is None else [(one["key"], one["value"]) for one in h] for h in headers.to_pylist()],
@@ -114,7 +114,7 @@ class ColumnBatch:
         Args:
             parts: `key`, `value` or both, if their schemas are checked.
         """
-        times = self.table.column("timestamp").cast(pa.int64()).to_numpy()
+        times = held_numbers(self.table.column("timestamp").chunk(0))
         found = {int(at) for column in (self.partitions, times) for at in (column.argmin(), column.argmax())}
         found.add(int(self.sizes.argmax()))
         keys = self.table.column("key")

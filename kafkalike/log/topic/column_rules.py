@@ -19,7 +19,7 @@ from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.model.config.properties import LONG_MAX
 from kafkalike.model.config.server_config import MAX_PARTITIONS
 from kafkalike.model.murmur2 import partitions_of_slices
-from kafkalike.storage.arrays import numbers
+from kafkalike.storage.arrays import lengths_of, nulls_of, numbers
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Clock
@@ -145,7 +145,7 @@ class Slices:
         ends = np.frombuffer(offsets, np.int64 if wide else np.int32)[held.offset : held.offset + len(held) + 1]
         data = np.frombuffer(body, np.uint8) if body is not None and body.size else np.empty(0, np.uint8)
         wider = ends.astype(np.int64)
-        return cls(data, wider[:-1], wider[1:], _flags(pc.is_null(held)))
+        return cls(data, wider[:-1], wider[1:], nulls_of(held))
 
     @classmethod
     def none(cls, rows: int) -> Slices:
@@ -173,11 +173,6 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
-def _flags(flags: pa.Array) -> np.ndarray:
-    found: np.ndarray = flags.to_numpy(zero_copy_only=False)
-    return found
-
-
 def _partitions(rules: Rules, task: int, table: pa.Table, keys: Slices, taken: int) -> tuple[np.ndarray, int]:
     """Return the partition of each record, and the number of records that have taken turns."""
     found = np.full(table.num_rows, -1, np.int32)
@@ -185,7 +180,7 @@ def _partitions(rules: Rules, task: int, table: pa.Table, keys: Slices, taken: i
     if "partition" in table.column_names:
         _check_given(rules, table.column("partition"))
         given = _whole(table.column("partition"))
-        chosen = ~_flags(pc.is_null(given))
+        chosen = ~nulls_of(given)
         found[chosen] = given.fill_null(-1).to_numpy()[chosen]
     keyed = ~chosen & ~keys.null
     if keyed.any():
@@ -294,10 +289,8 @@ def header_sizes(headers: pa.ListArray) -> np.ndarray:
     names, contents = inner.field("key"), inner.field("value")
     if names.null_count:
         _refuse(errors.InvalidRecordError, "a record has a header without key")
-    each = pc.add(pc.binary_length(names), pc.fill_null(pc.binary_length(contents), 0)).cast(pa.int64()).to_numpy()
-    ends = np.concatenate([[0], np.cumsum(each)])
-    counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
-    bounds = np.concatenate([[0], np.cumsum(counts)])
+    ends = np.concatenate([[0], np.cumsum(lengths_of(names, 0) + lengths_of(contents, 0))])
+    bounds = np.concatenate([[0], np.cumsum(lengths_of(headers, 0))])
     sizes: np.ndarray = ends[bounds[1:]] - ends[bounds[:-1]]
     return sizes
 

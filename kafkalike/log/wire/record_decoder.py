@@ -21,7 +21,7 @@ from kafkalike.log.topic.column_batch import ColumnBatch
 from kafkalike.log.topic.column_rules import header_sizes
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.log.wire.batch_heads import WireBatch
-from kafkalike.storage.arrays import numbers
+from kafkalike.storage.arrays import flags_of, numbers
 
 Longs = npt.NDArray[np.int64]
 
@@ -250,7 +250,7 @@ def _headers(content: bytes, at: Longs, counts: Longs, ends: Longs) -> pa.Array:
     entries = pa.StructArray.from_arrays([text, values], fields=list(HEADERS_TYPE.value_type))
     stops = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     headers = pa.ListArray.from_arrays(
-        numbers(stops, pa.int32()), entries, type=HEADERS_TYPE, mask=pa.array(counts == 0)
+        numbers(stops, pa.int32()), entries, type=HEADERS_TYPE, mask=flags_of(counts == 0)
     )
     wrong = first_undecodable(headers)
     if wrong is not None:

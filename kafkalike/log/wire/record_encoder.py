@@ -16,14 +16,19 @@ from crc32c import crc32c
 
 from kafkalike.log.topic.chunk import Chunk
 from kafkalike.log.wire import batch_heads
-from kafkalike.storage.arrays import held_numbers
+from kafkalike.storage.arrays import binaries, held_integers, held_numbers, lengths_of
 
 Longs = npt.NDArray[np.int64]
+
+NULL: Final = -1
+"""Length of a null value, as the format has it."""
 
 _MOST_DELTA: Final = 2**31 - 1
 """Largest offset delta of a record, which has 32 bits."""
 
-_BINARY_NOTHING: Final = pa.scalar(b"", pa.binary())
+# Not `pa.scalar`, which imports pandas.
+_BINARY_NOTHING, _NO_HEADERS = binaries([b"", b"\0"])
+"""Nothing, and the number of headers of a record without any."""
 
 
 def encode(chunk: Chunk, *, codec: str = "none", leader_epoch: int = 0) -> bytes:
@@ -42,7 +47,7 @@ def encode(chunk: Chunk, *, codec: str = "none", leader_epoch: int = 0) -> bytes
         return b""
     offsets = held_numbers(table.column("offset").chunk(0))
     times = _milliseconds(held_numbers(table.column("timestamp").chunk(0)))
-    kinds = np.asarray(table.column("timestampType").chunk(0).to_numpy(), np.int64)
+    kinds = held_integers(table.column("timestampType").chunk(0))
     batches = list[bytes]()
     for rows in _runs(offsets, times, kinds):
         part = table.slice(rows.start, rows.stop - rows.start)
@@ -115,13 +120,13 @@ def _records(table: pa.Table, time_deltas: Longs, offset_deltas: Longs) -> bytes
     """Return the records of a batch before compression."""
     keys, values = table.column("key").chunk(0), table.column("value").chunk(0)
     headers = table.column("headers").chunk(0)
-    key_lengths, value_lengths = _lengths(keys), _lengths(values)
+    key_lengths, value_lengths = lengths_of(keys, NULL), lengths_of(values, NULL)
     has_headers = headers.null_count < len(headers)
     if has_headers:
         tails = _header_parts(headers)
-        tail_sizes = _lengths(tails)
+        tail_sizes = lengths_of(tails, NULL)
     else:
-        tails, tail_sizes = pa.scalar(b"\0", pa.binary()), np.ones(len(keys), np.int64)
+        tails, tail_sizes = _NO_HEADERS, np.ones(len(keys), np.int64)
     sizes = (
         # The attributes.
         1
@@ -139,20 +144,20 @@ def _records(table: pa.Table, time_deltas: Longs, offset_deltas: Longs) -> bytes
 
 def _header_parts(headers: pa.Array) -> pa.Array:
     """Return the number of headers and the headers of each record."""
-    counts = np.asarray(pc.fill_null(pc.list_value_length(headers), 0).to_numpy(), np.int64)
+    counts = lengths_of(headers, 0)
     entries = headers.flatten()
     names = entries.field("key").cast(pa.binary())
     values = entries.field("value")
     each = pc.binary_join_element_wise(
-        _varints(_lengths(names)),
+        _varints(lengths_of(names, NULL)),
         names,
-        _varints(_lengths(values)),
+        _varints(lengths_of(values, NULL)),
         values,
         _BINARY_NOTHING,
         null_handling="replace",
         null_replacement="",
     )
-    ends = np.concatenate([[0], np.cumsum(_lengths(each))])[np.concatenate([[0], np.cumsum(counts)])]
+    ends = np.concatenate([[0], np.cumsum(lengths_of(each, NULL))])[np.concatenate([[0], np.cumsum(counts)])]
     body = each.buffers()[2] if len(each) else None
     whole = pa.Array.from_buffers(pa.binary(), len(counts), [None, pa.py_buffer(ends.astype(np.int32)), body])
     return pc.binary_join_element_wise(_varints(counts), whole, _BINARY_NOTHING)
@@ -164,11 +169,6 @@ def _joined(*parts: pa.Array) -> bytes:
     size = int(np.frombuffer(found.buffers()[1], np.int32)[len(found)])
     body = found.buffers()[2]
     return b"" if body is None else body.slice(0, size).to_pybytes()
-
-
-def _lengths(column: pa.Array) -> Longs:
-    """Return the bytes of each value; -1 for null, as the format has it."""
-    return np.asarray(pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False), np.int64)
 
 
 _WIDER: Final = np.array([1 << 7 * width for width in range(1, 10)], np.uint64)
