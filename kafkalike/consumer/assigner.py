@@ -18,6 +18,7 @@ from kafkalike.log.call_view import CallView
 from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.log.group.membership import KnownTopics
 from kafkalike.model.concurrency import ActiveBlock, ReportErrors
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups import assignment
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import TopicPartition
@@ -47,6 +48,8 @@ class Assigner:
         self._positions = positions
         self._followed: Roster | None = None
         """The roster that needed no further acts; None if acts may be due."""
+        self._groups: GroupsState | None = None
+        """The state of the groups in which that roster was found."""
         self._seen: int | None = None
         """Number of the metadata row that the assignment is based on; None if a look is due."""
         self._begun = False
@@ -194,9 +197,14 @@ class Assigner:
             view: the call's.
             news: True if the topics may have changed since the last look.
         """
-        roster = self._still_a_member(member, view)
-        if roster is not None and roster is self._followed and not (news or self._subscription.changed):
-            return  # a roster is a value: nothing has happened in the group
+        groups, news = view.groups(), news or self._subscription.changed
+        # States and rosters are values: if they are the same ones, nothing has happened.
+        if groups is self._groups and not news and member.membership is not None and not member.lapsed:
+            return
+        roster, self._groups = self._still_a_member(member, groups), None
+        if roster is not None and roster is self._followed and not news:
+            self._groups = groups
+            return
         self._followed = None
         wanted = tuple(sorted(self._subscription.topics))
         if roster is None:
@@ -223,7 +231,7 @@ class Assigner:
                     failed = self._do(acts) or failed
         _raise(failed)
 
-    def _still_a_member(self, member: GroupMember, view: CallView) -> Roster | None:
+    def _still_a_member(self, member: GroupMember, groups: GroupsState) -> Roster | None:
         """Return the roster; None if this consumer has to join.
 
         Raises:
@@ -231,7 +239,7 @@ class Assigner:
         """
         was = member.membership
         try:
-            roster = None if was is None else member.look(view.groups().group(was.group_id).roster)
+            roster = None if was is None else member.look(groups.group(was.group_id).roster)
         except FencedInstanceIdError as error:
             acts = self._enter(assignment.TakenOver(error, self._subscription.held))
             member.forget()
@@ -262,7 +270,7 @@ class Assigner:
         self._subscription.unsubscribe()
         self._commits.forget()
         self._positions.awaited.clear()
-        self._seen = self._followed = None
+        self._seen = self._followed = self._groups = None
         self._phase = assignment.Unassigned()
         self._heartbeat.stop()
         if self._member is not None and self._config.group_instance_id is not None:

@@ -291,7 +291,6 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
             KafkaTimeoutError: nothing was written.
             UnknownOutcomeError: it may have been written; committing again is harmless.
         """
-        self._group_id()
         timeout = self.config.default_api_timeout_ms if timeout_ms is None else check_timeout(timeout_ms)
         self._commits.run_callbacks()
         self._commits.commit(offsets, None if math.isinf(timeout) else timeout)
@@ -308,7 +307,6 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
             IllegalStateError: there is no `group_id`.
             TypeError, IllegalArgumentError: bad offsets.
         """
-        self._group_id()
         self._commits.run_callbacks()
         return self._commits.commit_async(offsets, callback)
 

@@ -171,7 +171,9 @@ class MetadataMethods:
         return found if metadata or found is None else found.offset
 
     def _committed(self, partition: object) -> OffsetAndMetadata | None:
-        group_id = self._group_id()
+        group_id = self.config.group_id
+        if group_id is None:
+            raise errors.IllegalStateError("this call needs a group_id; set it when the consumer is made")
         if not isinstance(partition, TopicPartition):
             raise TypeError(f"a TopicPartition is needed, not {partition!r}")
         info = self._context.cluster.metadata.refresh().topics.get(partition.topic)
@@ -209,16 +211,6 @@ class MetadataMethods:
         )
 
     # --- shared with the methods that change something -----------------------------------------
-
-    def _group_id(self) -> str:
-        """Return the group's id.
-
-        Raises:
-            IllegalStateError: there is none.
-        """
-        if self.config.group_id is None:
-            raise errors.IllegalStateError("this call needs a group_id; set it when the consumer is made")
-        return self.config.group_id
 
 
 class PositionMethods:

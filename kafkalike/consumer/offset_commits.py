@@ -121,23 +121,40 @@ class OffsetCommits:
 
     def commit(self, offsets: Offsets | None, timeout_ms: float | None) -> None:
         """Commit offsets, or all positions when None. See `KafkaConsumer.commit`."""
-        wanted = self._subscription.positions() if offsets is None else _checked(offsets)
-        checked = {tp: check_position(tp, at, self._offsets.max_metadata_bytes) for tp, at in wanted.items()}
+        checked = {
+            tp: check_position(tp, at, self._offsets.max_metadata_bytes) for tp, at in self._wanted(offsets).items()
+        }
         if not checked:
             return
         self._last = None
         try:
-            generation = self._commit(checked, timeout_ms)
+            member = self._member()
+            generation = self._commit(member, checked, timeout_ms)
         except errors.KafkaError:
             self._metrics.failed_commits += 1
             raise
-        if self._group_member is not None:
+        if self._group_member is not None and generation > member.generation:
             self._group_member.saw(generation)
         self._metrics.commits += 1
 
-    def _commit(self, offsets: Offsets, timeout_ms: float | None) -> int:
+    def _wanted(self, offsets: object) -> Offsets:
+        """Return the offsets to commit: the given ones, or all positions when None.
+
+        Raises:
+            IllegalStateError: there is no group.
+            TypeError: the offsets are not a mapping.
+        """
+        if self._config.group_id is None:
+            raise errors.IllegalStateError("a commit needs a group_id; set it when the consumer is made")
+        if offsets is None:
+            return self._subscription.positions()
+        if not isinstance(offsets, Mapping):
+            raise TypeError(f"offsets must map TopicPartition to OffsetAndMetadata, not {offsets!r}")
+        return offsets
+
+    def _commit(self, member: Membership, offsets: Offsets, timeout_ms: float | None) -> int:
         """Commit offsets together with the dead letters below them; return the group's generation."""
-        member, ids = self._member(), self._topic_ids(offsets)
+        ids = self._topic_ids(offsets)
         if self._letters is None or self._letter_commits is None:
             return self._offsets.commit(member, offsets, ids, timeout_ms)
         if self._letter_commits.commit(member, offsets, ids, timeout_ms):
@@ -151,7 +168,7 @@ class OffsetCommits:
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> CommitFuture:
         """Commit now, and call the callback later. See `KafkaConsumer.commit_async`."""
-        wanted = dict(self._subscription.positions() if offsets is None else _checked(offsets))
+        wanted = dict(self._wanted(offsets))
         error: errors.KafkaError | None = None
         try:
             self.commit(wanted, self._config.default_api_timeout_ms)
@@ -214,8 +231,7 @@ class OffsetCommits:
 
     def _member(self) -> Membership:
         group_id = self._config.group_id
-        if group_id is None:
-            raise errors.IllegalStateError("a commit needs a group_id; set it when the consumer is made")
+        assert group_id is not None, "`_wanted` has checked it"
         if not self._subscription.automatic:
             return Membership(group_id=group_id, client_id=self._config.client_id)
         membership = None if self._group_member is None else self._group_member.membership
@@ -235,23 +251,12 @@ class OffsetCommits:
             known = None if state is None else state.topic_id
             if known is not None and (info is None or info.topic_id != known):
                 raise errors.TopicDeletedError(tp.topic, known, None if info is None else info.topic_id)
-            if info is None or tp.partition not in info.partitions:
+            if info is None or not 0 <= tp.partition < info.num_partitions:
                 raise errors.UnknownTopicOrPartitionError(
                     f"{tp.topic}-{tp.partition} does not exist; no offset was committed"
                 )
             ids[tp.topic] = info.topic_id
         return ids
-
-
-def _checked(offsets: object) -> Offsets:
-    """Check that offsets are a mapping.
-
-    Raises:
-        TypeError: not a mapping.
-    """
-    if not isinstance(offsets, Mapping):
-        raise TypeError(f"offsets must map TopicPartition to OffsetAndMetadata, not {offsets!r}")
-    return offsets
 
 
 Polled = Mapping[TopicPartition, Sequence[ConsumerRecord]]

@@ -25,8 +25,9 @@ from kafkalike.consumer.record_builders import Build
 from kafkalike.consumer.subscription import PartitionState
 from kafkalike.errors import KafkaError, KafkaTimeoutError, LogCorruptError
 from kafkalike.log.call_view import CallView
-from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.concurrency import ActiveBlock, inherited
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.structs import ConsumerRecord
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class PollLoop:
         self._just = JUST_SECONDS
         # A short-lived reader of a remote root does not look at the groups' table.
         self._groups_seen = context.clock.monotonic() if context.cluster.store.scheduler.is_remote else -math.inf
+        self._settled: GroupsState | None = None
+        """The newest known state of the groups, if no transaction waits in it."""
         self._context = context
         self._guard = guard
         self.running = ActiveBlock()
@@ -96,7 +99,7 @@ class PollLoop:
 
     def _wait(self, timeout_ms: float, limit: int | None, build: Build) -> list[FetchedRecords]:
         context = self._context
-        deadline = Deadline(context.clock, None if math.isinf(timeout_ms) else timeout_ms)
+        end = context.clock.monotonic() + timeout_ms / 1000
         pause, woken = context.cluster.tail_interval, False
         context.metrics.polls += 1
         while self.ending is None:
@@ -104,7 +107,7 @@ class PollLoop:
             taken = self._answered(limit, build, begun)
             if taken and self.assigner.lapsed:
                 taken = self._still_held(taken)
-            remaining = deadline.remaining()
+            remaining = end - context.clock.monotonic()
             if taken and not taken[0].parts and not any(part.parts for part in taken):
                 # All records were skipped, so nothing is delivered, and there may be more to read.
                 self.fetcher.advance(taken)
@@ -183,8 +186,11 @@ class PollLoop:
             if due:
                 self._groups_seen = view.now
             known = view.groups() if due else cluster.groups.state
+        if known is self._settled:
+            return  # a state is a value
+        self._settled = known if not known.unsettled else None
         # Most clusters have no transactions: their readers do not load this code.
-        if known.unsettled and cluster.transactions.help_waiting(self._context.logs.opened, known, HELP_MS):
+        if self._settled is None and cluster.transactions.help_waiting(self._context.logs.opened, known, HELP_MS):
             view.topics.clear()  # they have new records
 
     def _still_held(self, taken: list[FetchedRecords]) -> list[FetchedRecords]:

@@ -47,7 +47,8 @@ class ControlLog(Generic[S, R]):
         plans_beside: True allows plans on the known state beside a look, to be repeated if the look finds news; see
             `Table.change`. Only for plans that do nothing but make rows.
         properties: configuration of the table that is created.
-        before_change: called before each change; may raise to refuse it.
+        before_change: called before each change; may raise to refuse it, and return whether it must survive a power
+            failure.
         on_missing: called by each look that finds no table; may raise.
         check_new: called before and after the table is created, and before its first row; may raise to refuse it.
         combined: commits the changes of many processes together, in object stores; None commits each change by itself.
@@ -62,7 +63,7 @@ class ControlLog(Generic[S, R]):
         longest_pause: float = 1.0,
         plans_beside: bool = False,
         properties: Mapping[str, str] = CONTROL_TABLE_PROPERTIES,
-        before_change: Callable[[], object] = lambda: None,
+        before_change: Callable[[], bool | None] = lambda: None,
         on_missing: Callable[[], object] = lambda: None,
         check_new: Callable[[], object] = lambda: None,
         combined: ControlGroupCommit[S, R] | None = None,
@@ -127,15 +128,6 @@ class ControlLog(Generic[S, R]):
     def version(self) -> int:
         """Version of the table as of the last `refresh`; 0 without a table."""
         return self._table.state.version if self._rows.exists else 0
-
-    @property
-    def durable(self) -> bool:
-        """True if written rows must survive a power failure; may be set before each change."""
-        return self._table.durable
-
-    @durable.setter
-    def durable(self, durable: bool) -> None:
-        self._table.durable = durable
 
     def look(self) -> tuple[int, S]:
         """Refresh; return the table's version with the state of that version."""
@@ -207,7 +199,7 @@ class ControlLog(Generic[S, R]):
         deadline = Deadline(self._clock, timeout_ms)
         seen: int | None = None
         with within(deadline):
-            self._before_change()
+            self._prepare()
             if not self._rows.exists:
                 seen = self.refresh().seq
             elif not self._plans_beside:
@@ -217,6 +209,11 @@ class ControlLog(Generic[S, R]):
             self._transact_alone(plan, deadline, seen)
         elif self._rows.exists or self._made_for(plan, deadline):
             self._combined.bring(plan, deadline)
+
+    def _prepare(self) -> None:
+        durable = self._before_change()
+        if durable is not None:
+            self._table.durable = durable
 
     def _made_for(self, plan: Callable[[S], Sequence[R]], deadline: Deadline) -> bool:
         """Create the table for a plan; return False if the plan writes nothing."""
@@ -290,7 +287,7 @@ class ControlLog(Generic[S, R]):
         Raises:
             KafkaTimeoutError: other writers held the turn until the deadline.
         """
-        self._before_change()
+        self._prepare()
         if not self._rows.exists:
             self._check_new()
             self._make_root()

@@ -420,11 +420,13 @@ _Entry = Roster | tuple[TopicPartition, CommittedOffset | None]
 def _entry(row: GroupRow) -> _Entry:
     """Parse an `offset` or `member` row."""
     try:
-        value = row_value(TABLE, row, VERSIONS)
-        if row.kind == MEMBER:
-            if not row.value:
-                return Roster(generation=row.generation, changed_ms=row.time_ms)
-            return load_roster(value, row.generation, row.time_ms)
+        # Most rows are offsets, without a value.
+        if row.value or row.kind != OFFSET:
+            value = row_value(TABLE, row, VERSIONS)
+            if row.kind == MEMBER:
+                if not value:
+                    return Roster(generation=row.generation, changed_ms=row.time_ms)
+                return load_roster(value, row.generation, row.time_ms)
         if row.topic is None or row.partition is None:
             raise ValueError("no topic or partition")
         where = TopicPartition(row.topic, row.partition)

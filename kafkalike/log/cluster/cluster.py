@@ -85,7 +85,6 @@ class Cluster(TopicChanges):
         """The root that `bootstrap_servers` named, normalized."""
         self.clock = clock
         self._add_root = add_root
-        self.defaults = ServerDefaults(name, lambda: self.metadata, clock, read, several=self.several, took=self._took)
         far_tail = OBJECTS_TAIL_SECONDS if store.scheduler.is_remote else REMOTE_TAIL_SECONDS
         self.tail_interval = far_tail if store.coordination.reach == "everywhere" else LOCAL_TAIL_SECONDS
         """Seconds that a waiting reader lets pass between two looks at the log's tail."""
@@ -98,24 +97,14 @@ class Cluster(TopicChanges):
         self.open_appends = OpenTables()
         self.metadata: MetadataLog = self._metadata_log()
         """The table of topics, `__cluster_metadata`."""
-        self._flush: tuple[ServerProperties, bool] | None = None
-        """Defaults, and whether `groups` flushes its commits by them."""
-        self.groups: GroupsLog = self._control.groups_log(before_change=self._before_commit)
+        self.defaults = ServerDefaults(name, self.metadata, clock, read, several=self.several, took=self._took)
+        self.groups: GroupsLog = self._control.groups_log(before_change=self.defaults.flushes)
         """Committed offsets and group membership."""
 
     metadata_properties: Mapping[str, str] = layout.METADATA_TABLE_PROPERTIES
     """Table properties with which `__cluster_metadata` is created."""
     several = False
     """True if the cluster has several roots and survives the loss of one."""
-
-    def _before_commit(self) -> None:
-        # Rejects a root of a newer format.
-        self.metadata.look_once()
-        server, known = self.defaults.in_force(), self._flush
-        if known is None or known[0] is not server:
-            # Replaced whole, because another thread may be here with other defaults.
-            known = self._flush = (server, server.flush)
-        self.groups.durable = known[1]
 
     def _took(self, server: ServerProperties) -> None:
         """Take settings that came into force; see `ServerDefaults`."""
@@ -162,8 +151,11 @@ class Cluster(TopicChanges):
         if not self._is_root_checked:
             self.check_root()
 
+    def _record_defaults(self) -> None:
+        self.defaults.record()
+
     def _metadata_log(self) -> MetadataLog:
-        return self._control.metadata_log(before_change=self.defaults.record)
+        return self._control.metadata_log(before_change=self._record_defaults)
 
     @cached_property
     def _control(self) -> ControlLogs:

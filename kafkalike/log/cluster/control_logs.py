@@ -85,7 +85,7 @@ class ControlLogs:
             check=self._check_format,
         )
 
-    def metadata_log(self, *, before_change: Callable[[], object]) -> MetadataLog:
+    def metadata_log(self, *, before_change: Callable[[], bool | None]) -> MetadataLog:
         """Open the metadata of a cluster at one root. Each call returns a log that has read nothing yet.
 
         Args:
@@ -101,11 +101,11 @@ class ControlLogs:
             before_change=before_change,
         )
 
-    def groups_log(self, *, before_change: Callable[[], object]) -> GroupsLog:
+    def groups_log(self, *, before_change: Callable[[], bool | None]) -> GroupsLog:
         """Open the table of groups, members, committed offsets and transactional ids.
 
         Args:
-            before_change: called before each change; may reject it, and decides whether it is durable.
+            before_change: called before each change; may reject it, and returns whether it is flushed.
         """
         combined = None
         if self._store.scheduler.combines:
@@ -138,7 +138,7 @@ class ControlLogs:
 
         return ControlGroupCommit(self._groups_table(), load_commit, Helpers())
 
-    def schemas_log(self, *, before_change: Callable[[], object]) -> SchemasLog:
+    def schemas_log(self, *, before_change: Callable[[], bool | None]) -> SchemasLog:
         """Open the table of schemas with their subjects, ids, levels and modes.
 
         Args:

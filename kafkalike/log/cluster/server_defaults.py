@@ -109,7 +109,7 @@ class ServerDefaults:
 
     Args:
         root: the cluster's name in errors.
-        metadata: returns its metadata.
+        metadata: its metadata.
         clock: time.
         read: reads the files.
         several: whether the cluster has several roots and survives the loss of one; it then also records empty
@@ -120,7 +120,7 @@ class ServerDefaults:
     def __init__(
         self,
         root: str,
-        metadata: Callable[[], MetadataLog],
+        metadata: MetadataLog,
         clock: Clock,
         read: Callable[[], ServerFiles],
         *,
@@ -135,6 +135,7 @@ class ServerDefaults:
         self._took = took
         self._files: ServerFiles | None = None
         self._known: tuple[Defaults | None, server_config.ServerProperties] | None = None
+        self._flush: tuple[server_config.ServerProperties, bool] | None = None
         self._recorded = False
         self._mutex = threading.RLock()
 
@@ -145,9 +146,9 @@ class ServerDefaults:
             InvalidConfigurationError: a file contradicts them, or cannot be read.
             KafkaStorageError: no settings are recorded, and a root that may hold a file does not answer.
         """
-        state = self._metadata().state
+        state = self._metadata.state
         if not state.seq:
-            state = self._metadata().refresh()
+            state = self._metadata.refresh()
         known = self._known
         if known is not None and known[0] is state.defaults:
             return known[1]
@@ -157,6 +158,14 @@ class ServerDefaults:
         if not files.silent:
             self._known = state.defaults, config
         return config
+
+    def flushes(self) -> bool:
+        """Return whether committed offsets are flushed to disk; errors as `in_force`, also for a newer root format."""
+        config, parsed = self.in_force(), self._flush
+        if parsed is None or parsed[0] is not config:
+            # Replaced whole, because another thread may be here with other settings.
+            parsed = self._flush = (config, config.flush)
+        return parsed[1]
 
     def _looked(self) -> ServerFiles:
         files = self._files
@@ -203,7 +212,7 @@ class ServerDefaults:
         if self._recorded:
             return
         with self._mutex:
-            state = self._metadata().refresh()
+            state = self._metadata.refresh()
             if self._several and not state.seq:
                 # Creating the cluster records them.
                 return
@@ -215,7 +224,7 @@ class ServerDefaults:
                 # Set before the write, because the write calls this method.
                 self._recorded = True
                 if rows:
-                    self._metadata().transact(partial(self.first_rows, again=True))
+                    self._metadata.transact(partial(self.first_rows, again=True))
 
     def _forget_record(self) -> None:
         self._recorded = False
@@ -226,7 +235,7 @@ class ServerDefaults:
         Creates no cluster. If the metadata cannot be written, this client uses the files.
         """
         try:
-            if self._recorded or not (self._several or self._looked().found) or not self._metadata().refresh().seq:
+            if self._recorded or not (self._several or self._looked().found) or not self._metadata.refresh().seq:
                 return
             self.record()
         except KafkaError as cause:
@@ -288,4 +297,4 @@ class ServerDefaults:
             changed = Defaults(settings=settings, seed=known.seed)
             return [defaults_row(state.seq + 1, self._clock.now_ms(), changed, "changed")]
 
-        self._metadata().transact(plan)
+        self._metadata.transact(plan)

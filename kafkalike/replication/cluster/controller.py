@@ -193,7 +193,7 @@ class StaleReadControlLog(ControlLog[S, R]):
         *,
         helpers: Helpers,
         properties: Mapping[str, str],
-        before_change: Callable[[], object],
+        before_change: Callable[[], bool | None],
         before_look: Callable[[], object],
     ) -> None:
         super().__init__(table, helpers=helpers, properties=properties, before_change=before_change)
