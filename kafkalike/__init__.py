@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from kafkalike.maintenance.fork import fork as fork
     from kafkalike.maintenance.topic_snapshots import snapshot as snapshot
     from kafkalike.maintenance.undo import undo as undo
+    from kafkalike.maintenance.verify.repair import RepairReport as RepairReport
+    from kafkalike.maintenance.verify.repair import repair as repair
+    from kafkalike.maintenance.verify.verify import verify as verify
+    from kafkalike.maintenance.verify.verify_report import Finding as Finding
+    from kafkalike.maintenance.verify.verify_report import VerifyReport as VerifyReport
     from kafkalike.model.config.setting_types import AdminSettings as AdminSettings
     from kafkalike.model.config.setting_types import ConsumerSettings as ConsumerSettings
     from kafkalike.model.config.setting_types import ProducerSettings as ProducerSettings
@@ -98,6 +103,11 @@ _HOME = {
     "fork": "kafkalike.maintenance.fork",
     "forget": "kafkalike.maintenance.forget",
     "undo": "kafkalike.maintenance.undo",
+    "Finding": "kafkalike.maintenance.verify.verify_report",
+    "RepairReport": "kafkalike.maintenance.verify.repair",
+    "VerifyReport": "kafkalike.maintenance.verify.verify_report",
+    "repair": "kafkalike.maintenance.verify.repair",
+    "verify": "kafkalike.maintenance.verify.verify",
     "Snapshot": "kafkalike.log.snapshots",
     "TopicSnapshot": "kafkalike.log.snapshots",
     "snapshot": "kafkalike.maintenance.topic_snapshots",

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.group_state import OFFSET, CommittedOffset, Group, GroupRow
 from kafkalike.model.lag import RATE_MS, CommitIndex, GrowthIndex, Lag, Moment, PartitionIndex, history, moments
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
 
 
@@ -44,13 +45,20 @@ class Lags:
     Only Delta logs and the offsets table are read. Not thread-safe.
 
     Args:
-        cluster: the cluster of the groups and topics.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        storage_options: options of an object store; see `kafkalike.connect.connect`.
         leave_out_damaged: treat a topic whose table is missing or damaged as a topic without partitions, and add it to
             `damaged`; otherwise reading it raises an error.
     """
 
-    def __init__(self, cluster: Cluster, *, leave_out_damaged: bool = False) -> None:
-        self.cluster = cluster
+    def __init__(
+        self,
+        bootstrap_servers: Address | None = None,
+        *,
+        storage_options: StorageOptionsLike | None = None,
+        leave_out_damaged: bool = False,
+    ) -> None:
+        self.cluster = connect(bootstrap_servers, storage_options, access="read")
         self.damaged: dict[str, KafkaError] = {}
         """Errors of topics that could not be read since the last refresh."""
         self._leave_out_damaged = leave_out_damaged

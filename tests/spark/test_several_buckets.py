@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import kafkalike.spark as ks
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.maintenance.verify.repair import check_replicas
+from kafkalike.maintenance.verify.replica_check import check_replicas
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.object_servers import StoppableS3, by_root, stoppable
 from tests.tools.records import everything

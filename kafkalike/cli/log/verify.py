@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,14 +13,11 @@ from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import cluster_options, key_options, keys_of, topic_filter, version_option
 from kafkalike.cli.output import output_option
 from kafkalike.cli.progress import progress
-from kafkalike.errors import KafkaError, LogCorruptError, UnknownTopicOrPartitionError
-from kafkalike.model.clock import Deadline
+from kafkalike.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.maintenance.verify.table_damage import DamagedTable
-    from kafkalike.maintenance.verify.verify_report import Report
-    from kafkalike.model.transactions.transaction_views import LostPart
+    from kafkalike.maintenance.verify.verify_report import VerifyReport
 
 
 @click.command(epilog="Example: kafkalike verify --topic 'orders.*' --output json")
@@ -93,6 +89,8 @@ def verify(
         raise click.UsageError("keys need --certificate")
     allowed = topic_filter(topic)
     if repair:
+        from kafkalike.maintenance.verify.repair import repair_tables
+
         sound = repair_tables(cluster, allowed, control=topic is None, execute=execute, say=click.echo)
         if not execute:
             click.get_current_context().exit(0 if sound else 1)
@@ -102,14 +100,14 @@ def verify(
     with progress("verify", lambda: verify_run.total_bytes(cluster, names), in_bytes=True) as advance:
         report = verify_run.verify(cluster, names, lambda size: advance(size, ""))
     if replicas:
-        from kafkalike.maintenance.verify.repair import check_replicas
+        from kafkalike.maintenance.verify.replica_check import check_replicas
 
         with progress("verify: replicas"):
             report.findings += check_replicas(cluster, allowed)
     _print(report, as_json=as_json, strict=strict)
 
 
-def _print(report: Report, *, as_json: bool, strict: bool) -> None:
+def _print(report: VerifyReport, *, as_json: bool, strict: bool) -> None:
     """Print the findings; exit with 1 after errors."""
     if as_json:
         click.echo(json.dumps(_as_json(report, strict=strict)))
@@ -120,7 +118,7 @@ def _print(report: Report, *, as_json: bool, strict: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
+def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> VerifyReport:
     """Check a certificate.
 
     Raises:
@@ -137,7 +135,7 @@ def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
         return check_certificate(cluster, parse_certificate(text), keys)
 
 
-def _counts(report: Report, *, strict: bool) -> dict[str, int]:
+def _counts(report: VerifyReport, *, strict: bool) -> dict[str, int]:
     errors = report.errors(strict=strict)
     return {
         "topics": report.topics,
@@ -149,7 +147,7 @@ def _counts(report: Report, *, strict: bool) -> dict[str, int]:
     }
 
 
-def _as_json(report: Report, *, strict: bool) -> dict[str, object]:
+def _as_json(report: VerifyReport, *, strict: bool) -> dict[str, object]:
     return {
         "sound": report.errors(strict=strict) == 0,
         **_counts(report, strict=strict),
@@ -157,109 +155,11 @@ def _as_json(report: Report, *, strict: bool) -> dict[str, object]:
     }
 
 
-def _lines(report: Report, *, strict: bool) -> Iterator[str]:
+def _lines(report: VerifyReport, *, strict: bool) -> Iterator[str]:
     yield from map(str, report.findings)
     counts = _counts(report, strict=strict)
     yield "Checked " + ", ".join(f"{counts[what]} {what}" for what in ("topics", "partitions", "segments", "records"))
     yield f"{counts['errors']} errors, {counts['warnings']} warnings"
-
-
-TIMEOUT_MS = 60_000
-"""Timeout (ms) of a transaction's repair in the queue of writers of the groups' table."""
-
-NO_EXECUTE = "WARN: No action will be performed as the --execute option is missing."
-
-
-def repair_tables(
-    cluster: Cluster, allowed: Callable[[str], bool], *, control: bool, execute: bool, say: Callable[[str], None]
-) -> bool:
-    """Repair damaged tables, first the control tables, which list the topics.
-
-    Args:
-        cluster: the cluster.
-        allowed: filter of topic names.
-        control: repair the control tables, too.
-        execute: repair; else only print the plan.
-        say: prints a line.
-
-    Returns:
-        True if nothing is damaged, or all damage was repaired.
-    """
-    with contextlib.suppress(LogCorruptError):
-        # Refuses a root of a newer format, whose files only look damaged to this release.
-        cluster.metadata.refresh()
-    sound = _whole_replicas(cluster, allowed, execute=execute, say=say)
-    for table in _damaged(cluster, allowed, control=control, say=say):
-        for line in table.plan():
-            say(f"DAMAGED {line}")
-        sound = (execute and _repaired(cluster, table, say)) and sound
-    # A damaged table of the groups is repaired here, or its damage is printed.
-    with contextlib.suppress(LogCorruptError):
-        for lost in cluster.transactions.damaged() if control else ():
-            say(f"DAMAGED {_sentence(lost)}")
-            sound = (execute and _left_out(cluster, lost, say)) and sound
-    if sound and not execute:
-        say("There is no damage that a repair could mend.")
-    elif not execute:
-        say(NO_EXECUTE)
-    return sound
-
-
-def _whole_replicas(
-    cluster: Cluster, allowed: Callable[[str], bool], *, execute: bool, say: Callable[[str], None]
-) -> bool:
-    """Repair replicas from each other first, so that no data is dropped that a replica still has."""
-    from kafkalike.maintenance.verify.repair import repair_replicas
-
-    sound = True
-    for line in repair_replicas(cluster, allowed, dry_run=not execute):
-        say(f"{'REPAIRED' if execute else 'DAMAGED'} {line}")
-        sound = execute
-    return sound
-
-
-def _damaged(
-    cluster: Cluster, allowed: Callable[[str], bool], *, control: bool, say: Callable[[str], None]
-) -> Iterator[DamagedTable]:
-    from kafkalike.maintenance.verify.table_damage import damaged_tables
-
-    if control:
-        yield from damaged_tables(cluster, [])
-    try:
-        topics = cluster.topics()
-    except LogCorruptError:
-        say("The topics are unknown until the cluster's metadata are repaired.")
-        return
-    yield from damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
-
-
-def _repaired(cluster: Cluster, table: DamagedTable, say: Callable[[str], None]) -> bool:
-    from kafkalike.maintenance.verify.repair import repair
-
-    try:
-        for line in repair(cluster, table):
-            say(f"REPAIRED {line}")
-    except KafkaError as error:
-        say(f"NOT REPAIRED {error}")
-        return False
-    return True
-
-
-def _sentence(lost: LostPart) -> str:
-    return (
-        f"{lost.why}; {sum(lost.counts.values())} records of transactional id {lost.transactional_id!r} are lost, and "
-        "later transactions enter the topic without them"
-    )
-
-
-def _left_out(cluster: Cluster, lost: LostPart, say: Callable[[str], None]) -> bool:
-    try:
-        cluster.transactions.leave_out(lost, Deadline(cluster.clock, TIMEOUT_MS))
-    except KafkaError as error:
-        say(f"NOT REPAIRED {error}")
-        return False
-    say(f"REPAIRED transaction {lost.seq} leaves topic {lost.topic!r} out")
-    return True
 
 
 def check_flags(*, repair: bool, execute: bool, as_json: bool) -> None:

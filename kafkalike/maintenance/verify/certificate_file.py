@@ -22,7 +22,7 @@ from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.log.topic.topic_commits import RUN_KEY, segment_of, sha256_of, versions
 from kafkalike.maintenance.handles import lies_below
 from kafkalike.maintenance.verify.key_traces import keys_left
-from kafkalike.maintenance.verify.verify_report import Finding, Report
+from kafkalike.maintenance.verify.verify_report import Finding, VerifyReport
 from kafkalike.model.clock import Clock, utc_text
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.maintenance import record_removal
@@ -234,7 +234,7 @@ def check_certificate(
     keys: Collection[bytes] = (),
     *,
     progress: Callable[[int], None] = lambda _: None,
-) -> Report:
+) -> VerifyReport:
     """Check that a certificate still holds.
 
     No file that held the records exists; no record has their offsets; existing replacement files are
@@ -258,7 +258,7 @@ def check_certificate(
         raise IllegalArgumentError(f"the certificate is about {certificate.root}, not {cluster.root}")
     if keys and not certificate.about(sorted(set(keys))):
         raise IllegalArgumentError("these are not the keys of the certificate, or not all of them")
-    report = Report()
+    report = VerifyReport()
     if not certificate.finished:
         message = "the run is not finished: give its file to `kafkalike forget` again"
         report.findings.append(Finding(kind="certificate-unfinished", message=message))
@@ -271,7 +271,7 @@ def _check(
     cluster: Cluster,
     certificate: record_removal.Certificate,
     keys: Collection[bytes],
-    report: Report,
+    report: VerifyReport,
     progress: Callable[[int], None],
 ) -> None:
     brokers = {broker.id for broker in cluster.replication.brokers()}
@@ -346,7 +346,7 @@ def _check_topic(
     checked: _Checked,
     topic: record_removal.TopicForgotten,
     copies: Mapping[str, str],
-    report: Report,
+    report: VerifyReport,
 ) -> None:
     report.topics += 1
     report.findings += _files_left(checked, topic, copies)

@@ -16,7 +16,7 @@ from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE, first_undecoda
 from kafkalike.log.topic.data_file import COLUMNS, ReadOptions, kind_of, rows_at_a_time
 from kafkalike.log.topic.segment_rows import SegmentRows
 from kafkalike.maintenance.verify.log_rules import check_schema
-from kafkalike.maintenance.verify.verify_report import Finding, Report, finding, one
+from kafkalike.maintenance.verify.verify_report import Finding, VerifyReport, finding, one
 from kafkalike.model.murmur2 import partitions_for_keys
 from kafkalike.model.segments import Segment
 from kafkalike.model.topic import TopicInfo
@@ -40,7 +40,7 @@ def files_of(cluster: Cluster, info: TopicInfo) -> Storage | None:
     return None if found is None else cast("Storage", found(info))
 
 
-def check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Report) -> SegmentCheck:
+def check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: VerifyReport) -> SegmentCheck:
     """Read and check the records of a file.
 
     Args:
@@ -120,7 +120,7 @@ class _WrongColumnsError(Exception):
     """A file lacks columns, so its records cannot be checked."""
 
 
-def _from_file(topic: str, files: Storage, segment: Segment, report: Report) -> Iterator[pa.RecordBatch]:
+def _from_file(topic: str, files: Storage, segment: Segment, report: VerifyReport) -> Iterator[pa.RecordBatch]:
     # Elsewhere this takes a request, and reading the file shows the damage anyway.
     size = files.size(segment.path) if files.coordination.reach == "machine" else segment.size_bytes
     if size != segment.size_bytes:

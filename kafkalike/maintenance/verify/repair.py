@@ -2,11 +2,7 @@
 
 A table repair touches only damaged files and moves them to `__damaged/<table>/<time>/` instead of deleting them. An
 empty commit takes the place of a damaged or missing version, and a last commit makes every client reload the table.
-
-Replicas in sync have the same versions and the same data files, byte by byte, up to the version that the leader has
-published. Versions beyond it were not acknowledged, and files at or below a replica's checkpoint are not compared.
-Files of a table never change, so a replica repair copies them from a sound replica, loses nothing, and runs beside
-other writers.
+Files that a replica in sync still has are restored first; see `replica_check`.
 """
 
 from __future__ import annotations
@@ -14,35 +10,42 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from kafkalike.delta.actions import Add, log_name
+from kafkalike.delta.actions import Add
 from kafkalike.delta.commit_file import CommitFile, creation, topic_creation
 from kafkalike.delta.layout import CLUSTER_METADATA, CONTROL_SCHEMAS, CONTROL_TABLE_PROPERTIES, DAMAGED, delta_schema
 from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
-from kafkalike.delta.replica_files import is_whole
 from kafkalike.delta.row_files import ROWS, seq_segment
 from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change
-from kafkalike.delta.table_state import REPAIR, TableState, end_app, load_table
+from kafkalike.delta.table_state import REPAIR, TableState, end_app
 from kafkalike.errors import KafkaError, LogCorruptError
-from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.log.topic.topic_commits import WORK_KEY, segment_of
-from kafkalike.maintenance.verify.table_damage import DamagedTable, Flaw, LostRecords, control_flaws, find_flaws, run
-from kafkalike.maintenance.verify.verify_report import Finding
+from kafkalike.maintenance.handles import opened
+from kafkalike.maintenance.verify.replica_check import repair_replicas
+from kafkalike.maintenance.verify.table_damage import (
+    DamagedTable,
+    Flaw,
+    LostRecords,
+    control_flaws,
+    damaged_tables,
+    find_flaws,
+    run,
+)
 from kafkalike.model.clock import Deadline
-from kafkalike.storage.parquet import UNREADABLE, open_parquet, put_parquet
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
+from kafkalike.storage.parquet import open_parquet, put_parquet
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.model.segments import Segment
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
+    from kafkalike.model.transactions.transaction_views import LostPart
     from kafkalike.storage.port import Storage
 
 
@@ -50,7 +53,144 @@ TIMEOUT_MS: Final = 60_000
 """How long a repair queues behind the writers of a table, ms."""
 
 
-def repair(cluster: Cluster, damaged: DamagedTable) -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairReport:
+    """The outcome of `repair`."""
+
+    sound: bool
+    """True if nothing is damaged, or all damage was repaired."""
+    lines: tuple[str, ...]
+    """Each damage and each change in one sentence, which begins with `DAMAGED`, `REPAIRED` or `NOT REPAIRED`."""
+
+
+def repair(
+    bootstrap_servers: Address | None = None,
+    topics: str | Iterable[str] | None = None,
+    *,
+    dry_run: bool = True,
+    storage_options: StorageOptionsLike | None = None,
+) -> RepairReport:
+    """Make damaged tables readable and writable again, and replicas in sync identical.
+
+    Damaged files are moved to `__damaged` below the root. Records in files that no replica has intact are lost; the
+    report counts them. Other programs may run meanwhile.
+
+    Args:
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        topics: a name, or names; None: all topics, and the cluster's control tables.
+        dry_run: whether to report only.
+        storage_options: credentials of an object store; see `kafkalike.connect.connect`.
+
+    Raises:
+        UnknownTopicOrPartitionError: a topic does not exist; nothing was done.
+        UnsafeStorageError: the root is read-only here.
+    """
+    cluster = opened(bootstrap_servers, storage_options, writes=not dry_run)
+    wanted = None if topics is None else {topics} if isinstance(topics, str) else set(topics)
+    with contextlib.suppress(LogCorruptError):
+        for name in sorted(wanted or ()):
+            cluster.topic(name)
+    lines: list[str] = []
+    sound = repair_tables(
+        cluster,
+        lambda name: wanted is None or name in wanted,
+        control=wanted is None,
+        execute=not dry_run,
+        say=lines.append,
+    )
+    return RepairReport(sound=sound, lines=tuple(lines))
+
+
+NO_EXECUTE = "WARN: No action will be performed as the --execute option is missing."
+
+
+def repair_tables(
+    cluster: Cluster, allowed: Callable[[str], bool], *, control: bool, execute: bool, say: Callable[[str], None]
+) -> bool:
+    """Repair damaged tables, first the control tables, which list the topics.
+
+    Args:
+        cluster: the cluster.
+        allowed: filter of topic names.
+        control: repair the control tables, too.
+        execute: repair; else only print the plan.
+        say: prints a line.
+
+    Returns:
+        True if nothing is damaged, or all damage was repaired.
+    """
+    with contextlib.suppress(LogCorruptError):
+        # Refuses a root of a newer format, whose files only look damaged to this release.
+        cluster.metadata.refresh()
+    sound = _whole_replicas(cluster, allowed, execute=execute, say=say)
+    for table in _damaged(cluster, allowed, control=control, say=say):
+        for line in table.plan():
+            say(f"DAMAGED {line}")
+        sound = (execute and _repaired(cluster, table, say)) and sound
+    # A damaged table of the groups is repaired here, or its damage is printed.
+    with contextlib.suppress(LogCorruptError):
+        for lost in cluster.transactions.damaged() if control else ():
+            say(f"DAMAGED {_sentence(lost)}")
+            sound = (execute and _left_out(cluster, lost, say)) and sound
+    if sound and not execute:
+        say("There is no damage that a repair could mend.")
+    elif not execute:
+        say(NO_EXECUTE)
+    return sound
+
+
+def _whole_replicas(
+    cluster: Cluster, allowed: Callable[[str], bool], *, execute: bool, say: Callable[[str], None]
+) -> bool:
+    """Repair replicas from each other first, so that no data is dropped that a replica still has."""
+    sound = True
+    for line in repair_replicas(cluster, allowed, dry_run=not execute):
+        say(f"{'REPAIRED' if execute else 'DAMAGED'} {line}")
+        sound = execute
+    return sound
+
+
+def _damaged(
+    cluster: Cluster, allowed: Callable[[str], bool], *, control: bool, say: Callable[[str], None]
+) -> Iterator[DamagedTable]:
+    if control:
+        yield from damaged_tables(cluster, [])
+    try:
+        topics = cluster.topics()
+    except LogCorruptError:
+        say("The topics are unknown until the cluster's metadata are repaired.")
+        return
+    yield from damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
+
+
+def _repaired(cluster: Cluster, table: DamagedTable, say: Callable[[str], None]) -> bool:
+    try:
+        for line in repair_table(cluster, table):
+            say(f"REPAIRED {line}")
+    except KafkaError as error:
+        say(f"NOT REPAIRED {error}")
+        return False
+    return True
+
+
+def _sentence(lost: LostPart) -> str:
+    return (
+        f"{lost.why}; {sum(lost.counts.values())} records of transactional id {lost.transactional_id!r} are lost, and "
+        "later transactions enter the topic without them"
+    )
+
+
+def _left_out(cluster: Cluster, lost: LostPart, say: Callable[[str], None]) -> bool:
+    try:
+        cluster.transactions.leave_out(lost, Deadline(cluster.clock, TIMEOUT_MS))
+    except KafkaError as error:
+        say(f"NOT REPAIRED {error}")
+        return False
+    say(f"REPAIRED transaction {lost.seq} leaves topic {lost.topic!r} out")
+    return True
+
+
+def repair_table(cluster: Cluster, damaged: DamagedTable) -> list[str]:
     """Make a damaged table readable and writable again.
 
     Args:
@@ -228,191 +368,3 @@ class _Repair:
         stats = {"numRecords": 1, "minValues": {"seq": last}, "maxValues": {"seq": last}, "nullCount": {}}
         now = self.cluster.clock.now_ms()
         return [Add(path=name, partition=None, size=size, modification_ms=now, data_change=True, stats=stats)]
-
-
-Stores = Mapping[int, "Storage"]
-"""Reachable replicas in sync, by broker."""
-
-
-def repair_replicas(cluster: Cluster, allowed: Callable[[str], bool], *, dry_run: bool) -> Iterator[str]:
-    """Restore files that one replica in sync has damaged, or lacks, from an intact replica.
-
-    Args:
-        cluster: the cluster; with one root, nothing is compared.
-        allowed: selects topics and control tables by name.
-        dry_run: whether to report only.
-
-    Returns:
-        A sentence for each file.
-    """
-    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
-
-    if not isinstance(cluster, ReplicatedCluster):
-        return
-    state = cluster.metadata.refresh()
-    for name in filter(allowed, cluster.replication.tables()):
-        info = state.topics.get(name)
-        replicas = cluster.store.replicas(name if info is None else info.location)
-        stores = {
-            replica.broker: replicas.store_of(replica)
-            for replica in replicas.in_sync()
-            if cluster.store.root_of(replica.broker).is_there()
-        }
-        if len(stores) < 2:  # noqa: PLR2004 - nobody else has it
-            continue
-        with contextlib.suppress(KafkaError, OSError):
-            for said in (*_versions(stores, dry_run=dry_run), *_data(stores, info is not None, dry_run=dry_run)):
-                yield f"replicas of {name}: {said}"
-
-
-def _versions(stores: Stores, *, dry_run: bool) -> Iterator[str]:
-    listed = {broker: LogFiles.listed(store) for broker, store in stores.items()}
-    for version in sorted({version for files in listed.values() for version in files.commits}):
-        # A version that one replica ignores may be its own.
-        having = [broker for broker, files in listed.items() if version in files.commits]
-        found = {broker: stores[broker].look(log_name(version)) for broker in having}
-        damaged = [broker for broker, content in found.items() if content is not None and not is_whole(content)]
-        whole = next((content for content in found.values() if content is not None and is_whole(content)), None)
-        if whole is not None:
-            yield from _put(stores, damaged, log_name(version), whole, dry_run=dry_run)
-
-
-def _data(stores: Stores, is_topic: bool, *, dry_run: bool) -> Iterator[str]:  # noqa: FBT001
-    for segment in _state(list(stores.values()), is_topic).index:
-        found: dict[int, bytes | None] = {}
-        for broker, store in stores.items():
-            try:
-                found[broker] = store.read(segment.path)
-            except FileNotFoundError:
-                found[broker] = None
-        contents = set(found.values())
-        if len(contents) == 1:
-            continue
-        sound = [broker for broker, content in found.items() if content is not None]
-        sound = [broker for broker in sound if _is_sound(stores[broker], segment, is_topic)]
-        # Among several readable copies, prefer the most frequent content, because a flipped bit may lie where no check
-        # sees it.
-        kept = max((found[broker] for broker in sound), key=list(found.values()).count, default=None)
-        if kept is not None:
-            wrong = [broker for broker, content in found.items() if content != kept]
-            yield from _put(stores, wrong, segment.path, kept, dry_run=dry_run)
-
-
-def _state(stores: Sequence[Storage], is_topic: bool) -> TableState:  # noqa: FBT001
-    """Load the table from the first replica with a readable log; the leader comes first."""
-    for store in stores[:-1]:
-        with contextlib.suppress(KafkaError):
-            found = load_table(store, segment_of if is_topic else seq_segment)
-            if found.damage is None:
-                return found
-    return load_table(stores[-1], segment_of if is_topic else seq_segment)
-
-
-def _is_sound(store: Storage, segment: Segment, is_topic: bool) -> bool:  # noqa: FBT001
-    try:
-        if is_topic:
-            for _ in read_segment(store, segment):
-                pass
-        else:
-            with open_parquet(store, segment.path) as file:
-                file.read(use_threads=False)
-    except (KafkaError, *UNREADABLE):
-        return False
-    return True
-
-
-def _put(stores: Stores, wrong: Collection[int], path: str, content: bytes, *, dry_run: bool) -> Iterator[str]:
-    for broker in wrong:
-        if not dry_run:
-            store = stores[broker]
-            store.make_folder(path.rpartition("/")[0])
-            store.replace(path, content)
-            store.sync(path)
-        yield f"{path} of broker {broker} is damaged, or missing, and another replica has it"
-
-
-def check_replicas(
-    cluster: Cluster, wanted: Callable[[str], bool] = lambda _: True, progress: Callable[[int], None] = lambda _: None
-) -> Iterator[Finding]:
-    """Compare the replicas of tables, file by file.
-
-    Args:
-        cluster: the cluster; with one root, nothing is compared.
-        wanted: selects topics and control tables by name.
-        progress: called with the bytes of each compared file.
-    """
-    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
-
-    if not isinstance(cluster, ReplicatedCluster):
-        return
-    state = cluster.metadata.refresh()
-    for name in cluster.replication.tables():
-        if wanted(name):
-            topic = name if name in state.topics else None
-            yield from _table(cluster, name, topic, progress)
-
-
-def _table(
-    cluster: ReplicatedCluster, name: str, topic: str | None, progress: Callable[[int], None]
-) -> Iterator[Finding]:
-    described = cluster.replication.replicas(name)
-    for broker in described.replicas:
-        if broker in described.offline:
-            yield Finding(
-                kind="replica-behind",
-                message=_said(name, f"broker {broker} gives no answer"),
-                topic=topic,
-                warning=True,
-            )
-        elif broker not in described.isr:
-            yield Finding(
-                kind="replica-behind", message=_said(name, f"broker {broker} is not in sync"), topic=topic, warning=True
-            )
-    if described.leader < 0:
-        yield Finding(kind="replica-differs", message=_said(name, "its leader gives no answer"), topic=topic)
-        return
-    info = cluster.metadata.state.topics.get(name)
-    replicas = cluster.store.replicas(name if info is None else info.location)
-    members = {replica.broker: replica for replica in replicas.in_sync() if replica.broker not in described.offline}
-    leader = replicas.store_of(members.pop(described.leader))
-    try:
-        logged = LogFiles.listed(leader)
-        published = max((*logged.commits, *logged.checkpoints), default=-1)
-        live = {segment.path for segment in load_table(leader, segment_of, published).index} if topic else set()
-        for _, replica in sorted(members.items()):
-            for message in _different(leader, replicas.store_of(replica), published, live, progress):
-                said = _said(name, f"broker {replica.broker}: {message}")
-                yield Finding(kind="replica-differs", message=said, topic=topic)
-    except (KafkaError, OSError) as error:
-        yield Finding(kind="replica-differs", message=_said(name, str(error)), topic=topic)
-
-
-def _said(name: str, what: str) -> str:
-    return f"replicas of {name}: {what}"
-
-
-def _different(
-    leader: Storage, other: Storage, published: int, live: Collection[str], progress: Callable[[int], None]
-) -> Iterator[str]:
-    mine, theirs = LogFiles.listed(leader), LogFiles.listed(other)
-    covered = max((version for version in theirs.checkpoints if version <= published), default=-1)
-    for version in mine.commits:
-        if version > published:
-            continue
-        here, there = leader.look(log_name(version)), other.look(log_name(version))
-        if here is None or (there is None and version <= covered):
-            # Log cleaning has removed it.
-            continue
-        if there is None:
-            yield f"{log_name(version)} is missing"
-        elif here != there and version > covered:
-            yield f"{log_name(version)} is not that of the leader"
-    for path in sorted(live):
-        try:
-            content = other.read(path)
-        except FileNotFoundError:
-            yield f"{path} is missing"
-            continue
-        if content != leader.read(path):
-            yield f"{path} is not that of the leader"
-        progress(len(content))

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kafkalike.connect import check_there, connect
 from kafkalike.delta.layout import SCHEMAS, TOPIC_SCHEMA
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.table_state import load_table
@@ -18,7 +19,8 @@ from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.maintenance.verify import log_rules
 from kafkalike.maintenance.verify.file_check import check_segment, files_of, misplaced_keys
 from kafkalike.maintenance.verify.topic_history import list_commits
-from kafkalike.maintenance.verify.verify_report import Finding, Report
+from kafkalike.maintenance.verify.verify_report import Finding, VerifyReport
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
@@ -29,18 +31,45 @@ Progress = Callable[[int], None]
 
 
 def verify(
-    cluster: Cluster, topics: Iterable[str], progress: Progress = lambda _: None, *, groups: bool = True
-) -> Report:
-    """Check topics and, with `groups`, the offsets table and the schemas' table.
+    bootstrap_servers: Address | None = None,
+    topics: str | Iterable[str] | None = None,
+    progress: Progress = lambda _: None,
+    *,
+    groups: bool = True,
+    storage_options: StorageOptionsLike | None = None,
+) -> VerifyReport:
+    """Read a cluster's files, and report damage.
+
+    Every partition must hold every offset from log start to log end once, readable and in order. Also checked: file
+    statistics, the tables' columns, commits by foreign writers, committed offsets, and schemas.
 
     Args:
-        cluster: the cluster.
-        topics: existing topics.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        topics: the name of an existing topic, or names; None: all topics.
         progress: called with the bytes of each file after it was read.
         groups: whether to check the rows of the offsets table, for all topics, and the schemas.
+        storage_options: credentials of an object store; see `kafkalike.connect.connect`.
+
+    Raises:
+        UnknownTopicOrPartitionError: a topic does not exist.
+        KafkaConnectionError: there is no such root.
+
+    Example:
+        >>> from kafkalike import KafkaProducer, verify
+        >>> from kafkalike.testing import MemoryCluster
+        >>> cluster = MemoryCluster()
+        >>> with KafkaProducer(bootstrap_servers=cluster) as producer:
+        ...     _ = producer.send("orders", b"tea")
+        >>> report = verify(cluster)
+        >>> report.records, report.errors()
+        (1, 0)
     """
-    report = Report()
-    for name in topics:
+    # Offline, because a damaged cluster may not even open.
+    cluster = connect(bootstrap_servers, storage_options, access="offline")
+    if cluster is not bootstrap_servers:
+        check_there(cluster)
+    report = VerifyReport()
+    for name in known_topics(cluster) if topics is None else [topics] if isinstance(topics, str) else topics:
         verify_topic(cluster, name, report, progress)
     if groups:
         verify_groups(cluster, report)
@@ -68,7 +97,7 @@ def total_bytes(cluster: Cluster, topics: Iterable[str]) -> int:
     return total
 
 
-def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress = lambda _: None) -> None:
+def verify_topic(cluster: Cluster, name: str, report: VerifyReport, progress: Progress = lambda _: None) -> None:
     """Check one topic: its table's schema and commits, its partitions, every file, and the offsets committed in it.
 
     A topic whose storage does not answer is a finding, and later topics are still checked.
@@ -90,7 +119,7 @@ def _unread(error: KafkaStorageError | OSError) -> str:
     return str(error) if isinstance(error, KafkaStorageError) else f"its storage gives no answer: {error}"
 
 
-def _check_topic(cluster: Cluster, name: str, report: Report, progress: Progress) -> None:
+def _check_topic(cluster: Cluster, name: str, report: VerifyReport, progress: Progress) -> None:
     try:
         log = cluster.log(name)
         log.refresh()
@@ -127,7 +156,7 @@ def _check_topic(cluster: Cluster, name: str, report: Report, progress: Progress
         report.findings += log_rules.check_ahead(name, log.last_transaction, groups.seq)
 
 
-def verify_groups(cluster: Cluster, report: Report) -> None:
+def verify_groups(cluster: Cluster, report: VerifyReport) -> None:
     """Check the offsets table: numbers, generations, commits of replaced members, and transactions.
 
     Metadata that cannot be read although their files are intact are a finding, too.
@@ -158,7 +187,7 @@ def verify_groups(cluster: Cluster, report: Report) -> None:
         report.findings.append(Finding(kind="groups-table", message=_unread(error)))
 
 
-def verify_schemas(cluster: Cluster, report: Report) -> None:
+def verify_schemas(cluster: Cluster, report: VerifyReport) -> None:
     """Check the schemas' table: numbers, ids and references."""
     try:
         report.findings += log_rules.check_schema_rows(cluster.schemas.rows)

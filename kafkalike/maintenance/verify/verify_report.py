@@ -42,7 +42,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class VerifyReport:
     """The extent of a check, and its findings."""
 
     topics: int = 0

@@ -9,7 +9,7 @@ from kafkalike.delta.commit_bundles import CommitBundle, unpacked
 from kafkalike.delta.log_files import HOUR_MS, LAST_CHECKPOINT, LogFiles, clean_log, joined_name, last_checkpoint
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.verify.repair import repair
+from kafkalike.maintenance.verify.repair import repair_table
 from kafkalike.maintenance.verify.table_damage import damaged_tables
 from tests.tools.far import FarStore, tag_of
 from tests.tools.groups import commit
@@ -153,7 +153,7 @@ def test_what_a_repair_has_put_into_a_damaged_commits_place_counts(store: FarSto
     files.replace(log_name(20), b"{")
     cluster = cluster_of(store)
     (damaged,) = damaged_tables(cluster, [cluster.topics()["t"]])
-    repair(cluster, damaged)
+    repair_table(cluster, damaged)
     files.replace(log_name(20), as_long_as(unpacked(late).contents[-1], files.read(log_name(20))))
     repaired = known(store)
 

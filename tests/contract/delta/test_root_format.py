@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafkalike.cli.log.verify import repair_tables
 from kafkalike.delta.actions import log_name, version_of
 from kafkalike.delta.commit_file import lines_of
 from kafkalike.delta.layout import CLUSTER_METADATA, ROOT_FORMAT
@@ -18,6 +17,7 @@ from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.fork import restore_as
 from kafkalike.maintenance.maintenance_run import maintain
+from kafkalike.maintenance.verify.repair import repair_tables
 from kafkalike.maintenance.verify.verify import known_topics, verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import OFFSET, GroupRow

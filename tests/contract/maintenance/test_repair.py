@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import kafkalike
 from kafkalike import KafkaConsumer
 from kafkalike.connect import connect
-from kafkalike.errors import DataLossError
+from kafkalike.errors import DataLossError, UnknownTopicOrPartitionError
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.cli import Done, call
 from tests.tools.damage import DAMAGES, checkpointed, commits, cut_off, data_file_of, empty, flip, place_hole
@@ -64,6 +65,38 @@ def contents(root: str) -> dict[str, bytes]:
 def kept(root: str) -> list[bytes]:
     """What is kept of damaged files."""
     return [content for name, content in contents(root).items() if name.startswith("__damaged/")]
+
+
+def test_repair_of_a_sound_cluster_reports_no_damage_and_changes_nothing(root: str) -> None:
+    before = contents(root)
+
+    assert kafkalike.repair(root) == kafkalike.RepairReport(
+        sound=True, lines=("There is no damage that a repair could mend.",)
+    )
+    assert kafkalike.repair(root, "first", dry_run=False) == kafkalike.RepairReport(sound=True, lines=())
+    assert contents(root) == before
+
+
+def test_repair_of_an_unknown_topic_is_refused(root: str) -> None:
+    with pytest.raises(UnknownTopicOrPartitionError):
+        kafkalike.repair(root, ["first", "missing"], dry_run=False)
+
+
+def test_repair_by_name_reports_first_and_repairs_when_asked(root: str) -> None:
+    """With the root's address, as any other call of the package."""
+    version = Path(root, "first", "_delta_log", f"{2:020d}.json")
+    version.write_bytes(b"not JSON")
+
+    told = kafkalike.repair(root, "first")
+    done = kafkalike.repair(root, ["first"], dry_run=False)
+
+    assert (told.sound, done.sound) == (False, True)
+    assert [line.split()[0] for line in told.lines] == ["DAMAGED", "WARN:"]
+    assert {line.split()[0] for line in done.lines} == {"DAMAGED", "REPAIRED"}
+    assert b"not JSON" in kept(root)
+    assert [str(found) for found in kafkalike.verify(root).findings] == [
+        "ERROR first-0 [1, 2): gap: no file holds these offsets: their records are lost"
+    ]
 
 
 def test_there_is_nothing_to_repair_in_a_sound_cluster(root: str) -> None:

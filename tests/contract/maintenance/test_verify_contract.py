@@ -9,11 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+import kafkalike
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.connect import connect
+from kafkalike.errors import KafkaConnectionError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.verify import total_bytes, verify
-from kafkalike.maintenance.verify.verify_report import Finding, Report
+from kafkalike.maintenance.verify.verify_report import Finding, VerifyReport
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.murmur2 import partition_for_key
 from kafkalike.model.record_batch import RecordBatch
@@ -39,11 +41,11 @@ def fill(cluster: Cluster) -> None:
         append(cluster, count)
 
 
-def check(cluster: Cluster) -> Report:
+def check(cluster: Cluster) -> VerifyReport:
     return verify(cluster, sorted(cluster.topics()))
 
 
-def kinds(report: Report) -> set[str]:
+def kinds(report: VerifyReport) -> set[str]:
     return {finding.kind for finding in report.findings}
 
 
@@ -53,6 +55,19 @@ def kinds(report: Report) -> set[str]:
 def test_a_cluster_without_topics_is_sound(cluster: Cluster) -> None:
     """Nothing is wrong with nothing."""
     assert check(cluster).findings == []
+
+
+def test_verify_by_address_reads_the_named_topics(tmp_path: Path) -> None:
+    root = str(tmp_path / "cluster")
+    fill(connect(root))
+
+    report = kafkalike.verify(root, TOPIC)
+
+    assert (report.topics, report.records, report.findings) == (1, 251, [])
+    with pytest.raises(UnknownTopicOrPartitionError):
+        kafkalike.verify(root, ["missing"])
+    with pytest.raises(KafkaConnectionError):
+        kafkalike.verify(str(tmp_path / "missing"))
 
 
 def test_a_filled_topic_is_sound(cluster: Cluster) -> None:
@@ -125,7 +140,7 @@ def largest(root: Path) -> tuple[Segment, Path]:
     return segment, root / TOPIC / segment.path
 
 
-def only(report: Report, kind: str) -> Finding:
+def only(report: VerifyReport, kind: str) -> Finding:
     (found,) = [finding for finding in report.findings if finding.kind == kind]
     return found
 

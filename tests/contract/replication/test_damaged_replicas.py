@@ -10,7 +10,7 @@ from kafkalike import KafkaConsumer
 from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.layout import CLUSTER_METADATA, CONSUMER_OFFSETS
 from kafkalike.delta.snapshot import load_snapshot
-from kafkalike.maintenance.verify.repair import repair_replicas
+from kafkalike.maintenance.verify.replica_check import repair_replicas
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.storage.local import LocalStorage
 from tests.tools.clusters import on_three_disks

@@ -15,7 +15,7 @@ from kafkalike.cli import main
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, KafkaError, MirrorTopicError, UnsupportedVersionError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.verify.repair import check_replicas
+from kafkalike.maintenance.verify.replica_check import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.replication.cluster.brokers import Brokers

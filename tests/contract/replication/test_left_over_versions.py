@@ -20,7 +20,7 @@ from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import UnknownOutcomeError
 from kafkalike.log.cluster.topic_lineage import ends_at
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.verify.repair import check_replicas, repair_replicas
+from kafkalike.maintenance.verify.replica_check import check_replicas, repair_replicas
 from kafkalike.maintenance.verify.topic_history import list_commits
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model import faults

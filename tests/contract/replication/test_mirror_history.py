@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.maintenance.verify.repair import check_replicas
+from kafkalike.maintenance.verify.replica_check import check_replicas
 from tests.tools.effort import seeds
 from tests.tools.mirror_world import NAMES, MirrorWorld
 from tests.tools.transactional import values

@@ -17,7 +17,7 @@ from kafkalike.delta.layout import CLUSTER_METADATA, MIRRORS
 from kafkalike.errors import KafkaError, KafkaStorageError, MirrorTopicError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.maintenance_run import maintain
-from kafkalike.maintenance.verify.repair import check_replicas
+from kafkalike.maintenance.verify.replica_check import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.replication.cluster.epoch_marker import seal_table

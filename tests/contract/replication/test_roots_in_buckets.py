@@ -14,7 +14,7 @@ from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, UnsupportedVersionError
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.verify.certificate_file import check_certificate
-from kafkalike.maintenance.verify.repair import check_replicas
+from kafkalike.maintenance.verify.replica_check import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.config.server_config import ServerProperties

@@ -19,6 +19,7 @@ from kafkalike.log.group.assignors import schemes_of
 from kafkalike.model.groups.group_protocol import (
     EXCLUSIVE,
     GroupFacts,
+    check_commit,
     join,
     leave,
     pending_partitions,
@@ -26,7 +27,6 @@ from kafkalike.model.groups.group_protocol import (
     renew,
 )
 from kafkalike.model.groups.roster import Member, Roster, dump_roster, load_roster
-from kafkalike.model.offset_commit import check_commit
 from kafkalike.model.structs import GroupState, TopicPartition
 
 # --- JSON ------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from kafkalike.model.groups.wire_member import (
     released_by_heartbeat,
     released_by_join,
 )
-from kafkalike.model.offset_commit import check_commit
 from kafkalike.model.structs import TopicPartition
 from tests.tools.effort import seeds
 
@@ -199,7 +198,7 @@ class Group:
     def commit_of_everyone_lands(self) -> None:
         for client in self.clients.values():
             if client.owned:
-                check_commit(self.roster, "g", client.name, client.epoch)
+                group_protocol.check_commit(self.roster, "g", client.name, client.epoch)
                 self.commits += 1
 
     def settle(self) -> None:
@@ -250,7 +249,7 @@ def test_former_owner_cannot_commit_after_its_release() -> None:
 
     assert len(first.owned) in {3, 4}
     with pytest.raises(CommitFailedError) as refused:
-        check_commit(group.roster, "g", "a", old_epoch)
+        group_protocol.check_commit(group.roster, "g", "a", old_epoch)
     assert isinstance(refused.value, KafkaError)
 
 
