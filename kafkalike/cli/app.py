@@ -65,21 +65,16 @@ KAFKAS: Final = frozenset(
         "console-consumer",
         "console-producer",
         "consumer-groups",
-        "consumer-perf-test",
         "delete-records",
         "dump-log",
         "get-offsets",
         "leader-election",
         "log-dirs",
         "metadata-quorum",
-        "producer-perf-test",
         "reassign-partitions",
         "share-groups",
         "topics",
-        "transactional-message-copier",
         "transactions",
-        "verifiable-consumer",
-        "verifiable-producer",
     }
 )
 """Commands that Kafka has, too. Wrong usage of them exits with 1, as in Kafka."""
@@ -111,26 +106,6 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Print versions of topics and offsets of groups at one moment.",
     ),
     "delete-records": ("kafkalike.cli.topics.offset_commands:delete_records", "Delete records below an offset."),
-    "producer-perf-test": (
-        "kafkalike.cli.tools.producer_perf:producer_perf_test",
-        "Measure how fast records are sent.",
-    ),
-    "consumer-perf-test": (
-        "kafkalike.cli.tools.consumer_perf:consumer_perf_test",
-        "Measure how fast records are read.",
-    ),
-    "verifiable-producer": (
-        "kafkalike.cli.tools.verifiable_producer:verifiable_producer",
-        "Send numbers; print a line of JSON for each.",
-    ),
-    "verifiable-consumer": (
-        "kafkalike.cli.tools.verifiable_consumer:verifiable_consumer",
-        "Read in a group; print a line of JSON for each event.",
-    ),
-    "transactional-message-copier": (
-        "kafkalike.cli.tools.message_copier:transactional_message_copier",
-        "Copy a topic in transactions; print a line of JSON for each.",
-    ),
     "dump-log": ("kafkalike.cli.log.dump_log:dump_log", "Print table commits, segments and records of a topic."),
     "maintain": ("kafkalike.cli.log.maintain:maintain", "Apply retention and compaction, merge small files, vacuum."),
     "brokers": ("kafkalike.cli.broker_commands:brokers", "List, add, drain and remove storage roots."),

@@ -1,6 +1,5 @@
-"""`kafkalike console-producer` and the two perf tests as a user types them."""
+"""`kafkalike console-producer` as a user types it."""
 
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -109,66 +108,3 @@ def test_what_is_typed_is_read_back(kafkalike: Run) -> None:
     done = kafkalike("console-consumer", "--topic", "t", "--from-beginning", "--max-messages", "2")
 
     assert done.stdout == "one\ntwo\n"
-
-
-def test_sending_is_measured_in_kafkas_words(kafkalike: Run, root: str) -> None:
-    """One summary line, with several settings behind --producer-props."""
-    done = kafkalike(
-        "producer-perf-test", "--topic", "t", "--num-records", "500", "--record-size", "20", "--throughput", "-1",
-        "--producer-props", "acks=all", "linger.ms=5",
-    )  # fmt: skip
-
-    number = r"\d+\.\d\d"
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(
-        rf"500 records sent, \d+\.\d{{6}} records/sec \({number} MB/sec\), {number} ms avg latency, {number} ms max "
-        r"latency, \d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99\.9th\.\n",
-        done.stdout,
-    )
-    assert {len(value or b"") for _, value, _ in records(root, "t")} == {20}
-    assert len(records(root, "t")) == 500
-
-
-def test_payloads_come_from_a_file_or_count_up(kafkalike: Run, root: str, tmp_path: Path) -> None:
-    """A summary without warm-up follows when one was asked for."""
-    (tmp_path / "payloads").write_bytes(b"a\nb\n")
-
-    done = kafkalike("producer-perf-test", "--topic", "f", "--num-records", "20", "--payload-file", "payloads")
-    counted = kafkalike(
-        "producer-perf-test", "--topic", "n", "--num-records", "3", "--payload-monotonic", "--warmup-records", "1"
-    )
-
-    assert "Number of messages read: 2\n" in done.stdout
-    assert {value for _, value, _ in records(root, "f")} == {b"a", b"b"}
-    assert [value for _, value, _ in records(root, "n")] == [b"0", b"1", b"2"]
-    assert "2 steady state records sent, " in counted.stdout
-
-
-def test_reading_is_measured_in_kafkas_columns(kafkalike: Run) -> None:
-    """Header and one line of numbers."""
-    kafkalike("producer-perf-test", "--topic", "t", "--num-records", "500", "--record-size", "20")
-
-    done = kafkalike("consumer-perf-test", "--topic", "t", "--messages", "500", "--print-metrics")
-
-    header, numbers = done.stdout.splitlines()[:2]
-    fields = numbers.split(", ")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert header == (
-        "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, "
-        "fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
-    )
-    assert len(fields) == 10
-    assert (fields[2], fields[4]) == (f"{500 * 20 / 1024 / 1024:.4f}", "500")
-
-
-def test_too_few_records_are_a_warning(kafkalike: Run) -> None:
-    """The words are Kafka's."""
-    kafkalike("producer-perf-test", "--topic", "t", "--num-records", "5", "--record-size", "20")
-
-    done = kafkalike("consumer-perf-test", "--topic", "t", "--num-records", "6", "--timeout", "100", "--hide-header")
-
-    assert done.stdout.splitlines()[0] == (
-        "WARNING: Exiting before consuming the expected number of messages: timeout (100 ms) exceeded. You can use "
-        "the --timeout option to increase the timeout."
-    )
-    assert done.stdout.splitlines()[1].split(", ")[4] == "5"

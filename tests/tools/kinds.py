@@ -34,8 +34,6 @@ ABOVE_THE_LOG = {
     "test_cli_metrics",
     "test_cli_schemas",
     "test_cli_snapshot",
-    "test_cli_transactions",
-    "test_cli_verifiable",
     "test_consumer_assignment_contract",
     "test_consumer_commit_contract",
     "test_consumer_contract",

@@ -347,15 +347,6 @@ def usage(capsys: pytest.CaptureFixture[str]) -> Cli:
         "console-producer --topic t --property parse.kei=true",
         "console-producer --topic t --property key.separator=",
         "console-producer --topic t --producer-property acks",
-        "producer-perf-test --topic t --num-records 5",
-        "producer-perf-test --topic t --num-records 5 --record-size 1 --payload-monotonic",
-        "producer-perf-test --topic t --num-records 0 --record-size 1",
-        "producer-perf-test --topic t --num-records 5 --record-size 1 --warmup-records 5",
-        "producer-perf-test --topic t --num-records 5 --record-size 1 --transaction-duration-ms 0",
-        "producer-perf-test --topic t --num-records 5 --record-size 1 acks=1",
-        "consumer-perf-test --topic t",
-        "consumer-perf-test --messages 5",
-        "consumer-perf-test --topic t --messages 5 --date-format QQQ",
         "dump-log",
         "dump-log --topic t --index-sanity-check",
         "dump-log --topic t --offsets-decoder",
@@ -422,7 +413,6 @@ def test_kafkas_names_of_commands_are_understood(usage: Cli, name: str) -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        "consumer-perf-test --topic t --messages 1 --timeout 0 --socket-buffer-size 5",
         "topics --describe --partition-size-limit-per-response 5",
     ],
 )

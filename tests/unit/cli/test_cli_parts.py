@@ -1,4 +1,4 @@
-"""The pure parts of the command line: lines, settings, patterns, statistics."""
+"""The pure parts of the command line: lines, settings, patterns."""
 
 import signal
 
@@ -7,13 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.admin.testing import ManualClock
 from kafkalike.cli.console_consumer import Formatter
 from kafkalike.cli.console_producer import InputLine, LineError, LineReader
 from kafkalike.cli.environment import Interrupt
 from kafkalike.cli.options import client_settings, key_values, topic_filter
-from kafkalike.cli.tools.consumer_perf import java_date_format
-from kafkalike.cli.tools.workload import RateLimit, SendStats, percentile
 from kafkalike.cli.topics.config_commands import parse_added
 from kafkalike.model.structs import ConsumerRecord
 
@@ -146,65 +143,6 @@ def test_names_between_commas_are_alternatives(names: list[str]) -> None:
 def test_settings_in_brackets_keep_their_commas() -> None:
     """Spaces do not count."""
     assert parse_added("a=[x,y], b=2,c=") == {"a": "x,y", "b": "2", "c": ""}
-
-
-def test_javas_dates_are_understood() -> None:
-    """Fields that are not are refused by name."""
-    assert java_date_format("dd.MM.yyyy 100%") == "%d.%m.%Y 100%%"
-    with pytest.raises(click.UsageError, match="EEE"):
-        java_date_format("EEE")
-
-
-# --- measuring -----------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.floats(min_value=0, max_value=1e6), min_size=1), st.floats(min_value=0, max_value=1))
-def test_a_percentile_is_one_of_the_values(values: list[float], share: float) -> None:
-    """Never beyond the largest."""
-    assert percentile(sorted(values), share) in values
-
-
-def test_sends_are_summed_up_in_kafkas_words() -> None:
-    """Ten records of 1 MiB in two seconds, each after half a second."""
-    clock, lines = ManualClock(0.0), list[str]()
-    stats = SendStats(clock, 1500, lines.append, warmup=4)
-    clock.seconds = 0.5
-    for _ in range(4):
-        stats.record(0.0, 1024 * 1024)
-    clock.seconds = 1.5
-    for _ in range(6):
-        stats.record(1.0, 1024 * 1024)
-    clock.seconds = 2.0
-
-    total, steady = stats.total()
-
-    assert lines == [
-        "5 records sent, 3.3 records/sec (3.33 MB/sec), 500.0 ms avg latency, 500.0 ms max latency.",
-    ]
-    assert total == (
-        "10 records sent, 5.000000 records/sec (5.00 MB/sec), 500.00 ms avg latency, 500.00 ms max latency, "
-        "500 ms 50th, 500 ms 95th, 500 ms 99th, 500 ms 99.9th."
-    )
-    assert steady.startswith("6 steady state records sent, 12.000000 records/sec")
-
-
-def test_sends_keep_the_pace() -> None:
-    """Ten a second: the fifth may go after half a second."""
-    clock = ManualClock(0.0)
-    pace = RateLimit(clock, 10)
-
-    pace.wait(5)
-
-    assert clock.seconds == 0.5
-
-
-def test_without_a_rate_nothing_waits() -> None:
-    """-1 is no limit."""
-    clock = ManualClock(0.0)
-
-    RateLimit(clock, -1).wait(1000)
-
-    assert clock.seconds == 0
 
 
 # --- Ctrl-C ----------------------------------------------------------------------------------------------

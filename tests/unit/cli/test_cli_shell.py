@@ -53,7 +53,7 @@ def test_options_of_the_log_may_stand_behind_the_command(given: list[str], taken
 @pytest.mark.parametrize(
     ("words", "incomplete", "completed"),
     [
-        ([], "cons", ["console-consumer", "console-producer", "consumer-groups", "consumer-perf-test"]),
+        ([], "cons", ["console-consumer", "console-producer", "consumer-groups"]),
         (["topics"], "--desc", ["--describe"]),
         (["completion"], "", ["bash", "zsh", "fish"]),
         (["dlq"], "re", ["replay"]),
