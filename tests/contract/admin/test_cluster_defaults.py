@@ -49,6 +49,7 @@ def roots(tmp_path: Path) -> list[Path]:
     return folders
 
 
+@pytest.mark.slow
 def test_defaults_outlive_the_root_whose_file_named_them(roots: list[Path]) -> None:
     named = list(map(str, roots))
     cluster = connect(named)
@@ -68,6 +69,7 @@ def test_defaults_outlive_the_root_whose_file_named_them(roots: list[Path]) -> N
         left.log("alone").append(batch((0, "v2")))
 
 
+@pytest.mark.slow
 def test_a_file_that_comes_after_the_founding_seeds_and_its_root_may_go(roots: list[Path]) -> None:
     """A client that connects to write records what it finds."""
     named = list(map(str, roots))
@@ -85,6 +87,7 @@ def test_a_file_that_comes_after_the_founding_seeds_and_its_root_may_go(roots: l
     assert (report.problems, report.topics[0].deleted_records) == ([], 0)
 
 
+@pytest.mark.slow
 def test_nothing_is_deleted_by_defaults_that_nobody_recorded_while_a_root_is_away(roots: list[Path]) -> None:
     """As in clusters of earlier releases, whose metadata say nothing of defaults."""
     named = list(map(str, roots))
@@ -107,6 +110,7 @@ def test_nothing_is_deleted_by_defaults_that_nobody_recorded_while_a_root_is_awa
     assert maintain(connect(named), clock=later).topics[0].deleted_records == 0
 
 
+@pytest.mark.slow
 def test_a_file_equal_to_changed_defaults_goes_with_the_file_that_seeded_them(roots: list[Path]) -> None:
     """Each is judged by what the cluster says, not by the other."""
     named = list(map(str, roots))
@@ -253,6 +257,7 @@ def forbid(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
 
 
+@pytest.mark.slow
 def test_a_root_that_is_added_takes_the_defaults_along(tmp_path: Path) -> None:
     """The file of the only root is recorded before there are others."""
     write_file(tmp_path / "1", "log.retention.ms=-1")
@@ -264,6 +269,7 @@ def test_a_root_that_is_added_takes_the_defaults_along(tmp_path: Path) -> None:
     assert connect(f"{tmp_path}/1,{tmp_path}/2").server.effective({})["retention.ms"] == "-1"
 
 
+@pytest.mark.slow
 def test_a_file_that_comes_with_an_added_root_is_refused_if_it_differs(roots: list[Path], tmp_path: Path) -> None:
     named = [*map(str, roots), str(tmp_path / "4")]
     connect(named[:3]).create_topic("t", 1, {})

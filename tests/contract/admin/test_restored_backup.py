@@ -109,6 +109,7 @@ ACTS: dict[str, Callable[[Clients], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_open_client_over_a_restored_backup_is_refused_and_breaks_nothing(
     clients: Clients, tmp_path: Path, act: Callable[[Clients], Any]
@@ -149,6 +150,7 @@ def test_open_producer_over_a_restored_backup_goes_on_at_its_log_end(clients: Cl
     assert errors_of(clients.root) == []
 
 
+@pytest.mark.slow
 def test_several_clients_at_once_over_a_restored_backup_leave_no_gap(clients: Clients, tmp_path: Path) -> None:
     """None takes what another one has just put for proof that its own version has a predecessor."""
     root, backup = clients.root, tmp_path / "backup"
@@ -174,6 +176,7 @@ def test_several_clients_at_once_over_a_restored_backup_leave_no_gap(clients: Cl
         one.close(autocommit=False)
 
 
+@pytest.mark.slow
 def test_backup_that_is_restored_between_a_look_and_its_commit_gets_no_gap(
     clients: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

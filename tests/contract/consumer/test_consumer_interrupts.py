@@ -115,6 +115,7 @@ def test_an_interrupt_on_any_line_loses_no_record(
         assert listener.held == {T0, T1}, line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("take", [by_poll, by_arrow, by_iteration])
 def test_after_an_interrupt_a_commit_is_of_what_was_handed_out(take: Callable[[KafkaConsumer, Got], None]) -> None:
     """The next member of the group begins with the first record that the application has not got."""
@@ -124,6 +125,7 @@ def test_after_an_interrupt_a_commit_is_of_what_was_handed_out(take: Callable[[K
         assert {tp: consumer.committed(tp) or 0 for tp in got} == {tp: len(have) for tp, have in got.items()}, line
 
 
+@pytest.mark.slow
 def test_a_seek_that_was_interrupted_leaves_an_iteration_where_the_consumer_says_it_stands() -> None:
     """It was done or it was not, on whatever line the interrupt came."""
     clock, line, done = ManualClock(), 0, True

@@ -350,6 +350,7 @@ def test_iteration_whose_consumer_a_signal_handler_closes_ends(cluster: Cluster,
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.slow
 def test_consumer_that_a_signal_handler_closes_while_it_joins_is_no_member(cluster: Cluster, root: str) -> None:
     """The handler's call comes half way into the group, where there is nothing to leave yet."""
     for instruction in range(0, 100, 20):

@@ -267,6 +267,7 @@ def test_tables_of_an_earlier_release_are_closed_by_maintenance(root: str, monke
     assert all_records(root) == {0: [*RECORDS[0], (2, "c")]}
 
 
+@pytest.mark.slow
 def test_checkpoint_keeps_a_table_closed(root: str) -> None:
     make(root)
     log = connect(root, access="spark").log("t")

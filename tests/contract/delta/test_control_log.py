@@ -230,6 +230,7 @@ class ObservedStore(LocalStorage):
         return super().open_input(name, buffer_size)
 
 
+@pytest.mark.slow
 def test_merge_after_own_commits_reads_no_file(root: str) -> None:
     """Opening 64 files took 20 ms within the call of the commit that merges."""
     cluster = Cluster(ObservedStore(root))
@@ -260,6 +261,7 @@ class MergeStore(LocalStorage):
         return super().open_output(name)
 
 
+@pytest.mark.slow
 def test_commits_do_not_wait_for_the_merge_of_small_files(root: str) -> None:
     MergeStore.begun, MergeStore.goes_on = threading.Event(), threading.Event()
     cluster = Cluster(MergeStore(root))
@@ -290,6 +292,7 @@ def test_reloading_reads_every_file(root: str) -> None:
     assert sorted(ObservedStore.opened) == sorted(cluster.groups.live_files())
 
 
+@pytest.mark.slow
 def test_a_writer_that_slept_through_log_cleanup_finds_its_version_taken(root: str) -> None:
     """Stopped between its look and its commit, while others made its version and log cleanup took that away."""
     # One that takes no turn is as a writer whose patience has run out.
@@ -404,6 +407,7 @@ def test_merge_does_not_land_when_others_have_compacted_meanwhile(tmp_path: Path
     assert len(numbers) == len(set(numbers)) == 10
 
 
+@pytest.mark.slow
 def test_forked_child_leaves_a_prepared_merge_to_its_parent(tmp_path: Path) -> None:
     """Two versions with one file could each remove it from under the other."""
     root = str(tmp_path)

@@ -196,6 +196,7 @@ def test_a_file_that_is_sorted_in_pieces_gives_the_same_records(
     assert found == list(range(7, RECORDS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("predicate", ["offset = 20", "offset >= 44 AND offset < 50", "offset = 0"])
 def test_deleted_records_are_named_before_and_after_an_optimize(root: str, log: TopicLog, predicate: str) -> None:
     """Inside a file, at its edges, or over several: no reader goes past them in silence."""

@@ -57,6 +57,7 @@ def values(store: FarStore, topic: str = "t") -> list[str]:
     return [value for _, value in everything(cluster_of(store).log(topic))[0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("appends", [4, 5, 64, 99])
 def test_a_topic_that_is_written_to_is_opened_with_few_requests(store: FarStore, appends: int) -> None:
     """The name of the last checkpoint, a list, joined commits, and at most three by themselves; or the first five."""
@@ -126,6 +127,7 @@ def test_where_joined_commits_are_damaged_the_next_writer_makes_them_anew(store:
     assert len(unpacked(files.read(joined_name(0))).contents) == 25
 
 
+@pytest.mark.slow
 def test_joined_commits_of_another_topic_are_not_used(store: FarStore) -> None:
     """Each commit is as long as this topic's, and said to have the same content."""
     filled(store, 20)

@@ -75,6 +75,7 @@ def stable(members: int) -> Callable[[Roster], bool]:
     return lambda roster: len(roster.members) == members and roster.state.value == "Stable"
 
 
+@pytest.mark.slow
 def test_consumers_with_their_own_assignor_share_a_group_over_two_gateways(served: Served, topic: Create) -> None:
     cluster, address = served
     name = topic(4)
@@ -220,6 +221,7 @@ def two_joined(served: Served, other: str, group_id: str, session_ms: int = 10_0
     return leader, follower
 
 
+@pytest.mark.slow
 def test_workers_at_two_gateways_get_the_leaders_assignments(served: Served, other: str, topic: Create) -> None:
     name = topic(1)
     leader, follower = two_joined(served, other, name, session_ms=3000)

@@ -39,6 +39,7 @@ def some_frame(chance: random.Random, number: int) -> tuple[int, bytes]:
     return key, damaged(chance, bytes(out)) if chance.random() < 0.2 else bytes(out)
 
 
+@pytest.mark.slow
 def test_random_requests_are_answered_or_end_their_connection(
     served: tuple[Cluster, str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -51,6 +51,7 @@ def test_members_of_three_kinds_share_a_group_and_read_each_record_once(
     assert set(owners.read.values()) == {1}
 
 
+@pytest.mark.slow
 def test_members_move_to_another_gateway_and_keep_their_partitions(served: Served, topic: Create) -> None:
     cluster, _ = served
     name, owners = topic(4), Owners()

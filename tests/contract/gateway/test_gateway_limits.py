@@ -274,6 +274,7 @@ def test_request_that_never_arrives_ends_its_connection_alone(served: Served, mo
     assert [closed_by_the_gateway(client) for client in silent] == [True] * 4
 
 
+@pytest.mark.slow
 def test_bomb_of_a_compressed_batch_is_refused(served: Served, topic: Create) -> None:
     cluster, address = served
     name = topic(1)

@@ -126,6 +126,7 @@ def test_long_poll_is_answered_by_the_record_of_a_native_producer(served: Served
     assert found == [[(0, None, b"news")]]
 
 
+@pytest.mark.slow
 def test_requests_in_flight_keep_their_order(served: Served, topic: Create) -> None:
     cluster, address = served
     name = topic(2)

@@ -113,6 +113,7 @@ def test_kafka_python_authenticates_over_tls(guarded: Guarded, mechanism: str) -
     producer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_wrong_password_is_refused(guarded: Guarded, mechanism: str) -> None:
     for user, password in (("writer", "wrong"), ("stranger", "stranger-password")):
@@ -152,6 +153,7 @@ def test_client_without_tls_gets_no_answer(guarded: Guarded) -> None:
     assert received[:1] in {b"", b"\x15"}
 
 
+@pytest.mark.slow
 def test_topic_without_a_rule_is_neither_written_nor_read(guarded: Guarded) -> None:
     with KafkaProducer(bootstrap_servers=guarded.cluster) as native:
         native.send("secret", b"s")
@@ -184,6 +186,7 @@ def test_look_of_a_reader_creates_no_topic(guarded: Guarded) -> None:
     assert "orders-7" not in guarded.cluster.topics()
 
 
+@pytest.mark.slow
 def test_group_and_admin_requests_need_rules(guarded: Guarded) -> None:
     denied = ForeignConsumer("orders", **guarded.foreign("reader"), group_id="other")
     with pytest.raises(foreign.GroupAuthorizationFailedError):
@@ -197,6 +200,7 @@ def test_group_and_admin_requests_need_rules(guarded: Guarded) -> None:
     assert "made" in guarded.cluster.topics()
 
 
+@pytest.mark.slow
 def test_transactional_id_needs_a_rule(guarded: Guarded) -> None:
     allowed = Producer({**guarded.settings("writer"), "transactional.id": "pay-1"})
     allowed.init_transactions(15)

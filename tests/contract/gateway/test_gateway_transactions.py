@@ -54,6 +54,7 @@ def other(served: Served) -> Iterator[GatewayServer]:
     server.stop()
 
 
+@pytest.mark.slow
 def test_librdkafka_commits_all_records_of_a_transaction_or_none(served: Served, topic: Create) -> None:
     cluster, address = served
     name, second = topic(2), topic(1)

@@ -58,6 +58,7 @@ class World:
         self.consumer.commit({TP: OffsetAndMetadata(3)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["poll", "commit", "commit_some"])
 def test_what_is_interrupted_is_made_again(name: str) -> None:
     line, goes_on = 0, True
@@ -79,6 +80,7 @@ def test_what_is_interrupted_is_made_again(name: str) -> None:
     assert line > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [True, False])
 def test_a_producers_commit_that_is_interrupted_is_made_again_or_aborted(again: bool) -> None:  # noqa: FBT001
     line, goes_on = 0, True

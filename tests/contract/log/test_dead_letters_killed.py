@@ -114,6 +114,7 @@ LOOP_STEPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", LOOP_STEPS)
 def test_a_loop_killed_in_its_commit_has_copies_letters_and_offsets_or_nothing(root: str, place: str) -> None:
     killed(lambda: transform(root), place)

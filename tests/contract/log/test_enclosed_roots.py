@@ -161,6 +161,7 @@ def test_new_root_above_one_of_the_cluster_is_refused(tmp_path: Path, number: in
     connect(roots).log("t").append(batch_now("a"))
 
 
+@pytest.mark.slow
 def test_root_within_a_root_that_has_no_metadata_yet_is_refused(root: Path, tmp_path: Path) -> None:
     connect(str(root)).replication.add_broker(str(tmp_path / "second"))
     connect(str(root)).replication.add_broker(str(tmp_path / "added"))

@@ -139,6 +139,7 @@ def test_repeated_end_does_not_give_the_epoch_of_another_producer(gateways: list
         one.transactions.end_epoch("x", *producer, Deadline(SYSTEM_CLOCK, 30_000), commit=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     ["transaction.before_commit", "transaction.after_commit", "transaction.before_apply", "transaction.after_apply"],

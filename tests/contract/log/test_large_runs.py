@@ -303,6 +303,7 @@ def test_a_decided_file_stays_as_its_task_has_written_it(cluster: Cluster, root:
     assert {path.name: path.read_bytes() for path in Path(root, "place").iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_task_that_fails_leaves_no_file(cluster: Cluster, tmp_path: Path) -> None:
     """Also of what it had finished."""
     cluster.create_topic("t", 1, {"max.message.bytes": str(VALUE + 1000)})
@@ -368,6 +369,7 @@ def test_a_damaged_file_of_a_task_is_an_error_and_nothing_is_written(
     assert all_records(root) == {0: []}
 
 
+@pytest.mark.slow
 def test_a_large_run_is_not_written_through_a_symbolic_link(cluster: Cluster, root: str, tmp_path: Path) -> None:
     """Data files stay below the root, however they come there."""
     cluster.create_topic("t", 1, {})
@@ -380,6 +382,7 @@ def test_a_large_run_is_not_written_through_a_symbolic_link(cluster: Cluster, ro
     assert not list((tmp_path / "outside").iterdir())
 
 
+@pytest.mark.slow
 def test_files_that_only_their_task_may_write_are_written_anew(cluster: Cluster, root: str, tmp_path: Path) -> None:
     """Executors may run as somebody else than the driver, who may read their files and not write them."""
     cluster.create_topic("t", 1, {})

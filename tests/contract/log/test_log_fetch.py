@@ -153,6 +153,7 @@ def test_a_small_record_does_not_wait_behind_a_large_one(log: TopicLog) -> None:
     assert [size for chunk in sizes for size in chunk] == [1, 1, 3 * MIB, 1, 3 * MIB]
 
 
+@pytest.mark.slow
 def test_equal_large_values_do_not_come_all_at_once(log: TopicLog) -> None:
     """A file of one value repeated is small; its records are not."""
     log.append(batch(*[b"x" * 20_000] * 3_000))
@@ -164,6 +165,7 @@ def test_equal_large_values_do_not_come_all_at_once(log: TopicLog) -> None:
     assert sum(len(chunk) for chunk in read) == 3_000
 
 
+@pytest.mark.slow
 def test_ten_mebibyte_records_come_one_by_one(log: TopicLog) -> None:
     """A large record is read alone, not with 63 others."""
     log.append(batch(*[bytes([n]) * (10 * MIB) for n in range(3)]))

@@ -404,6 +404,7 @@ def test_the_history_says_who_and_why_and_not_which_key(root: str) -> None:
     )
 
 
+@pytest.mark.slow
 @only_on_disk("root_or_roots")
 def test_no_byte_of_the_key_is_left_below_the_root_when_the_delay_is_over(root: str, tmp_path: Path) -> None:
     """In any file: found before as bytes where files are not compressed, and in what files decode to."""

@@ -265,6 +265,7 @@ def test_records_after_a_hole_are_still_there(root: str) -> None:
         assert [record.value for record in reader] == [b"b", b"c"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [empty, cut_off, flip])
 @pytest.mark.parametrize("table", TABLES)
 def test_a_damaged_checkpoint_is_put_aside_and_nothing_is_lost(

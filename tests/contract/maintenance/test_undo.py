@@ -179,6 +179,7 @@ def test_a_transaction_of_whose_topics_nobody_knows_any_more_is_refused(root: st
         undo("a", two, root, dry_run=False)
 
 
+@pytest.mark.slow
 @only_on_disk("root_or_roots")
 def test_a_transaction_whose_producer_died_between_its_topics_is_undone_in_all_of_them(
     root: str,

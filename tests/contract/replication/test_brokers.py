@@ -75,6 +75,7 @@ def test_topics_show_leaders_and_replicas_in_kafkas_columns(roots: str, capsys: 
     assert lines(capsys, "topics", "--describe", "--at-min-isr-partitions") == []
 
 
+@pytest.mark.slow
 def test_replicas_are_assigned_by_hand_on_the_command_line(roots: str, capsys: pytest.CaptureFixture[str]) -> None:
     """And what cannot be is refused in Kafka's words."""
     lines(capsys, "topics", "--create", "--topic", "v", "--replica-assignment", "3:1,3:1")
@@ -144,6 +145,7 @@ def test_a_reassignment_is_generated_executed_listed_and_verified(
     assert lines(capsys, "reassign-partitions", "--list") == ["No partition reassignments found."]
 
 
+@pytest.mark.slow
 def test_a_move_that_is_not_finished_is_taken_back(roots: str) -> None:
     """None takes it back, and there is nothing to take back after."""
     with KafkaAdminClient(bootstrap_servers=opened(roots)) as admin:
@@ -198,6 +200,7 @@ def test_a_broker_is_added_drained_and_removed(roots: str, capsys: pytest.Captur
     assert 4 not in topic["partitions"][0]["replica_nodes"]
 
 
+@pytest.mark.slow
 def test_log_dirs_are_printed_as_kafkas_json(roots: str, capsys: pytest.CaptureFixture[str]) -> None:
     """For each root."""
     found = json.loads(lines(capsys, "log-dirs", "--describe", "--topic-list", "t", "--broker-list", "2,3")[2])
@@ -212,6 +215,7 @@ def test_log_dirs_are_printed_as_kafkas_json(roots: str, capsys: pytest.CaptureF
     assert main(["log-dirs", "--describe", "--broker-list", "9"]) == 1
 
 
+@pytest.mark.slow
 def test_verify_finds_replicas_that_are_not_the_same(roots: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A data file of a follower, and one of its versions."""
     cluster = opened(roots)
@@ -230,6 +234,7 @@ def test_verify_finds_replicas_that_are_not_the_same(roots: str, capsys: pytest.
     ]
 
 
+@pytest.mark.slow
 def test_figures_say_who_leads_and_who_is_behind(roots: str) -> None:
     """By the names that kafka_exporter has."""
     away = lose(roots, 3)

@@ -244,6 +244,7 @@ def test_what_the_replica_whose_turn_it_is_lacks_or_has_damaged_another_one_give
     assert values(list(map(str, many_files[:2])), "", striped=True) == everything
 
 
+@pytest.mark.slow
 def test_sparks_tasks_take_turns_as_well(many_files: list[Path]) -> None:
     log = opened(many_files).reading(ReadFrom(striped=True)).log("t")
     names = [segment.path for segment in log.segments(0)]

@@ -52,6 +52,7 @@ def test_offsets_are_committed_where_a_root_does_not_take_their_table(tmp_path: 
     assert len(opened(tmp_path).metadata.refresh().replicas[CONSUMER_OFFSETS].isr) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made_at", [0, 1, 2])
 def test_a_table_is_made_whose_maker_was_killed(tmp_path: Path, made_at: int) -> None:
     """After it was registered, and before all had its first version."""

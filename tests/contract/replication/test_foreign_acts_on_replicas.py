@@ -73,6 +73,7 @@ def test_records_survive_the_loss_of_a_root_after_another_engines_optimize(
         assert texts(opened([root, *(r for r in roots if r != root)]), "t") == ["a", "b", "c", "d", "e"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 1, 2], ids=["head", "middle", "leader"])
 def test_each_replica_has_the_files_of_another_engines_version_that_it_was_given(
     roots: list[Path], cluster: ReplicatedCluster, at: int
@@ -86,6 +87,7 @@ def test_each_replica_has_the_files_of_another_engines_version_that_it_was_given
         assert sorted(table.to_pyarrow_table().column("value").to_pylist()) == [b"a", b"b", b"c", b"d"]
 
 
+@pytest.mark.slow
 def test_open_and_new_clients_see_the_same_after_a_failover_from_a_leader_that_was_changed(
     roots: list[Path], cluster: ReplicatedCluster
 ) -> None:
@@ -102,6 +104,7 @@ def test_open_and_new_clients_see_the_same_after_a_failover_from_a_leader_that_w
     assert texts(early, "t") == texts(opened(roots), "t") == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_different_versions_of_other_engines_at_head_and_leader_end_in_one(
     roots: list[Path], cluster: ReplicatedCluster
 ) -> None:
@@ -116,6 +119,7 @@ def test_different_versions_of_other_engines_at_head_and_leader_end_in_one(
         assert texts(client, "t") == ["a", "b", "c", "d"]
 
 
+@pytest.mark.slow
 def test_seal_comes_after_another_engines_version_at_the_head(roots: list[Path], cluster: ReplicatedCluster) -> None:
     """The leader is lost before anybody passes that version on: whoever seals does, with its files."""
     head, _, leader = chain(cluster)

@@ -127,6 +127,7 @@ def test_an_empty_folder_in_a_voters_place_does_not_vote(voters: VoterFolders) -
     assert not list(Path(voters.uris[2]).iterdir())
 
 
+@pytest.mark.slow
 def test_many_clients_at_once(voters: VoterFolders) -> None:
     failed: list[BaseException] = []
 
@@ -157,6 +158,7 @@ def test_many_clients_at_once(voters: VoterFolders) -> None:
     assert voters.table(1) == voters.table(2) == voters.table(3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last_happens", [False, True])
 def test_a_process_killed_between_any_two_requests(tmp_path: Path, *, last_happens: bool) -> None:
     """Whoever comes next goes on, and nothing of what was shown is gone."""

@@ -213,6 +213,7 @@ def test_offsets_that_the_source_takes_back_are_taken_back(source: Cluster, targ
     assert target.groups.refresh().group("g").offsets[TopicPartition("t", 0)].position.offset == 0
 
 
+@pytest.mark.slow
 def test_retention_and_compaction_come_along_and_files_go_at_the_target_too(tmp_path: Path) -> None:
     """Maintenance at the target changes nothing but to remove the files that have left the table."""
     source, target = on_disk(tmp_path / "a"), on_disk(tmp_path / "b")
@@ -620,6 +621,7 @@ def test_an_admin_may_delete_a_mirror(source: Cluster, target: Cluster) -> None:
     assert "t" not in target.topics()
 
 
+@pytest.mark.slow
 def test_a_cluster_of_several_roots_is_mirrored_to_one_of_one_root(tmp_path: Path) -> None:
     """While one of its roots is away, too; and back into one of several roots."""
     source, target = on_three_disks(tmp_path / "a", **{"replica.lag.time.max.ms": "1"}), on_disk(tmp_path / "b")

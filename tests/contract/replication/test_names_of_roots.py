@@ -45,6 +45,7 @@ def values(*roots: Path) -> list[str]:
     return [value for _, value in records_of(open_log(opened(*roots)), 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", ["link", "folder/link"])
 def test_a_root_may_be_named_by_a_link(roots: list[Path], tmp_path: Path, named: str) -> None:
     """It is the same root, and stays in sync."""
@@ -59,6 +60,7 @@ def test_a_root_may_be_named_by_a_link(roots: list[Path], tmp_path: Path, named:
     assert in_sync(*roots) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_cluster_made_by_links_is_opened_without_them(tmp_path: Path) -> None:
     """And the reverse."""
     for n in (1, 2):
@@ -90,6 +92,7 @@ def test_roots_that_were_moved_are_refused_by_name(roots: list[Path], tmp_path: 
         opened(moved[1])
 
 
+@pytest.mark.slow
 def test_a_root_in_anothers_place_counts_as_away(roots: list[Path], tmp_path: Path) -> None:
     """What it has is not taken for what belongs there, and comes back when it is put right."""
     away = roots[1].rename(tmp_path / "away")
@@ -103,6 +106,7 @@ def test_a_root_in_anothers_place_counts_as_away(roots: list[Path], tmp_path: Pa
     assert values(*reversed(roots)) == ["a", "b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hindered", [0, 1, 2])
 def test_writers_queue_elsewhere_where_a_root_lets_nobody_queue(roots: list[Path], hindered: int) -> None:
     """Such as one that is read-only: queues are for fairness alone."""
@@ -137,6 +141,7 @@ def test_a_cluster_of_one_root_and_a_new_root_are_not_named_together(roots: list
         opened(tmp_path / "single", tmp_path / "new")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", [0, 1, 2])
 def test_a_root_whose_sign_is_damaged_counts_as_away(roots: list[Path], damaged: int) -> None:
     """Alone it is refused by name."""

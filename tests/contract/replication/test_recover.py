@@ -48,6 +48,7 @@ def roots(tmp_path: Path) -> Roots:
     return Roots(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_voters_are_described_with_kafkas_columns(roots: Roots) -> None:
     roots.lose(3)
     roots.open().create_topic("more", 1, {}, replication_factor=1)
@@ -73,6 +74,7 @@ def test_the_voters_are_described_with_kafkas_columns(roots: Roots) -> None:
     assert rows[0][2].strip() == said["HighWatermark"].strip()
 
 
+@pytest.mark.slow
 def test_the_admin_client_describes_the_voters_in_kafka_pythons_shape(roots: Roots) -> None:
     roots.lose(3)
     with KafkaAdminClient(bootstrap_servers=roots.open()) as admin:
@@ -159,6 +161,7 @@ def test_folders_of_tables_that_the_metadata_do_not_name_are_said_and_no_others(
     assert planned.out.count("a table on brokers") == 1
 
 
+@pytest.mark.slow
 def test_of_two_roots_the_one_without_a_vote_has_a_copy(tmp_path: Path) -> None:
     first, second = str(tmp_path / "a"), str(tmp_path / "b")
     cluster = connect([first, second])
@@ -192,6 +195,7 @@ def test_a_newer_epoch_of_a_tables_own_log_counts(roots: Roots) -> None:
     assert values(roots.uris[2]) == ["v0", "v1", "v2", "more"]
 
 
+@pytest.mark.slow
 def test_with_all_voters_there_is_nothing_to_recover(roots: Roots) -> None:
     done = call(roots.open(), "recover", "--from", roots.uris[0])
 

@@ -66,6 +66,7 @@ def test_two_of_three_roots_may_be_lost_for_good(brokers: Brokers) -> None:
         brokers.client().append("e")
 
 
+@pytest.mark.slow
 def test_a_former_head_with_a_version_of_its_own_comes_back(brokers: Brokers) -> None:
     """That version was never acknowledged: a checkpoint of the others goes over it."""
     writer = brokers.client()

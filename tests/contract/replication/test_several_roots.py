@@ -54,6 +54,7 @@ def assert_same(roots: list[Path], cluster: ReplicatedCluster, topic: str = "t")
     assert not verify(cluster, [topic]).findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [False, True], ids=["new client", "open client"])
 def test_verify_names_topics_whose_root_is_away_and_checks_the_others(roots: list[Path], *, known: bool) -> None:
     """No bare `OSError`, which would say nothing of the topics after it."""
@@ -70,6 +71,7 @@ def test_verify_names_topics_whose_root_is_away_and_checks_the_others(roots: lis
     assert report.records == 2
 
 
+@pytest.mark.slow
 def test_verify_says_when_the_control_tables_give_no_answer(roots: list[Path]) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {}, assignments={0: [1]})
@@ -93,6 +95,7 @@ def test_three_replicas_on_two_brokers_are_refused_with_kafkas_sentence(tmp_path
     assert not cluster.topics()
 
 
+@pytest.mark.slow
 def test_two_partitions_with_two_replicas_over_three_brokers(roots: list[Path]) -> None:
     cluster = opened(roots)
     for topic in ("a", "b", "c"):
@@ -120,6 +123,7 @@ def test_an_assignment_by_hand(roots: list[Path]) -> None:
         cluster.create_topic("u", 1, {}, assignments={0: [3, 7]})
 
 
+@pytest.mark.slow
 def test_one_root_suffices_to_find_the_others(roots: list[Path]) -> None:
     opened(roots).create_topic("t", 1, {})
 

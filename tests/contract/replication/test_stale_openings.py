@@ -37,6 +37,7 @@ def cluster_ids(roots: Sequence[Path]) -> set[str]:
 # --- several roots -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 2, 3], ids=["first", "second", "third"])
 def test_early_client_joins_the_cluster_that_others_made_after_a_root_was_lost(roots: list[Path], lost: int) -> None:
     """It must not found a new one where the lost root was."""
@@ -55,6 +56,7 @@ def test_early_client_joins_the_cluster_that_others_made_after_a_root_was_lost(r
     assert sorted(several(left).topics()) == ["t", "u"]
 
 
+@pytest.mark.slow
 def test_early_reader_sees_that_a_root_is_lost_and_reads_the_others(roots: list[Path]) -> None:
     """To a client that believes that nothing was made, a root without files looks empty."""
     early = opened(roots)
@@ -68,6 +70,7 @@ def test_early_reader_sees_that_a_root_is_lost_and_reads_the_others(roots: list[
     assert not early.replication.alive(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", list(itertools.permutations([0, 1, 2])), ids=lambda order: "".join(map(str, order)))
 def test_early_client_that_named_the_roots_in_another_order_goes_on_with_the_ids_that_were_given(
     roots: list[Path], order: tuple[int, ...]
@@ -85,6 +88,7 @@ def test_early_client_that_named_the_roots_in_another_order_goes_on_with_the_ids
     assert not verify(opened(roots), ["t", "u"]).findings
 
 
+@pytest.mark.slow
 def test_two_that_name_the_roots_in_different_orders_at_once_make_one_cluster(roots: list[Path]) -> None:
     orders = list(itertools.permutations(roots))
     clusters = [several(order) for order in orders]
@@ -112,6 +116,7 @@ def test_two_that_name_the_roots_in_different_orders_at_once_make_one_cluster(ro
     assert [texts(several(roots), f"t{n}") for n in range(6)] == [[str(n)] for n in range(6)]
 
 
+@pytest.mark.slow
 def test_of_two_that_name_some_of_the_same_roots_one_gets_all_of_its_own(tmp_path: Path) -> None:
     """The other one is refused before it has signed any."""
     a, b, c, d = (tmp_path / name for name in "abcd")
@@ -129,6 +134,7 @@ def test_of_two_that_name_some_of_the_same_roots_one_gets_all_of_its_own(tmp_pat
     assert sorted(several([a, b, c]).topics()) == ["t"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", ["founding.after_claim", "founding.after_claims", "founding.after_sign@1", "founding.after_sign@3"]
 )
@@ -143,6 +149,7 @@ def test_founding_that_was_killed_is_finished_by_a_client_that_was_opened_before
     assert "u" in several(roots[:1]).topics()
 
 
+@pytest.mark.slow
 def test_founder_that_comes_too_late_leaves_a_claim_that_nobody_follows(roots: list[Path]) -> None:
     """It was stopped between its look and its claim, and the root that it claims was lost meanwhile."""
     opened(roots).create_topic("t", 1, {})
@@ -160,6 +167,7 @@ def test_founder_that_comes_too_late_leaves_a_claim_that_nobody_follows(roots: l
 # --- one root that became one of several ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_several_roots_are_not_made_over_a_cluster_that_one_of_them_became_meanwhile(roots: list[Path]) -> None:
     """The client that began was killed before it claimed that root."""
     early = connect(str(roots[1]))
@@ -172,6 +180,7 @@ def test_several_roots_are_not_made_over_a_cluster_that_one_of_them_became_meanw
     assert sorted(connect(str(roots[1])).topics()) == ["u"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1, 2, 3], ids=["first", "second", "third", "without a vote"])
 def test_early_client_of_one_root_is_refused_after_it_became_one_of_several(tmp_path: Path, number: int) -> None:
     """Before the first byte: what it wrote would be at one root alone."""
@@ -197,6 +206,7 @@ def test_early_client_of_one_root_is_refused_after_it_became_one_of_several(tmp_
     assert texts(several(roots), "t") == []
 
 
+@pytest.mark.slow
 def test_early_client_of_one_root_is_refused_while_a_cluster_is_being_made(roots: list[Path]) -> None:
     early = connect(str(roots[1]))
     killed(lambda: several(roots).create_topic("t", 1, {}), "founding.after_claims")
@@ -218,6 +228,7 @@ def test_cluster_of_several_is_not_made_over_one_that_a_client_made_of_one_of_it
     assert sorted(connect(str(roots[2])).topics()) == ["t"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["groups", "schemas"])
 def test_early_client_makes_no_control_table_at_a_root_that_has_got_others(tmp_path: Path, table: str) -> None:
     """It looked at the metadata when these had one root, and the table was not there."""
@@ -236,6 +247,7 @@ def test_early_client_makes_no_control_table_at_a_root_that_has_got_others(tmp_p
         consumer.commit()
 
 
+@pytest.mark.slow
 def test_single_clients_and_clients_of_several_roots_that_start_at_once_lose_nothing(tmp_path: Path) -> None:
     """One of the two kinds gets the root; what it acknowledged is there."""
     for number in range(5):

@@ -140,6 +140,7 @@ def test_one_that_cannot_be_let_go_is_when_the_root_answers_again(tmp_path: Path
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_does_not_hold_it(root: BrokerStorage) -> None:
     """The child lives on when the turn is over, and does not let its parent's go when it ends."""
@@ -160,6 +161,7 @@ def test_a_forked_child_does_not_hold_it(root: BrokerStorage) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_child_that_is_forked_while_it_is_taken_keeps_nobody_out(tmp_path: Path) -> None:
     """The child has the queue's file open that is closed a moment later."""
@@ -195,6 +197,7 @@ def test_a_child_that_is_forked_while_it_is_taken_keeps_nobody_out(tmp_path: Pat
         os.waitpid(children[0], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_does_not_wait_for_a_root_that_hangs(
     root: BrokerStorage, monkeypatch: pytest.MonkeyPatch
@@ -278,6 +281,7 @@ def test_earlier_look_does_not_count_for_those_who_ask_later(tmp_path: Path) -> 
         table.check_there(Pace(since=SYSTEM_CLOCK.monotonic()))
 
 
+@pytest.mark.slow
 def test_a_put_that_was_given_up_and_lands_is_an_unknown_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -473,6 +473,7 @@ SUBJECTS = b'["a","b"]'
 BOMB = gzip.compress(b" " * (MAX_ANSWER + 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("encoding", "content", "error"),
     [

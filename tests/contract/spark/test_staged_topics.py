@@ -229,6 +229,7 @@ def test_records_of_a_task_keep_their_order_when_some_of_them_wait_for_the_numbe
     assert placed == {0: [], 1: [], 3: [], 4: [(0, "4")]}
 
 
+@pytest.mark.slow
 def test_many_records_that_wait_are_placed_as_well(cluster: Cluster, root: str, tmp_path: Path) -> None:
     """More than a task holds at a time, of which it would make a segment otherwise."""
     long = "x" * 900_000

@@ -107,6 +107,7 @@ def test_what_nobody_has_open_is_not_asked_when_another_one_hangs(stuck: threadi
     assert not [name for name in names if "/closed/" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_makes_its_calls_in_threads_of_its_own() -> None:
     calls = calls_of("/forked")

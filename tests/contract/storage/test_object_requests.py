@@ -77,6 +77,7 @@ def test_a_lone_append_makes_two_puts_and_looks_three_times(cluster: Cluster) ->
         assert meter.read() == {"put": 2, "get": 2, "head": 1}
 
 
+@pytest.mark.slow
 def test_the_counts_are_those_of_the_wire(object_server: Server) -> None:
     server = object_server(S3)
     with fault_proxy(server.port) as proxy:

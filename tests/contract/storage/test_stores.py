@@ -216,6 +216,7 @@ def test_a_file_is_read_as_it_was_written(store: Storage, size: int) -> None:
                 assert file.tell() == min(size, at + 7)
 
 
+@pytest.mark.slow
 def test_a_parquet_file_comes_back(store: Storage) -> None:
     table = pa.table({"n": pa.array(range(200_000), pa.int64()), "v": [b"%d" % n for n in range(200_000)]})
 

@@ -124,6 +124,7 @@ def test_files_that_left_the_table_are_stale(tmp_path: Path) -> None:
     assert figures.stale == (1, 500)
 
 
+@pytest.mark.slow
 def test_a_damaged_topic_and_a_lost_root_are_faults(tmp_path: Path) -> None:
     """The other topics keep their figures."""
     roots = [tmp_path / f"root-{number}" for number in range(3)]

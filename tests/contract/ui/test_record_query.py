@@ -58,6 +58,7 @@ def test_newest_records_come_first_over_all_partitions(filled: Cluster) -> None:
     assert page.records[0].headers == [("number", b"299")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newest_first", [True, False])
 def test_pages_give_each_record_once(filled: Cluster, *, newest_first: bool) -> None:
     """Until there are none left."""
@@ -88,6 +89,7 @@ def expected(numbers: Sequence[int]) -> list[int]:
     return sorted(numbers, reverse=True)
 
 
+@pytest.mark.slow
 def test_records_are_found_by_key_content_and_header(filled: Cluster) -> None:
     """Each alone, and together."""
     by_key = found(filled, Question(key=b"k7", limit=100))
@@ -135,6 +137,7 @@ def test_records_below_the_log_start_are_not_shown(filled: Cluster) -> None:
     assert record_at(filled.log("t"), 0, 0) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newest_first", [True, False])
 @pytest.mark.parametrize("seed", range(4))
 def test_pages_are_parts_of_one_merge(
@@ -174,6 +177,7 @@ def test_pages_are_parts_of_one_merge(
     assert seen == expected
 
 
+@pytest.mark.slow
 def test_a_page_reads_few_of_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that hold its records, and perhaps one more."""
     cluster = MemoryCluster()

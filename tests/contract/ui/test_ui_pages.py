@@ -193,6 +193,7 @@ def test_what_cannot_be_shown_is_said(
     assert says in visitor.get(path, status, **query)
 
 
+@pytest.mark.slow
 def test_the_next_page_of_many_partitions_fits_into_an_address() -> None:
     """The server takes heads of 64 KiB."""
     cluster = MemoryCluster()
@@ -210,6 +211,7 @@ def test_the_next_page_of_many_partitions_fits_into_an_address() -> None:
     browser.view.close()
 
 
+@pytest.mark.slow
 def test_a_record_is_sent_and_downloaded_as_it_is(browser: Browser) -> None:
     """Text, bytes, null and headers; what was sent can be sent again."""
     shown = browser.post(
@@ -250,6 +252,7 @@ def test_a_record_is_sent_and_downloaded_as_it_is(browser: Browser) -> None:
     assert "Request failed" in browser.get("/topics/orders/records/1/17", 404)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [None, b"", b" a\r\nb\r", b"\nfirst", b"\xff", b"\x00a", "\ufeffä\u2028".encode()])
 def test_what_is_sent_again_is_the_same_record(value: bytes | None) -> None:
     """As a browser sends the form: with CR LF at the ends of lines."""
@@ -274,6 +277,7 @@ def test_what_is_sent_again_is_the_same_record(value: bytes | None) -> None:
     browser.view.close()
 
 
+@pytest.mark.slow
 def test_records_with_a_schema_are_shown_by_their_fields(browser: Browser) -> None:
     """And bytes that only look so as bytes."""
     cluster = browser.view.cluster
@@ -303,6 +307,7 @@ PAYMENT = (
 )
 
 
+@pytest.mark.slow
 def test_value_of_a_topic_with_a_schema_is_encoded_by_it(browser: Browser) -> None:
     """A wrong field is named, and nothing is sent; a right one has the wire format, with all of its digits."""
     view = browser.view
@@ -327,6 +332,7 @@ def test_value_of_a_topic_with_a_schema_is_encoded_by_it(browser: Browser) -> No
     assert (sent.key, sent.value) == (None, b"\x00\x00\x00\x00\x01\x82\x80\x80\x80\x80\x80\x80\x20\x00")
 
 
+@pytest.mark.slow
 def test_empty_key_is_null_unless_it_is_chosen(browser: Browser) -> None:
     """Kafka tells them apart: only null goes to any partition."""
     view = browser.view
@@ -340,6 +346,7 @@ def test_empty_key_is_null_unless_it_is_chosen(browser: Browser) -> None:
     assert [(one.key, one.value) for one in found] == [(None, b"v"), (b"", b"v"), (None, b"v"), (None, b"")]
 
 
+@pytest.mark.slow
 def test_record_is_edited_by_the_schema_it_was_written_with(browser: Browser) -> None:
     """An older version than the newest; unknown fields of the newest are not needed."""
     view = browser.view
@@ -359,6 +366,7 @@ def test_record_is_edited_by_the_schema_it_was_written_with(browser: Browser) ->
     ]
 
 
+@pytest.mark.slow
 def test_clusters_of_one_console_are_separate() -> None:
     """Pages, changes and permissions; each address says its cluster, and a missing one hides no other."""
     views = {}
@@ -396,6 +404,7 @@ def test_clusters_of_one_console_are_separate() -> None:
         view.close()
 
 
+@pytest.mark.slow
 def test_two_versions_of_a_schema_are_shown_side_by_side(browser: Browser) -> None:
     """Pretty-printed, with the fields that differ, and which version reads which."""
     registry = browser.view.registry
@@ -422,6 +431,7 @@ def test_two_versions_of_a_schema_are_shown_side_by_side(browser: Browser) -> No
     assert "Schema 9 not found" in browser.get("/schema", 400, id=9)
 
 
+@pytest.mark.slow
 def test_versions_of_protobuf_and_json_schemas_are_compared(browser: Browser) -> None:
     """Protobuf as the text of its file, also where it was registered as a descriptor."""
     registry = browser.view.registry
@@ -441,6 +451,7 @@ def test_versions_of_protobuf_and_json_schemas_are_compared(browser: Browser) ->
     assert 'changed age {"type": "integer"} → {"type": "number"}' in json_schema
 
 
+@pytest.mark.slow
 def test_schemas_are_checked_before_they_are_registered(browser: Browser) -> None:
     """The check says what is wrong and changes nothing."""
     first = '{"type":"record","name":"R","fields":[{"name":"a","type":"string"}]}'
@@ -453,6 +464,7 @@ def test_schemas_are_checked_before_they_are_registered(browser: Browser) -> Non
     assert browser.view.registry.get_versions("s/1") == [1]
 
 
+@pytest.mark.slow
 def test_topics_are_made_changed_and_deleted(browser: Browser) -> None:
     """Each change is one of Kafka's administration, with its errors."""
     made = browser.post("/topics", name="new", partitions=2, configs="retention.ms=5\r\ncleanup.policy=delete\r\n")
@@ -481,6 +493,7 @@ def test_topics_are_made_changed_and_deleted(browser: Browser) -> None:
     assert browser.view.partitions("orders")[0].log_start == 5
 
 
+@pytest.mark.slow
 def test_settings_show_what_was_changed_and_take_units(browser: Browser) -> None:
     """Of the topic, and of the cluster, whose values are the topics' defaults."""
 
@@ -501,6 +514,7 @@ def test_settings_show_what_was_changed_and_take_units(browser: Browser) -> None
     assert "retention.ms 172800000 2 days default" in of_topic
 
 
+@pytest.mark.slow
 def test_offsets_are_reset_as_the_preview_has_shown(browser: Browser) -> None:
     """And a group is deleted by its name."""
     preview = browser.get("/group/reset", id=GROUP, topic="orders", to="offset", value=4)
@@ -518,6 +532,7 @@ def test_offsets_are_reset_as_the_preview_has_shown(browser: Browser) -> None:
     assert "does not exist" in browser.get("/group", 404, id=GROUP)
 
 
+@pytest.mark.slow
 def test_members_of_a_group_keep_their_offsets(browser: Browser) -> None:
     """As Kafka refuses it; the page says why."""
     with KafkaConsumer("orders", bootstrap_servers=browser.view.cluster, group_id="live") as consumer:
@@ -551,6 +566,7 @@ def test_the_token_opens_the_console_once_and_stands_in_no_address(cluster: Clus
     view.close()
 
 
+@pytest.mark.slow
 def test_every_change_is_refused_without_its_secret_and_on_a_read_only_console(cluster: Cluster) -> None:
     """All of them, also those that a later page adds."""
     cluster.create_topic("orders", 1, {})
@@ -574,6 +590,7 @@ def test_every_change_is_refused_without_its_secret_and_on_a_read_only_console(c
         one.view.close()
 
 
+@pytest.mark.slow
 def test_checks_run_beside_the_pages_and_tell_their_end(browser: Browser) -> None:
     """A verification, then what maintenance would do."""
     for what, says in (("verify", "sound"), ("maintain", "No maintenance is due")):
@@ -585,11 +602,13 @@ def test_checks_run_beside_the_pages_and_tell_their_end(browser: Browser) -> Non
     assert "verify or maintain" in browser.post("/checks", 400, what="x")
 
 
+@pytest.mark.slow
 def test_metrics_are_served_beside_the_pages(browser: Browser) -> None:
     """To those who know the token."""
     assert browser.get("/metrics") == "kafkalike_up 1.0\n"
 
 
+@pytest.mark.slow
 def test_a_form_has_an_end(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is too long, or no form, is refused."""
     monkeypatch.setattr("kafkalike.ui.app.MOST_BODY", 1000)
@@ -598,6 +617,7 @@ def test_a_form_has_an_end(browser: Browser, monkeypatch: pytest.MonkeyPatch) ->
     assert browser.client.post("/topics", content="name=ä".encode(), headers=fields).status_code == 400
 
 
+@pytest.mark.slow
 def test_groups_have_pages(browser: Browser) -> None:
     """Only those of the page are looked at."""
     with KafkaAdminClient(bootstrap_servers=browser.view.cluster) as admin:
@@ -612,6 +632,7 @@ def test_groups_have_pages(browser: Browser) -> None:
     assert ("many-099" in last, "many-119" in last) == (False, True)
 
 
+@pytest.mark.slow
 def test_pages_of_a_key_go_on(browser: Browser) -> None:
     """Below the last record that was shown, by the files and not by a scan."""
     first = browser.get("/topics/orders/records", key="k1", limit=4)
@@ -624,6 +645,7 @@ def test_pages_of_a_key_go_on(browser: Browser) -> None:
     assert (len(shown[0]), len(shown[1]), shown[0] & shown[1]) == (4, 4, set())
 
 
+@pytest.mark.slow
 def test_a_root_that_is_gone_is_said_on_every_page(tmp_path: Path) -> None:
     """Not old figures, nor empty tables, as if all were well."""
     cluster = connect(str(tmp_path / "root"))
@@ -637,6 +659,7 @@ def test_a_root_that_is_gone_is_said_on_every_page(tmp_path: Path) -> None:
             assert "does not exist" in browser.get(path.replace("{name}", "orders"), 502), path
 
 
+@pytest.mark.slow
 def test_a_form_that_does_not_come_is_not_waited_for(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that sends no form would be held for ever."""
     monkeypatch.setattr("kafkalike.ui.app.FORM_SECONDS", 0.05)
@@ -662,6 +685,7 @@ def test_a_form_that_does_not_come_is_not_waited_for(browser: Browser, monkeypat
     assert told[0]["status"] == 408
 
 
+@pytest.mark.slow
 def test_replicas_are_shown_with_those_that_give_no_answer(tmp_path: Path) -> None:
     """Of a cluster with several roots; one root has no replicas."""
     roots = [str(tmp_path / f"root-{number}") for number in range(3)]

@@ -26,6 +26,7 @@ def dense_partitions(draw: st.DrawFn) -> tuple[list[Segment], list[int]]:
     return segments, times
 
 
+@pytest.mark.slow
 @given(dense_partitions(), st.integers(0, 40), st.integers(0, 40))
 def test_lag_is_what_counting_the_records_gives(
     partition: tuple[list[Segment], list[int]], committed: int, log_start: int

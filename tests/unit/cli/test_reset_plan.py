@@ -65,6 +65,7 @@ def worlds(draw: st.DrawFn) -> World:
     return World(times, start, draw(st.none() | st.integers(0, len(times) + 3)))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150, 15))
 @given(worlds(), st.integers(-10, 10), st.integers(0, 12), st.integers(0, 2_500))
 def test_every_scenario_is_what_looking_at_each_record_gives(world: World, shift: int, offset: int, time: int) -> None:

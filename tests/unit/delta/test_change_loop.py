@@ -207,6 +207,7 @@ def judge(store: LyingStore, ledger: Ledger) -> None:
         assert fresh.state.end(partition) == max((r.stop for r in runs), default=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", [0.0, 0.1, 0.6])
 def test_no_schedule_loses_or_doubles_an_append(trouble: float) -> None:
     """Two to four writers, every call of the storage a place where others act and where it may fail or lie."""

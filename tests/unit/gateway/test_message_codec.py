@@ -71,6 +71,7 @@ def test_random_message_is_written_and_read_as_by_kio(load: Any, key: int) -> No
         assert entity_reader(schema)(again.getvalue(), 0)[0] == known
 
 
+@pytest.mark.slow
 def test_damaged_messages_give_only_the_named_error_and_little_memory() -> None:
     chance = random.Random(7)
     requests = [(key, v) for key, (low, high) in VERSIONS.items() for v in range(low, high + 1)]

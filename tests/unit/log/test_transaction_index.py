@@ -62,6 +62,7 @@ def random_entries(chance: random.Random, state: GroupsState, ids: int) -> Entri
     return Entries(transactional_id=name, standing=standing, now_ms=now_ms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(examples(16, 5)))
 def test_the_index_is_what_a_walk_over_all_ids_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where all rows are read at once, where compaction has taken those that do not count, and in older states."""

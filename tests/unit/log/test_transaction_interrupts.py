@@ -44,6 +44,7 @@ def one_more(cluster: MemoryCluster, producer: KafkaProducer, expected: list[byt
     assert producer._buffer.used == 0
 
 
+@pytest.mark.slow
 def test_an_interrupted_initialisation_is_made_again() -> None:
     """A second one always does."""
     for line in lines():
@@ -60,6 +61,7 @@ def test_an_interrupted_initialisation_is_made_again() -> None:
             return
 
 
+@pytest.mark.slow
 def test_an_interrupted_begin_has_begun_or_not() -> None:
     """In both cases the program can go on: it aborts, or begins."""
     for line in lines():
@@ -77,6 +79,7 @@ def test_an_interrupted_begin_has_begun_or_not() -> None:
             return
 
 
+@pytest.mark.slow
 def test_interrupted_offsets_are_all_there_or_none() -> None:
     """And the transaction goes on."""
     for line in lines():
@@ -140,6 +143,7 @@ def _settled(producer: KafkaProducer, then: str) -> bool | None:
     return False
 
 
+@pytest.mark.slow
 def test_an_interrupted_abort_is_made_again() -> None:
     """Nothing of the transaction is there."""
     for line in lines():
@@ -181,6 +185,7 @@ def test_an_interrupted_block_is_one_outcome_and_leaves_nothing_open() -> None:
             return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_interrupted_close_leaves_the_transaction_to_the_next_one(times: int) -> None:
     """Which aborts it in the end, whoever it is: the same producer's next close, or the next producer of the id."""

@@ -85,6 +85,7 @@ documents = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(documents, min_size=1))
 def test_each_sampled_object_fits_and_the_order_changes_no_type(sample: list[dict[str, Any]]) -> None:
     texts = [json.dumps(one) for one in sample]

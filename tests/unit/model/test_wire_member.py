@@ -207,6 +207,7 @@ class Group:
                 self.step(client)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 def test_random_schedule_never_gives_a_partition_two_owners_and_ends_with_all_owned(assignor: str) -> None:
     for seed in seeds(2000, 50):

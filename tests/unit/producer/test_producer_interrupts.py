@@ -42,6 +42,7 @@ def test_an_interrupted_send_is_whole_or_not_at_all(settings: dict[str, Any], *,
             return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["flush", "close"])
 def test_an_interrupted_flush_or_close_can_be_called_again_and_waits(end: str) -> None:
     """Nothing is lost or doubled, and nobody is told that records are written that are not."""
@@ -94,6 +95,7 @@ def test_one_that_is_interrupted_while_it_waits_for_room_does_not_keep_others_wa
             return
 
 
+@pytest.mark.slow
 def test_an_interrupted_forced_close_settles_every_future() -> None:
     """At every line of `close(0)`, and then at another `close`."""
     for line in lines():

@@ -384,6 +384,7 @@ SOUGHT = 40_000
 """In how many histories a fault must show at the latest; most show in the first hundred."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_safeguard_taken_away_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the simulation would not see that fault in the protocol either."""

@@ -27,6 +27,7 @@ def hold(folder: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("existing", [False, True], ids=["new lock", "existing lock"])
 def test_a_lock_that_was_interrupted_is_free(tmp_path: Path, *, existing: bool) -> None:
     """Its traceback keeps what the lock has opened, so no garbage collection lets it go."""

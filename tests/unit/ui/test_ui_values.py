@@ -78,6 +78,7 @@ def test_a_tree_holds_all_of_a_small_value(value: object) -> None:
     assert value_of(found.tree) == value
 
 
+@pytest.mark.slow
 def test_a_large_value_is_shown_in_part() -> None:
     """A page costs the same whatever stands in a record."""
     long = shown(b"x" * (SHOWN_BYTES + 1))
