@@ -83,10 +83,10 @@ def texts(root: Path) -> Iterator[Text]:
             if line.strip():
                 yield Text("docs", f"{page.relative_to(root)}:{number}", line)
     for file in sorted(root.glob("kafkalike/**/*.py")):
-        source = file.read_text(encoding="utf-8")
+        source, name = file.read_text(encoding="utf-8"), str(file.relative_to(root))
         for node in ast.walk(ast.parse(source)):
-            yield from _texts_of(node, str(file.relative_to(root)))
-        yield from _comments(source, str(file.relative_to(root)))
+            yield from _texts_of(node, name)
+        yield from _comments(source, name)
 
 
 def _comments(source: str, file: str) -> Iterator[Text]:

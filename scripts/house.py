@@ -50,6 +50,11 @@ class Module:
     text: str
     tree: ast.Module = field(repr=False)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of its tree."""
+        return list(ast.walk(self.tree))
+
     @property
     def lines(self) -> int:
         """Number of its lines."""
@@ -148,7 +153,7 @@ class House:
         return [
             f"{module.path.relative_to(self.root)}:{node.lineno}"
             for module in self.modules.values()
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.ExceptHandler) and _is_broad(node)
         ]
 
@@ -157,7 +162,7 @@ class House:
         imports = code = 0
         for module in self.modules.values():
             prose = set[int]()
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 if isinstance(node, ast.Import | ast.ImportFrom):
                     imports += len(_span(node))
                 elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -191,12 +196,12 @@ class House:
 
     def _classes(self) -> Iterator[tuple[Module, ast.ClassDef]]:
         for module in self.modules.values():
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 if isinstance(node, ast.ClassDef):
                     yield module, node
 
     def _imports(self, module: Module) -> Iterator[str]:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ImportFrom) and node.module:
                 for alias in node.names:
                     names = (f"{node.module}.{alias.name}", node.module)

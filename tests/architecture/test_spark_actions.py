@@ -19,9 +19,9 @@ ACTIONS_WITH_ARGUMENTS = {"foreachPartition", "head", "take"}
 
 def spark_actions(source: str) -> Iterator[str]:
     """Say where the source starts a Spark job, or would if the object were a DataFrame."""
-    tree = ast.parse(source)
-    called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(source)))
+    called = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
+    for node in nodes:
         if not isinstance(node, ast.Attribute):
             continue
         call = called.get(id(node))
@@ -36,6 +36,8 @@ def spark_actions(source: str) -> Iterator[str]:
 
 def built_sql(source: str) -> Iterator[str]:
     """Say where SQL is put together from strings rather than given as a constant with markers."""
+    if "sql" not in source:
+        return
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(func=ast.Attribute(attr="sql"), args=[ast.JoinedStr() | ast.BinOp() | ast.Call(), *_]):
