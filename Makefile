@@ -2,8 +2,10 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# The steps of `check` and `test` print in order, also under -j.
+# What one target needs is made in order, also under -j; `check` and `test` call make again for what runs side by side.
+ifeq ($(MAKELEVEL),0)
 .NOTPARALLEL:
+endif
 
 # setup.sh writes the Java and the Python that Spark is to use.
 env := . .venv/env.sh &&
@@ -25,6 +27,16 @@ code := $(wildcard kafkalike scripts tests benchmarks)
 loop := tailed_table commit_file table_state table table_change
 measured := kafkalike.model $(addprefix kafkalike.delta.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
+
+# Runs targets side by side: each prints when it ends, and all end, though one fails. The tests in one process are three
+# shares of about the same time, each in one pytest. Workers of pytest-xdist took half as long again: each collects all
+# 17,000 tests, and each tells of each of its tests.
+beside = $(MAKE) --no-print-directory --keep-going --output-sync -j
+shares := modules logs clients
+in_logs := $(addprefix tests/contract/,log delta gateway replication storage)
+share_modules := kafkalike tests/unit tests/architecture
+share_logs := $(in_logs)
+share_clients := $(filter-out $(in_logs) %/__pycache__,$(patsubst %/,%,$(wildcard tests/contract/*/)))
 
 .PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e objects recipes lowest wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline soak-gateway bench bench-kafka gateway-judges reference rooms pictures notebooks docs
 
@@ -67,10 +79,13 @@ clean: ## Remove caches and build output; never topics, never .venv.
 
 ##@ Check a change
 
-check: lint types arch ## Run the fast gate: lint, types, layers, and the tests without JVM and processes, with few examples each.
+check: setup ## Run the fast gate: lint, types, layers, and the tests without JVM and processes, with few examples each.
+	@$(beside) 3 $(shares:%=quick-%) lint types arch
+
+$(shares:%=quick-%): quick-%: setup
 	$(call step,quick tests)
-	@$(in_memory) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 3 -m "not (slow or soak or objects or full or spark or processes or e2e)" \
-	    kafkalike tests/unit tests/contract tests/architecture
+	@$(in_memory) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -q -m "not (slow or soak or objects or full or spark or processes or e2e)" \
+	    $(share_$*)
 
 # Who is done first takes tests over from another; but for that a file stays together, as its tests may share what is
 # dear. Each of the processes has a JVM that must get warm, so there are no more of them than cores.
@@ -80,11 +95,19 @@ every = $(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m "not soak and no
 # The same order of tests each time, so that a failure can be had again; all other targets shuffle anew.
 order := --randomly-seed=33
 
-# Lint has one core, and Java the other.
 test: setup ## Run what must pass for each change: lint, types, layers, tests of all folders.
-	@$(MAKE) --no-print-directory classes & $(MAKE) --no-print-directory lint types arch; wait
+	@$(beside) 3 $(shares:%=usual-%) classes lint types arch usual-jepsen
+	@$(MAKE) --no-print-directory usual-programs
+
+$(shares:%=usual-%): usual-%: setup
 	$(call step,tests in one process)
-	@$(in_memory) $(bin)/python -m pytest $(order) -n 3 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
+	@$(in_memory) $(bin)/python -m pytest -q $(order) $(share_$*)
+
+usual-jepsen: setup
+	$(call step,tests of the checker of histories)
+	@$(in_memory) $(bin)/python -m pytest -q $(order) tests/jepsen
+
+usual-programs: classes
 	$(call step,tests that start programs and JVMs)
 	@$(pytest) $(order) $(programs) --durations=40 tests/processes tests/spark tests/e2e
 

@@ -10,7 +10,6 @@ from scripts import pictures, rooms
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 def test_pages_are_what_the_source_says() -> None:
     stale = [page.name for page, text in rooms.pages().items() if page.read_text(encoding="utf-8") != text]
 

@@ -296,7 +296,7 @@ def test_what_is_appended_meanwhile_stays_and_is_no_part_of_the_certificate(
         open_cluster(root).log("t").append(made)
         return publish_or_discard(*args)
 
-    monkeypatch.setattr("kafkalike.maintenance.deletion.publish_or_discard", late)
+    monkeypatch.setattr("kafkalike.maintenance.maintenance_commit.publish_or_discard", late)
 
     report = forget("t", root, keys=KEY, dry_run=False)
 
@@ -322,7 +322,7 @@ def test_files_that_another_run_replaces_meanwhile_cost_a_second_look(
             assert len(list(merge(other, other.files, [run], "other", [], budget=Deadline(SYSTEM_CLOCK, None)))) == 1
         return publish_or_discard(*args)
 
-    monkeypatch.setattr("kafkalike.maintenance.deletion.publish_or_discard", beside)
+    monkeypatch.setattr("kafkalike.maintenance.maintenance_commit.publish_or_discard", beside)
 
     report = forget("t", root, keys=KEY, dry_run=False)
 
