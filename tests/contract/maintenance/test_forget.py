@@ -315,6 +315,8 @@ def test_files_that_another_run_replaces_meanwhile_cost_a_second_look(
     calls: list[int] = []
 
     def beside(*args: Any) -> int | None:
+        if args[-1] == "other":
+            return publish_or_discard(*args)
         calls.append(1)
         if len(calls) == 1:
             other = open_cluster(root).log("t")
