@@ -91,7 +91,8 @@ class WireBatch:
         else:
             try:
                 with pa.CompressedInputStream(pa.BufferReader(body), self.codec) as stream:
-                    content = stream.read(max_bytes + 1)
+                    # `read` would never free its bytes after an error.
+                    content = memoryview(stream.read_buffer(max_bytes + 1))
             except (OSError, pa.ArrowException) as cause:
                 raise InvalidRecordError(f"a record batch is not of its codec {self.codec}: {cause}") from cause
         if len(content) > max_bytes:

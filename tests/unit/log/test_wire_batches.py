@@ -3,6 +3,7 @@
 import gzip
 import resource
 import struct
+import tracemalloc
 from typing import Any
 
 import lz4.frame
@@ -226,6 +227,21 @@ def test_compression_bomb_of_512_mib_is_refused_and_costs_little_memory(codec: i
 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
     assert pa.default_memory_pool().max_memory() <= max(most, 32 << 20)
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4], ids=CODEC_NAMES[1:])
+def test_damaged_compression_leaves_no_memory_behind(codec: int) -> None:
+    """`NativeFile.read` of pyarrow never frees its bytes after an error: a client could take all memory."""
+    body = built([(NOW, b"k", b"v" * 500, [])], codec)[HEAD.size :]
+    (batch,) = read_batches(with_body(body[:-12] + b"\xff" * 3, codec))
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            with pytest.raises(InvalidRecordError):
+                batch.inflated(LIMIT)
+        assert tracemalloc.get_traced_memory()[0] < LIMIT
+    finally:
+        tracemalloc.stop()
 
 
 def test_records_at_the_limit_are_read_and_one_byte_more_is_refused() -> None:
