@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from confluent_kafka import Consumer, KafkaError, Producer
 
+from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.gateway_server import GatewayServer
 from kafkalike.log.cluster.cluster import Cluster
+from tests.tools.clusters import on_three_disks
+from tests.tools.wire_client import WireClient
 
 
 def test_records_pass_through_a_gateway_over_each_storage(cluster: Cluster) -> None:
@@ -36,3 +41,37 @@ def test_records_pass_through_a_gateway_over_each_storage(cluster: Cluster) -> N
     assert sorted(int(m.value() or b"") for m in found) == list(range(20))
     committed = cluster.groups.refresh().group("g").offsets
     assert sorted((tp.partition, at.position.offset) for tp, at in committed.items()) == [(0, 10), (1, 10)]
+
+
+def test_replicas_are_reassigned_through_a_gateway_over_several_roots(tmp_path: Path) -> None:
+    """Brokers of the request are roots; `replicate` carries the reassignment out."""
+    cluster = on_three_disks(tmp_path)
+    cluster.create_topic("t", 2, {})
+    before = cluster.replication.replicas("t").replicas
+    wanted = [before[1], before[0]]
+    every = [{"partition_index": number, "replicas": wanted} for number in (0, 1)]
+    server = GatewayServer(cluster)
+    server.start()
+    try:
+        with WireClient(server.bootstrap_servers) as client:
+            one = {"timeout": 5000, "topics": [{"name": "t", "partitions": every[:1]}]}
+            alone = client.ask(keys.ALTER_PARTITION_REASSIGNMENTS, 1, one)
+            both = {"timeout": 5000, "topics": [{"name": "t", "partitions": every}]}
+            changed = client.ask(keys.ALTER_PARTITION_REASSIGNMENTS, 1, both)
+            asked = {"timeout": 5000, "topics": [{"name": "t", "partition_indexes": [1]}]}
+            moving = client.ask(keys.LIST_PARTITION_REASSIGNMENTS, 0, asked)
+            cluster.replication.replicate(["t"])
+            still = client.ask(keys.LIST_PARTITION_REASSIGNMENTS, 0, {"timeout": 5000, "topics": None})
+            election = {"election_type": 0, "topic_partitions": [{"topic": "t", "partitions": [0]}], "timeout": 5000}
+            elected = client.ask(keys.ELECT_LEADERS, 2, election)
+    finally:
+        server.stop()
+
+    assert [int(one.error_code) for one in alone.responses[0].partitions] == [39]
+    assert [int(one.error_code) for one in changed.responses[0].partitions] == [0, 0]
+    (topic,) = moving.topics
+    (partition,) = topic.partitions
+    assert (int(partition.partition_index), list(map(int, partition.removing_replicas))) == (1, [before[2]])
+    assert still.topics == ()
+    assert list(cluster.replication.replicas("t").replicas) == wanted
+    assert int(elected.replica_election_results[0].partition_result[0].error_code) == 84
