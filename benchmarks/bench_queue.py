@@ -87,11 +87,12 @@ def throughput(report: Report, workers: int, records: int, most: int) -> None:
     seconds = max(one["ended"] for one in done) - min(one["begun"] for one in done)
     polls = [taken for one in done for taken in one["polls"]]
     total = sum(one["records"] for one in done)
-    assert total == records, (total, records)
+    assert total >= records, (total, records)
     report.add(
         f"{workers} workers, {most} records per poll",
         f"{total / seconds:,.0f} records/s; poll {statistics.median(polls) * 1000:.1f} ms, "
-        f"p99 {percentile(polls, 0.99) * 1000:.1f} ms",
+        f"p99 {percentile(polls, 0.99) * 1000:.1f} ms"
+        + (f"; {total - records} records twice, because a lock ended" if total > records else ""),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from kafkalike.model.structs import ConsumerRecord, TopicPartition
 if TYPE_CHECKING:
     from kafkalike.consumer.record_builders import Build
     from kafkalike.log.topic.topic_log import TopicLog
-
-DELIVER_AT: Final = "deliver_at"
-"""Header with the time from which on a record may be delivered: ms since the epoch, as decimal text."""
 
 
 @dataclass(slots=True)
@@ -226,48 +223,6 @@ class ShareReader:
     def clear(self) -> None:
         """Drop the kept chunks."""
         self._chunks.clear()
-
-
-def due_ms(record: ConsumerRecord) -> int:
-    """Return the time from which on a record may be delivered, ms since the epoch; 0 without a valid header."""
-    for name, value in record.headers:
-        if name == DELIVER_AT and value is not None and value.isdigit() and len(value) < 16:  # noqa: PLR2004
-            return int(value)
-    return 0
-
-
-def ranges(offsets: Iterable[int]) -> Iterable[tuple[int, int, tuple[()]]]:
-    """Merge sorted offsets to ranges: first, last, and nothing else."""
-    return merged_offsets((offset, ()) for offset in offsets)
-
-
-def undelivered(
-    run: RecordRun,
-    found: Sequence[int],
-    after: int,
-    error: KafkaError | None,
-    undue: Iterable[tuple[int, tuple[int]]],
-) -> list[Acknowledgement]:
-    """Return the acknowledgements of the part of a run that is not delivered.
-
-    Args:
-        run: the acquired offsets.
-        found: offsets that have records.
-        after: offset up to which the run was read.
-        error: the error of the record at `after`.
-        undue: offsets of records that are not due, with their times.
-    """
-    acks = [Acknowledgement(a, b, RecordVerdict.RETURN, None, due) for a, b, (due,) in merged_offsets(undue)]
-    there = set(found)
-    # Compaction has removed these.
-    gaps = ranges(offset for offset in range(run.first, after) if offset not in there)
-    acks += [Acknowledgement(a, b, RecordVerdict.REJECT) for a, b, _ in gaps]
-    if error is not None:
-        acks.append(Acknowledgement(after, after, RecordVerdict.RELEASE))
-        after += 1
-    if after <= run.last:
-        acks.append(Acknowledgement(after, run.last, RecordVerdict.RETURN))
-    return acks
 
 
 def divided(

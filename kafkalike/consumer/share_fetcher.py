@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from kafkalike import errors
 from kafkalike.consumer.consumer_context import OpenedLogs, RootCheck
 from kafkalike.consumer.poll_loop import HELP_MS, REST, SLOWEST, FolderWatch, TransientErrors
-from kafkalike.consumer.share_delivery import HeldRecords, ShareReader, divided, due_ms, offsets_in, ranges, undelivered
+from kafkalike.consumer.share_delivery import HeldRecords, ShareReader, divided, offsets_in
 from kafkalike.consumer.share_letters import NO_LIMIT, Outcome, ShareLetters
 from kafkalike.log.call_view import CallView
+from kafkalike.log.group.assignors import SHARE_SCHEME
 from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.log.group.membership import KnownTopics, MemberSettings
-from kafkalike.log.group.share_group import ShareGroup, ShareSource, limits_of, share_of
+from kafkalike.log.group.share_group import ShareGroup, ShareSource, due_ms, limits_of, ranges, share_of, undelivered
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.consumer_config import ShareConsumerConfig
 from kafkalike.model.group_state import SHARE, GroupsState
-from kafkalike.model.groups.group_protocol import Scheme
 from kafkalike.model.shares import share_partition as rules
 from kafkalike.model.shares.share_partition import (
     Acknowledgement,
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
-
-SHARE_SCHEME: Final = Scheme(SHARE, lambda _partitions, _members: {}, cooperative=True)
-"""No member owns partitions: locks of records coordinate the members."""
 
 Tell = Callable[[Acknowledgements, errors.KafkaError | None], object]
 
@@ -358,7 +355,7 @@ class ShareFetcher:
                 found, after, error = self._reader.read(logs[tp.topic], tp, run, room)
                 kept, undue = [], []
                 for record in found:
-                    due = due_ms(record) if record.headers else 0
+                    due = due_ms(record.headers) if record.headers else 0
                     if due > now_ms:
                         undue.append((record.offset, (due,)))
                     else:

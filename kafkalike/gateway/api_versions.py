@@ -57,6 +57,13 @@ CONSUMER_GROUP_HEARTBEAT: Final = 68
 CONSUMER_GROUP_DESCRIBE: Final = 69
 LIST_CONFIG_RESOURCES: Final = 74
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
+SHARE_GROUP_HEARTBEAT: Final = 76
+SHARE_GROUP_DESCRIBE: Final = 77
+SHARE_FETCH: Final = 78
+SHARE_ACKNOWLEDGE: Final = 79
+DESCRIBE_SHARE_GROUP_OFFSETS: Final = 90
+ALTER_SHARE_GROUP_OFFSETS: Final = 91
+DELETE_SHARE_GROUP_OFFSETS: Final = 92
 
 VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     PRODUCE: (3, 13),
@@ -106,6 +113,13 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     CONSUMER_GROUP_DESCRIBE: (0, 1),
     LIST_CONFIG_RESOURCES: (0, 1),
     DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+    SHARE_GROUP_HEARTBEAT: (1, 1),
+    SHARE_GROUP_DESCRIBE: (1, 1),
+    SHARE_FETCH: (1, 2),
+    SHARE_ACKNOWLEDGE: (1, 2),
+    DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
+    ALTER_SHARE_GROUP_OFFSETS: (0, 0),
+    DELETE_SHARE_GROUP_OFFSETS: (0, 0),
 }
 """Lowest and highest version of each request that the gateway can read. It offers the keys with a handler."""
 

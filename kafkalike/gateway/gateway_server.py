@@ -29,6 +29,8 @@ from kafkalike.gateway.handlers.group_requests import GroupRequests
 from kafkalike.gateway.handlers.offset_requests import OffsetRequests
 from kafkalike.gateway.handlers.record_appender import RecordAppender
 from kafkalike.gateway.handlers.record_fetcher import RecordFetcher, TopicTails
+from kafkalike.gateway.handlers.share_members import ShareMembers
+from kafkalike.gateway.handlers.share_sessions import ShareSessions
 from kafkalike.gateway.handlers.topic_requests import TopicRequests
 from kafkalike.gateway.handlers.transaction_requests import TransactionRequests
 from kafkalike.gateway.handlers.user_requests import UserRequests
@@ -136,6 +138,8 @@ class GatewayServer:
             **GroupRequests(self._home, sessions.has_epochs).handlers,
             **ClassicMembers(sessions).handlers,
             **ConsumerMembers(sessions).handlers,
+            **ShareMembers(sessions).handlers,
+            **ShareSessions(self._home, tails).handlers,
         }
         self._handlers: Mapping[int, Handler] = (
             handlers

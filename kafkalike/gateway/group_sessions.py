@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,9 +22,11 @@ from kafkalike.errors import (
     UnknownMemberIdError,
 )
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
-from kafkalike.log.group.assignors import BY_NAME, schemes_of
+from kafkalike.log.group.assignors import BY_NAME, SHARE_SCHEME, schemes_of
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings
+from kafkalike.model.group_state import SHARE
+from kafkalike.model.groups.group_protocol import Scheme
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.groups.wire_member import WIRE_HOST, ClientView
 from kafkalike.model.names import check_group_id
@@ -124,7 +126,7 @@ class GroupSessions:
             raise UnknownMemberIdError(f"group {group_id!r}: {member_id!r} is not a member")
         settings = MemberSettings(
             group_id=group_id,
-            schemes={} if roster.led else schemes_of([name for name in known.protocols if name in BY_NAME]),
+            schemes=_schemes_of(known.protocols, led=roster.led is not None),
             client_id=known.client_id,
             group_instance_id=known.group_instance_id,
             session_timeout_ms=known.session_timeout_ms,
@@ -304,3 +306,10 @@ class GroupSessions:
             session.member.leave()
             self.drop(session)
         self.poke()
+
+
+def _schemes_of(protocols: Sequence[str], *, led: bool) -> Mapping[str, Scheme]:
+    """Return the assignors of a member that another gateway has let join."""
+    if SHARE in protocols:
+        return {SHARE: SHARE_SCHEME}
+    return {} if led else schemes_of([name for name in protocols if name in BY_NAME])

@@ -167,10 +167,18 @@ class GroupRequests:
 
     def _list(self, call: Call) -> Answer:
         states, types = call.field("states_filter"), call.field("types_filter")
-        outcome, groups = attempt(
-            self._home.admin().list_groups, states_filter=states or None, types_filter=types or None
-        )
-        return {"error_code": outcome.code, "groups": groups or ()}
+        shares = not types or "share" in {str(kind).lower() for kind in types}
+        others = [kind for kind in types or () if str(kind).lower() != "share"]
+        outcome, groups = DONE, None
+        if others or not types:
+            outcome, groups = attempt(
+                self._home.admin().list_groups, states_filter=states or None, types_filter=others or None
+            )
+        found = list(groups or ())
+        if shares and not outcome.code:
+            outcome, queues = attempt(self._home.admin().list_share_groups, states or ())
+            found += [{**group, "protocol_type": "share", "group_type": "share"} for group in queues or ()]
+        return {"error_code": outcome.code, "groups": found}
 
     def _described(self, group_id: str) -> tuple[Outcome, dict[str, Any]]:
         outcome, found = attempt(self._home.admin().describe_groups, [group_id])
@@ -244,6 +252,12 @@ class GroupRequests:
     def _delete(self, call: Call) -> Answer:
         results = []
         for group_id in call.body.groups_names:
+            if self._home.cluster.groups.refresh().is_share_group(group_id):
+                outcome, gone = attempt(self._home.admin().delete_share_groups, [group_id])
+                error = None if gone is None else gone[group_id]
+                code = outcome.code if error is None else Outcome.of(error).code
+                results.append({"group_id": group_id, "error_code": code})
+                continue
             outcome, done = attempt(partial(self._home.admin().delete_consumer_groups, [group_id]))
             code = outcome.code if done is None else done[0][1].errno
             results.append({"group_id": group_id, "error_code": code})

@@ -242,3 +242,7 @@ def _assignor(given: object) -> PartitionAssignor:
 
 def _refused(why: str) -> KafkaConfigurationError:
     return KafkaConfigurationError(f"invalid value for setting 'partition_assignment_strategy': {why}")
+
+
+SHARE_SCHEME: Final = Scheme("share", lambda _partitions, _members: {}, cooperative=True)
+"""No member owns partitions: locks of records coordinate the members."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalike.model.frozen_map import FrozenMap
 from kafkalike.model.group_state import GroupRow, GroupsState, Shares, share_row
@@ -16,6 +16,7 @@ from kafkalike.model.shares.share_partition import (
     RecordVerdict,
     ShareLimits,
     SharePartition,
+    merged_offsets,
 )
 from kafkalike.model.structs import TopicPartition
 
@@ -101,6 +102,7 @@ class ShareGroup:
         *,
         most: int = 0,
         known: Mapping[TopicPartition, Sequence[tuple[int, int]]] | None = None,
+        whole: bool = False,
         timeout_ms: float | None = 60_000,
     ) -> ShareExchange:
         """Acknowledge a member's records and acquire others, in one commit of the table.
@@ -112,6 +114,7 @@ class ShareGroup:
             most: most records to acquire.
             known: ranges of offsets that the member knows to own. Its other locks are returned first: they are of a
                 call that was interrupted. None keeps them.
+            whole: a refusal leaves all records of its partition as they are, as in Kafka.
             timeout_ms: how long concurrent writers may delay it; None waits without limit.
 
         Raises:
@@ -126,6 +129,8 @@ class ShareGroup:
             changed, refused = rules.acknowledge_all(
                 self.shares(state), member_id, acknowledgements, now_ms=now_ms, limits=self.limits
             )
+            if whole:
+                changed = {tp: share for tp, share in changed.items() if tp not in refused}
             taken: dict[TopicPartition, Sequence[RecordRun]] = {}
             archived: dict[TopicPartition, Sequence[RecordRun]] = {}
             room = most
@@ -207,3 +212,49 @@ class ShareGroup:
             share_row(state.seq + nth, self.group_id, tp, share, now_ms=now_ms, by=by)
             for nth, (tp, share) in enumerate(sorted(changed.items()), start=1)
         ]
+
+
+DELIVER_AT: Final = "deliver_at"
+"""Header with the time from which on a record may be delivered: ms since the epoch, as decimal text."""
+
+
+def due_ms(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    """Return the time from which on a record may be delivered, ms since the epoch; 0 without a valid header."""
+    for name, value in headers:
+        if name == DELIVER_AT and value is not None and value.isdigit() and len(value) < 16:  # noqa: PLR2004
+            return int(value)
+    return 0
+
+
+def ranges(offsets: Iterable[int]) -> Iterable[tuple[int, int, tuple[()]]]:
+    """Merge sorted offsets to ranges: first, last, and nothing else."""
+    return merged_offsets((offset, ()) for offset in offsets)
+
+
+def undelivered(
+    run: RecordRun,
+    found: Sequence[int],
+    after: int,
+    error: object,
+    undue: Iterable[tuple[int, tuple[int]]],
+) -> list[Acknowledgement]:
+    """Return the acknowledgements of the part of a run that is not delivered.
+
+    Args:
+        run: the acquired offsets.
+        found: offsets that have records.
+        after: offset up to which the run was read.
+        error: the error of the record at `after`.
+        undue: offsets of records that are not due, with their times.
+    """
+    acks = [Acknowledgement(a, b, RecordVerdict.RETURN, None, due) for a, b, (due,) in merged_offsets(undue)]
+    there = set(found)
+    # Compaction has removed these.
+    gaps = ranges(offset for offset in range(run.first, after) if offset not in there)
+    acks += [Acknowledgement(a, b, RecordVerdict.REJECT) for a, b, _ in gaps]
+    if error is not None:
+        acks.append(Acknowledgement(after, after, RecordVerdict.RELEASE))
+        after += 1
+    if after <= run.last:
+        acks.append(Acknowledgement(after, run.last, RecordVerdict.RETURN))
+    return acks

@@ -1,0 +1,416 @@
+"""Share sessions: fetches and acknowledgements of clients that are members of share groups, by KIP-932.
+
+The locks are in the table of groups, so any gateway may continue after any other. Only the share sessions are in
+memory: a client whose session is unknown makes a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from kafkalike import errors
+from kafkalike.gateway import api_versions as keys
+from kafkalike.gateway.api_versions import Answer
+from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt
+from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
+from kafkalike.gateway.handlers.record_fetcher import ANSWER_BYTES, CHUNK_BYTES, MAX_WAIT_SECONDS, TopicTails
+from kafkalike.log.group.share_group import (
+    ShareGroup,
+    ShareSource,
+    due_ms,
+    limits_of,
+    ranges,
+    share_of,
+    undelivered,
+)
+from kafkalike.log.wire.record_encoder import encode
+from kafkalike.model.group_state import GroupsState
+from kafkalike.model.names import check_group_id
+from kafkalike.model.shares.share_partition import Acknowledgement, RecordRun, RecordVerdict, merged_offsets
+from kafkalike.model.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import TopicLog
+
+MOST_RECORDS: Final = 500
+"""Most records that one ShareFetch acquires, whatever the client allows."""
+
+MAX_SHARE_SESSIONS: Final = 10_000
+
+LOOK_SECONDS: Final = 0.25
+"""Time between two looks of a waiting ShareFetch for locks that have ended."""
+
+FINAL_EPOCH: Final = -1
+
+VERDICTS: Final = {
+    0: RecordVerdict.REJECT,
+    1: RecordVerdict.ACCEPT,
+    2: RecordVerdict.RELEASE,
+    3: RecordVerdict.REJECT,
+    4: RecordVerdict.RENEW,
+}
+"""Verdicts by Kafka's ids; 0 is a gap that compaction has left."""
+
+NO_LEADER: Final = {"leader_id": -1, "leader_epoch": -1}
+
+Acknowledgements = dict[TopicPartition, list[Acknowledgement]]
+
+
+@dataclass(slots=True)
+class ShareSession:
+    """Partitions that a client fetches from, so that later requests name only changes."""
+
+    epoch: int = 1
+    """Epoch of the next request."""
+    places: dict[tuple[uuid.UUID | None, int], None] = field(default_factory=dict)
+    """Topic ids and partitions, in the order of the client."""
+    used: float = field(default_factory=time.monotonic)
+
+    def use(self, named: Iterable[Any], forgotten: Iterable[Any]) -> None:
+        """Apply the changes that a request names."""
+        self.used = time.monotonic()
+        for topic in named:
+            for partition in topic.partitions:
+                self.places[topic.topic_id, int(partition.partition_index)] = None
+        for topic in forgotten:
+            for partition in topic.partitions:
+                self.places.pop((topic.topic_id, int(partition)), None)
+
+
+class _Topic(NamedTuple):
+    topic_id: uuid.UUID | None
+
+
+class _Delivery(NamedTuple):
+    """Records of one partition for an answer."""
+
+    records: bytes = b""
+    acquired: Sequence[Mapping[str, int]] = ()
+    rest: Sequence[Acknowledgement] = ()
+    """Acknowledgements of what is not delivered."""
+
+
+class ShareSessions:
+    """Answers the requests of share sessions: fetches and acknowledgements.
+
+    Args:
+        home: the cluster.
+        tails: open logs of topics.
+    """
+
+    def __init__(self, home: GatewayCluster, tails: TopicTails) -> None:
+        self._home = home
+        self._tails = tails
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+
+    @property
+    def handlers(self) -> Mapping[int, Handler]:
+        """The handlers by API key."""
+        return {
+            keys.SHARE_FETCH: self._fetch,
+            keys.SHARE_ACKNOWLEDGE: self._home.in_thread(self._acknowledge),
+        }
+
+    # --- share sessions ----------------------------------------------------------------------------
+
+    def _group(self, group_id: str) -> ShareGroup:
+        return group_of(self._home, group_id)
+
+    def _session(self, call: Call) -> ShareSession:
+        """Return the session of a request, with its changes.
+
+        Raises:
+            InvalidRequestError: the request names no group or member.
+            ShareSessionNotFoundError, InvalidShareSessionEpochError: the client has to make a new session.
+        """
+        body, epoch = call.body, int(call.body.share_session_epoch)
+        if not body.group_id or not body.member_id:
+            raise errors.InvalidRequestError("a share session needs a group and a member")
+        key = body.group_id, body.member_id
+        session = self._sessions.get(key)
+        if epoch == 0:
+            if len(self._sessions) >= MAX_SHARE_SESSIONS:
+                oldest = min(self._sessions, key=lambda known: self._sessions[known].used)
+                del self._sessions[oldest]
+            session = self._sessions[key] = ShareSession()
+        elif session is None:
+            raise errors.ShareSessionNotFoundError(f"share group {body.group_id!r}: {body.member_id!r} has no session")
+        elif epoch == FINAL_EPOCH:
+            del self._sessions[key]
+        elif epoch != session.epoch:
+            raise errors.InvalidShareSessionEpochError(f"epoch {session.epoch} comes next, not {epoch}")
+        else:
+            session.epoch += 1
+        session.use(body.topics, call.field("forgotten_topics_data", ()))
+        return session
+
+    def _acknowledgements(self, topics: Iterable[Any]) -> Acknowledgements:
+        """Return a request's acknowledgements; those of unknown topics are left out.
+
+        Raises:
+            InvalidRequestError: a batch is malformed.
+        """
+        found: Acknowledgements = {}
+        for topic in topics:
+            name = self._home.topic_name(topic)
+            for partition in topic.partitions:
+                acks = [ack for batch in partition.acknowledgement_batches for ack in _acks(batch)]
+                if acks and name is not None:
+                    found.setdefault(TopicPartition(name, int(partition.partition_index)), []).extend(acks)
+        return found
+
+    # --- fetching ------------------------------------------------------------------------------
+
+    async def _fetch(self, call: Call) -> Reply | asyncio.Task[Reply]:
+        outcome, session = attempt(self._session, call)
+        if session is None:
+            return _failed(outcome)
+        return asyncio.create_task(self._poll(call, session))
+
+    async def _poll(self, call: Call, session: ShareSession) -> Reply:
+        body = call.body
+        await self._home.topic_names([_Topic(topic_id) for topic_id, _ in session.places])
+        outcome, acks = attempt(self._acknowledgements, body.topics)
+        if acks is None:
+            return _failed(outcome)
+        closes = int(body.share_session_epoch) == FINAL_EPOCH
+        places = {} if closes else self._places(session)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + min(body.max_wait.total_seconds(), MAX_WAIT_SECONDS)
+        with self._tails.waiter(list(places)) as event:
+            while True:
+                event.clear()
+                outcome, done = await self._home.run(attempt, self._exchange, call, acks, places)
+                if done is None:
+                    return _failed(outcome)
+                refused, delivered, problems = done
+                call.memory.keep(sum(len(one.records) for one in delivered.values()))
+                left = end - loop.time()
+                if delivered or acks or problems or closes or left <= 0:
+                    break
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), min(left, LOOK_SECONDS))
+        if closes:
+            await self._home.run(attempt, self._group(body.group_id).leave, body.member_id, {})
+        return self._answer(call, session, refused, delivered, problems)
+
+    def _places(self, session: ShareSession) -> dict[str, list[int]]:
+        """Return the session's partitions by topic; those of unknown topics are left out."""
+        found: dict[str, list[int]] = {}
+        for topic_id, partition in session.places:
+            name = self._home.topic_name(_Topic(topic_id))
+            if name is not None:
+                found.setdefault(name, []).append(partition)
+        return found
+
+    def _exchange(
+        self, call: Call, acks: Acknowledgements, places: Mapping[str, Sequence[int]]
+    ) -> tuple[set[TopicPartition], dict[TopicPartition, _Delivery], dict[TopicPartition, Outcome]]:
+        """Acknowledge and acquire in one commit, and read; return refusals, records and errors by partition."""
+        group, member_id = self._group(call.body.group_id), call.body.member_id
+        state = group.groups.refresh(waiting=True)
+        sources, problems = self._sources(group, state, places)
+        if not acks and not group.is_ready(state, sources):
+            return set(), {}, problems
+        most = min(int(call.field("max_records", MOST_RECORDS)), MOST_RECORDS)
+        done = group.exchange(member_id, acks, sources, most=max(0, most), whole=True)
+        delivered: dict[TopicPartition, _Delivery] = {}
+        back: dict[TopicPartition, Sequence[Acknowledgement]] = {}
+        left = min(int(call.field("max_bytes", ANSWER_BYTES)), ANSWER_BYTES)
+        for tp, runs in done.taken.items():
+            read = partial(_read, tp=tp, runs=runs, left=left, now_ms=self._home.clock.now_ms())
+            outcome, found = attempt(self._tails.use, tp.topic, read)
+            if found is None:
+                problems[tp] = outcome
+                back[tp] = [Acknowledgement(run.first, run.last, RecordVerdict.RETURN) for run in runs]
+                continue
+            left -= len(found.records)
+            if found.acquired:
+                delivered[tp] = found
+            if found.rest:
+                back[tp] = found.rest
+        if back:
+            group.exchange(member_id, back)
+        return set(done.refused), delivered, problems
+
+    def _sources(
+        self, group: ShareGroup, state: GroupsState, places: Mapping[str, Sequence[int]]
+    ) -> tuple[list[ShareSource], dict[TopicPartition, Outcome]]:
+        """Look at the logs of the partitions of a session; return those to acquire from, and errors."""
+        sources: list[ShareSource] = []
+        problems: dict[TopicPartition, Outcome] = {}
+        for name, partitions in places.items():
+            outcome, found = attempt(self._tails.use, name, partial(_sources_of, group, state, partitions))
+            if found is None:
+                problems |= {TopicPartition(name, p): outcome for p in partitions}
+                continue
+            sources += found
+            missing = {TopicPartition(name, p) for p in partitions} - {source.tp for source in found}
+            problems |= dict.fromkeys(missing, Outcome.of(errors.UnknownTopicOrPartitionError("no such partition")))
+        return sources, problems
+
+    def _answer(
+        self,
+        call: Call,
+        session: ShareSession,
+        refused: set[TopicPartition],
+        delivered: Mapping[TopicPartition, _Delivery],
+        problems: Mapping[TopicPartition, Outcome],
+    ) -> Answer:
+        asked = {
+            (topic.topic_id, int(p.partition_index)): bool(p.acknowledgement_batches)
+            for topic in call.body.topics
+            for p in topic.partitions
+        }
+        by_topic: dict[uuid.UUID | None, list[dict[str, Any]]] = {}
+        for topic_id, partition in {**session.places, **asked}:
+            name = self._home.topic_name(_Topic(topic_id))
+            tp = TopicPartition(name or "", partition)
+            outcome = problems.get(tp, DONE) if name is not None else Outcome.of(errors.UnknownTopicIdError("no topic"))
+            found = delivered.get(tp, _Delivery())
+            acked = asked.get((topic_id, partition), False)
+            if not (found.acquired or outcome.code or acked or int(call.body.share_session_epoch) == 0):
+                continue
+            lost = tp in refused or (acked and name is None)
+            by_topic.setdefault(topic_id, []).append(
+                {
+                    "partition_index": partition,
+                    "error_code": outcome.code,
+                    "error_message": outcome.message,
+                    "acknowledge_error_code": errors.InvalidRecordStateError.errno if lost else NONE,
+                    "current_leader": NO_LEADER,
+                    "records": found.records,
+                    "acquired_records": found.acquired,
+                }
+            )
+        return {
+            "error_code": NONE,
+            "acquisition_lock_timeout": limits_of(self._home.cluster.server).lock_ms,
+            "responses": [{"topic_id": topic, "partitions": parts} for topic, parts in by_topic.items()],
+            "node_endpoints": (),
+        }
+
+    # --- acknowledging -------------------------------------------------------------------------
+
+    def _acknowledge(self, call: Call) -> Answer:
+        self._home.cluster.topics()
+        outcome, session = attempt(self._session, call)
+        acks: Acknowledgements | None = None
+        if session is not None:
+            outcome, acks = attempt(self._acknowledgements, call.body.topics)
+        if acks is None:
+            return _failed(outcome)
+        group = self._group(call.body.group_id)
+        outcome, done = attempt(lambda: group.exchange(call.body.member_id, acks, whole=True))
+        if int(call.body.share_session_epoch) == FINAL_EPOCH:
+            attempt(group.leave, call.body.member_id, {})
+        refused = set() if done is None else set(done.refused)
+        responses = []
+        for topic in call.body.topics:
+            name = self._home.topic_name(topic)
+            parts = []
+            for p in topic.partitions:
+                code = outcome.code
+                if name is None or TopicPartition(name, int(p.partition_index)) in refused:
+                    code = errors.InvalidRecordStateError.errno
+                parts.append({"partition_index": p.partition_index, "error_code": code, "current_leader": NO_LEADER})
+            responses.append({"topic_id": topic.topic_id, "partitions": parts})
+        lock_ms = group.limits.lock_ms
+        return {
+            "error_code": NONE,
+            "acquisition_lock_timeout": lock_ms,
+            "responses": responses,
+            "node_endpoints": (),
+        }
+
+
+def _failed(outcome: Outcome) -> Answer:
+    return {
+        "error_code": outcome.code,
+        "error_message": outcome.message,
+        "acquisition_lock_timeout": 0,
+        "responses": (),
+        "node_endpoints": (),
+    }
+
+
+def _acks(batch: Any) -> list[Acknowledgement]:  # noqa: ANN401 - of any version
+    first, last, types = int(batch.first_offset), int(batch.last_offset), [int(t) for t in batch.acknowledge_types]
+    size = last - first + 1
+    if first < 0 or size < 1 or len(types) not in {1, size} or not set(types) <= VERDICTS.keys():
+        raise errors.InvalidRequestError(f"acknowledgements of {first} to {last} with {len(types)} types {types[:5]}")
+    if len(types) == 1:
+        return [Acknowledgement(first, last, VERDICTS[types[0]])]
+    said = ((first + nth, (VERDICTS[kind],)) for nth, kind in enumerate(types))
+    return [Acknowledgement(a, b, *facts) for a, b, facts in merged_offsets(said)]
+
+
+def _sources_of(group: ShareGroup, state: GroupsState, partitions: Sequence[int], log: TopicLog) -> list[ShareSource]:
+    """Return the partitions of a topic that exist; one that was added later begins at its first record."""
+    name, topic_id = str(log.info.name), log.info.topic_id
+    shares = group.shares(state)
+    started = any(tp.topic == name and share.topic_id == topic_id for tp, share in shares.items())
+    found = []
+    for p in partitions:
+        if p in log.info.partitions:
+            tp = TopicPartition(name, p)
+            new = share_of(state, group.group_id, tp, topic_id) is None
+            initial = 0 if new and started else log.log_end(p)
+            found.append(ShareSource(tp, topic_id, log.log_start(p), log.log_end(p), initial))
+    return found
+
+
+def _read(log: TopicLog, tp: TopicPartition, runs: Sequence[RecordRun], left: int, now_ms: int) -> _Delivery:
+    """Return the records of acquired runs."""
+    batches: list[bytes] = []
+    acquired: list[dict[str, int]] = []
+    rest: list[Acknowledgement] = []
+    for run in runs:
+        at = run.first
+        offsets: list[int] = []
+        undue: list[tuple[int, tuple[int]]] = []
+        while at <= run.last and left > 0:
+            chunk = log.reader(tp.partition, at).read(min(CHUNK_BYTES, left))
+            if chunk is None:
+                at = run.last + 1
+                break
+            at = min(chunk.next_offset, run.last + 1)
+            count = int(np.searchsorted(chunk.table.column("offset").to_numpy(), run.last, "right"))
+            if not count:
+                continue
+            part = chunk.split(count)[0]
+            columns = part.columns()
+            offsets += columns.offsets
+            for offset, headers in zip(columns.offsets, columns.headers or repeat((), count), strict=True):
+                due = due_ms(headers) if headers else 0
+                if due > now_ms:
+                    undue.append((offset, (due,)))
+            records = encode(part)
+            batches.append(records)
+            left -= len(records)
+        late = {offset for offset, _ in undue}
+        acquired += [
+            {"first_offset": a, "last_offset": b, "delivery_count": run.deliveries}
+            for a, b, _ in ranges(offset for offset in offsets if offset not in late)
+        ]
+        rest += undelivered(run, offsets, at, None, undue)
+    return _Delivery(b"".join(batches), acquired, rest)
+
+
+def group_of(home: GatewayCluster, group_id: str) -> ShareGroup:
+    """Return a share group with the server's limits.
+
+    Raises:
+        InvalidGroupIdError: the id is invalid.
+    """
+    return ShareGroup(home.cluster.groups, check_group_id(group_id), home.clock, limits_of(home.cluster.server))

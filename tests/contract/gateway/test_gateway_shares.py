@@ -1,0 +1,282 @@
+"""Confluent's share consumer at the gateway: what it gets, and what becomes of its acknowledgements."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import AcknowledgeType as Foreign
+from confluent_kafka import ShareConsumer
+
+from kafkalike import KafkaAdminClient, KafkaProducer, KafkaShareConsumer, TopicPartition, errors
+from kafkalike.gateway import api_versions as keys
+from kafkalike.gateway.gateway_server import GatewayServer
+from kafkalike.log.cluster.cluster import Cluster
+from tests.tools.wire_client import WireClient
+
+Served = tuple[Cluster, str]
+Create = Callable[[int], str]
+PATIENCE = 60.0
+
+
+@contextmanager
+def foreign(address: str, topic: str, **settings: Any) -> Iterator[ShareConsumer]:
+    """Confluent's share consumer, in the group named as the topic."""
+    conf = {"bootstrap.servers": address, "group.id": topic, "share.acknowledgement.mode": "explicit"}
+    consumer = ShareConsumer({**conf, **settings})
+    consumer.subscribe([topic])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def filled(cluster: Cluster, topic: str, count: int) -> None:
+    """A queue whose group starts at its first record."""
+    with KafkaAdminClient(bootstrap_servers=cluster) as admin:
+        partitions = cluster.topic(topic).partitions
+        admin.alter_share_group_offsets(topic, {TopicPartition(topic, p): 0 for p in partitions})
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for n in range(count):
+            producer.send(topic, str(n).encode(), partition=n % len(partitions))
+
+
+def until(consumer: ShareConsumer, count: int, judge: Callable[[Any], Foreign]) -> list[tuple[str, int]]:
+    """Poll until there were so many deliveries; return value and number of each delivery."""
+    found: list[tuple[str, int]] = []
+    limit = time.monotonic() + PATIENCE
+    while len(found) < count:
+        assert time.monotonic() < limit, found
+        messages = consumer.poll(1.0)
+        for message in messages:
+            assert message.error() is None
+            found.append((message.value().decode(), message.delivery_count()))
+            consumer.acknowledge(message, judge(message))
+        if messages:
+            assert set(consumer.commit_sync(10).values()) == {None}
+    return found
+
+
+def test_foreign_consumer_works_through_a_queue(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(2)
+    filled(cluster, name, 20)
+    released: list[str] = []
+
+    def judge(message: Any) -> Foreign:
+        value = message.value().decode()
+        if value == "7" and value not in released:
+            released.append(value)
+            return Foreign.RELEASE
+        return Foreign.REJECT if value == "8" else Foreign.ACCEPT
+
+    with foreign(address, name) as consumer:
+        found = until(consumer, 21, judge)
+        members = cluster.groups.refresh().group(name).members
+    assert sorted(found) == sorted([*((str(n), 1) for n in range(20)), ("7", 2)])
+    assert len(members) == 1
+    assert {tp.partition: (share.start, share.runs) for tp, share in cluster.groups.refresh().shares[name].items()} == {
+        0: (10, ()),
+        1: (10, ()),
+    }
+    assert cluster.groups.state.group(name).members == {}
+
+
+def test_closed_foreign_consumer_gives_its_records_back(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+    filled(cluster, name, 4)
+    with foreign(address, name) as consumer:
+        limit = time.monotonic() + PATIENCE
+        while not (messages := list(consumer.poll(1.0))):
+            assert time.monotonic() < limit
+        consumer.acknowledge(messages[0], Foreign.ACCEPT)
+        for message in messages[1:]:
+            consumer.acknowledge(message, Foreign.RELEASE)
+        consumer.commit_sync(10)
+    with KafkaShareConsumer(name, bootstrap_servers=cluster, group_id=name) as native:
+        again = [(record.value, record.delivery_count) for record in native.poll(timeout_ms=10_000)]
+    assert again == [(b"1", 2), (b"2", 2), (b"3", 2)]
+
+
+def test_native_and_foreign_consumers_share_a_queue(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+    filled(cluster, name, 10)
+    with KafkaShareConsumer(name, bootstrap_servers=cluster, group_id=name, max_poll_records=4) as native:
+        mine = [record.value.decode() for record in native.poll(timeout_ms=10_000)]
+        with foreign(address, name) as consumer:
+            theirs = [value for value, _ in until(consumer, 6, lambda _: Foreign.ACCEPT)]
+        native.commit()
+    assert mine == ["0", "1", "2", "3"]
+    assert sorted(theirs) == ["4", "5", "6", "7", "8", "9"]
+    assert cluster.groups.refresh().shares[name][TopicPartition(name, 0)].start == 10
+
+
+def test_foreign_consumer_moves_to_another_gateway(served: Served, topic: Create) -> None:
+    """The first gateway ends; the locks and the member are in the table."""
+    cluster, _ = served
+    name = topic(1)
+    filled(cluster, name, 6)
+    first, second = GatewayServer(cluster), GatewayServer(cluster)
+    first.start()
+    second.start()
+    addresses = f"{first.bootstrap_servers},{second.bootstrap_servers}"
+    try:
+        with foreign(addresses, name) as consumer:
+            found = until(consumer, 6, lambda _: Foreign.ACCEPT)
+            first.stop()
+            with KafkaProducer(bootstrap_servers=cluster) as producer:
+                producer.send(name, b"later", partition=0)
+            found += until(consumer, 1, lambda _: Foreign.ACCEPT)
+    finally:
+        first.stop()
+        second.stop()
+    assert [value for value, _ in found] == ["0", "1", "2", "3", "4", "5", "later"]
+
+
+# --- what no library sends -----------------------------------------------------------------------
+
+
+class Raw:
+    """A member of a share group by single requests."""
+
+    def __init__(self, wire: WireClient, cluster: Cluster, topic: str) -> None:
+        self._wire, self._group, self._member = wire, topic, str(uuid.uuid4())
+        self._id = uuid.UUID(cluster.topic(topic).topic_id)
+
+    def ask(self, key: int, epoch: int, batches: Any = (), **more: Any) -> Any:
+        body = {
+            "group_id": self._group,
+            "member_id": self._member,
+            "share_session_epoch": epoch,
+            "max_wait": 0,
+            "min_bytes": 0,
+            "max_bytes": 10_000_000,
+            "max_records": 100,
+            "batch_size": 100,
+            "topics": [
+                {
+                    "topic_id": self._id,
+                    "partitions": [{"partition_index": 0, "acknowledgement_batches": list(batches)}],
+                }
+            ],
+            "forgotten_topics_data": (),
+            **more,
+        }
+        self._wire.send(key, 1, body)
+        return self._wire.receive(key, 1)
+
+    def fetch(self, epoch: int, batches: Any = (), **more: Any) -> Any:
+        return self.ask(keys.SHARE_FETCH, epoch, batches, **more)
+
+    def acknowledge(self, epoch: int, batches: Any) -> Any:
+        return self.ask(keys.SHARE_ACKNOWLEDGE, epoch, batches)
+
+
+@pytest.fixture
+def raw(served: Served, topic: Create) -> Iterator[Raw]:
+    """A member whose queue has four records."""
+    cluster, address = served
+    name = topic(1)
+    filled(cluster, name, 4)
+    with WireClient(address) as wire:
+        yield Raw(wire, cluster, name)
+
+
+def batch(first: int, last: int, *types: int) -> dict[str, Any]:
+    return {"first_offset": first, "last_offset": last, "acknowledge_types": types}
+
+
+def test_fetch_delivers_and_acknowledges_in_one_request(raw: Raw) -> None:
+    first = raw.fetch(0, max_records=2).responses[0].partitions[0]
+    second = raw.fetch(1, [batch(0, 1, 1, 2)]).responses[0].partitions[0]
+    third = raw.fetch(2, [batch(1, 3, 1)], max_records=0).responses[0].partitions[0]
+    assert [(r.first_offset, r.last_offset, r.delivery_count) for r in first.acquired_records] == [(0, 1, 1)]
+    assert [(r.first_offset, r.last_offset, r.delivery_count) for r in second.acquired_records] == [
+        (1, 1, 2),
+        (2, 3, 1),
+    ]
+    assert (second.acknowledge_error_code, third.acknowledge_error_code) == (0, 0)
+    assert third.acquired_records == ()
+
+
+def test_refused_acknowledgement_leaves_its_partition_as_it_is(raw: Raw) -> None:
+    raw.fetch(0, max_records=2)
+    refused = raw.acknowledge(1, [batch(0, 3, 1)]).responses[0].partitions[0]
+    accepted = raw.acknowledge(2, [batch(0, 1, 1)]).responses[0].partitions[0]
+    assert (int(refused.error_code), int(accepted.error_code)) == (errors.InvalidRecordStateError.errno, 0)
+
+
+def test_session_has_an_epoch(raw: Raw) -> None:
+    unknown = raw.fetch(3)
+    raw.fetch(0)
+    wrong = raw.fetch(7)
+    closed = raw.acknowledge(-1, [batch(0, 0, 1)])
+    gone = raw.acknowledge(1, [batch(1, 1, 1)])
+    again = raw.fetch(0).responses[0].partitions[0]
+    assert int(unknown.error_code) == errors.ShareSessionNotFoundError.errno
+    assert int(wrong.error_code) == errors.InvalidShareSessionEpochError.errno
+    assert (int(closed.error_code), int(gone.error_code)) == (0, errors.ShareSessionNotFoundError.errno)
+    assert [(r.first_offset, r.delivery_count) for r in again.acquired_records] == [(1, 2)]
+
+
+MALFORMED = {
+    "backwards": batch(3, 1, 1),
+    "negative": batch(-1, 1, 1),
+    "too few types": batch(0, 3, 1, 1),
+    "no types": batch(0, 3),
+    "unknown type": batch(0, 0, 9),
+}
+
+
+@pytest.mark.parametrize("wrong", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_acknowledgement_is_refused(raw: Raw, wrong: dict[str, Any]) -> None:
+    raw.fetch(0)
+    assert int(raw.acknowledge(1, [wrong]).error_code) == errors.InvalidRequestError.errno
+
+
+def test_scheduled_record_is_not_delivered_before_its_time(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+    filled(cluster, name, 1)
+    at = str(int(time.time() * 1000) + 3_600_000).encode()
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        producer.send(name, b"later", partition=0, headers=[("deliver_at", at)])
+        producer.send(name, b"now", partition=0)
+    with WireClient(address) as wire:
+        found = Raw(wire, cluster, name).fetch(0).responses[0].partitions[0]
+    assert [(r.first_offset, r.last_offset) for r in found.acquired_records] == [(0, 0), (2, 2)]
+
+
+def test_groups_are_described_altered_and_deleted(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+    filled(cluster, name, 3)
+    place = [{"partition_index": 0, "start_offset": 2}]
+    with WireClient(address) as wire:
+
+        def ask(key: int, version: int, body: dict[str, Any]) -> Any:
+            wire.send(key, version, body)
+            return wire.receive(key, version)
+
+        described = ask(keys.SHARE_GROUP_DESCRIBE, 1, {"group_ids": [name, "none"]}).groups
+        wanted = {"group_id": name, "topics": [{"topic_name": name, "partitions": place}]}
+        altered = ask(keys.ALTER_SHARE_GROUP_OFFSETS, 0, wanted)
+        offsets = ask(keys.DESCRIBE_SHARE_GROUP_OFFSETS, 1, {"groups": [{"group_id": name, "topics": None}]}).groups[0]
+        listed = ask(keys.LIST_GROUPS, 5, {"states_filter": (), "types_filter": ["share"]}).groups
+        gone = ask(keys.DELETE_SHARE_GROUP_OFFSETS, 0, {"group_id": name, "topics": [{"topic_name": name}]})
+    assert [(int(group.error_code), group.group_state) for group in described] == [
+        (0, "Empty"),
+        (errors.GroupIdNotFoundError.errno, "Dead"),
+    ]
+    assert int(altered.error_code) == 0
+    partition = offsets.topics[0].partitions[0]
+    assert (partition.start_offset, partition.lag) == (2, 1)
+    assert (name, "share") in {(group.group_id, group.group_type) for group in listed}
+    assert (int(gone.error_code), int(gone.responses[0].error_code)) == (0, 0)
+    assert name not in cluster.groups.refresh().shares
