@@ -45,16 +45,17 @@ def filled(cluster: Cluster, topic: str, count: int) -> None:
             producer.send(topic, str(n).encode(), partition=n % len(partitions))
 
 
-def until(consumer: ShareConsumer, count: int, judge: Callable[[Any], Foreign]) -> list[tuple[str, int]]:
+def until(consumer: ShareConsumer, count: int, judge: Callable[[Any], Foreign]) -> list[tuple[str, int | None]]:
     """Poll until there were so many deliveries; return value and number of each delivery."""
-    found: list[tuple[str, int]] = []
+    found: list[tuple[str, int | None]] = []
     limit = time.monotonic() + PATIENCE
     while len(found) < count:
         assert time.monotonic() < limit, found
         messages = consumer.poll(1.0)
         for message in messages:
             assert message.error() is None
-            found.append((message.value().decode(), message.delivery_count()))
+            value: Any = message.value()
+            found.append((value.decode(), message.delivery_count()))
             consumer.acknowledge(message, judge(message))
         if messages:
             assert set(consumer.commit_sync(10).values()) == {None}
