@@ -19,7 +19,7 @@ from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedE
 from kafkalike.log.topic.topic_commits import OPERATIONS, RUN_KEY, WORK_KEY
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
-from kafkalike.model.record_batch import CLEANER_APP, HOLES, cleaner_app
+from kafkalike.model.record_batch import CLEANER_APP, CORRECTIONS, HOLES, cleaner_app
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 COMMIT_TIMEOUT_MS: Final = 60_000
 """How long a commit waits for producers that hold the topic, ms."""
+
+CORRECTING: Final = frozenset({"forget", "undo"})
+"""Kinds of work that remove records although no later record of their key replaces them."""
 
 DELETE_AT_ONCE: Final = 250
 """Maximum number of segments that one table version drops, because producers wait while it is written and read."""
@@ -150,8 +153,9 @@ def discard_all(files: Storage, adds: Iterable[Add]) -> None:
 def _lasting(change: MaintenanceCommit, state: TableState, now_ms: int) -> tuple[dict[str, int], list[Requirement]]:
     """Return the notes that must outlive the removed records, and their requirements.
 
-    The notes are the offsets below which gaps are legitimate, which another run may have raised meanwhile; and log ends
-    that the table has not recorded, because foreign writers have appended to these partitions.
+    The notes are the offsets below which gaps are legitimate, which another run may have raised meanwhile; the number
+    of corrections; and log ends that the table has not recorded, because foreign writers have appended to these
+    partitions.
     """
     txns: dict[str, int] = {CLEANER_APP: now_ms} if change.holes else {}
     requires: list[Requirement] = []
@@ -160,6 +164,11 @@ def _lasting(change: MaintenanceCommit, state: TableState, now_ms: int) -> tuple
         known = state.txns.get(app)
         txns[app] = max(below, known or 0)
         requires.append(LastOf(app, known))
+    if change.work in CORRECTING:
+        # Tables that follow the topic by its offsets would keep the removed records.
+        count = state.txns.get(CORRECTIONS)
+        txns[CORRECTIONS] = (count or 0) + 1
+        requires.append(LastOf(CORRECTIONS, count))
     for partition in sorted(state.unrecorded.intersection(old.partition for old in change.removes)):
         end = state.end(partition)
         txns[end_app(partition)] = end

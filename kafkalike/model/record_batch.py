@@ -63,6 +63,9 @@ compacted at least once."""
 HOLES: Final = "holes"
 """Name in `cleaner_app` of the offset below which a pass, finished or not, may have removed records."""
 
+CORRECTIONS: Final = f"{RESERVED_APPS}corrections"
+"""Delta application whose version is the number of commits of a topic by which keys were forgotten or writes undone."""
+
 
 def cleaner_app(partition: int, what: str) -> str:
     """Return the Delta application whose version is a fact about one partition: a field of `Cleaned`, or `HOLES`."""

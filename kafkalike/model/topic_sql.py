@@ -65,7 +65,8 @@ def view_names(topics: Iterable[str], held: Mapping[str, str] | None = None) -> 
 
 TEXT: Final = "__text"
 VALUES: Final = "__values"
-DERIVED: Final = (TEXT, VALUES)
+LATEST: Final = "__latest"
+DERIVED: Final = (TEXT, VALUES, LATEST)
 """Ends of the names of views that are derived from a topic's view: with text columns, and of `create_view`."""
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kafkalike.spark.reads.frames import read as read
     from kafkalike.spark.reads.stream_frames import read_stream as read_stream
     from kafkalike.spark.record_columns import partition_column as partition_column
+    from kafkalike.spark.sql.latest_table import LatestRefresh as LatestRefresh
+    from kafkalike.spark.sql.latest_table import maintain_latest as maintain_latest
     from kafkalike.spark.sql.topic_views import register_sql as register_sql
     from kafkalike.spark.sql.value_views import create_view as create_view
     from kafkalike.spark.sql.value_views import decoded_values as decoded_values
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "DeadLetterOptions": "kafkalike.spark.call_options",
+    "LatestRefresh": "kafkalike.spark.sql.latest_table",
     "ProducerOptions": "kafkalike.spark.call_options",
     "QueryOptions": "kafkalike.spark.call_options",
     "ReaderSchemaOptions": "kafkalike.spark.call_options",
@@ -53,6 +56,7 @@ _HOME = {
     "decoded_values": "kafkalike.spark.sql.value_views",
     "forget": "kafkalike.spark.writes.key_deletion",
     "from_topic": "kafkalike.spark.typed.decode",
+    "maintain_latest": "kafkalike.spark.sql.latest_table",
     "offsets_behind": "kafkalike.spark.format.query",
     "partition_column": "kafkalike.spark.record_columns",
     "read": "kafkalike.spark.reads.frames",

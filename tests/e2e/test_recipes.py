@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from kafkalike import KafkaProducer
-from tests.tools.blocks import blocks
+from tests.tools.blocks import PROJECT, blocks
 from tests.tools.wheels import BESIDE, built, clean, ran
 
 PAGE = "docs/retention.md"
@@ -196,3 +196,30 @@ def test_jdbc_client_queries_topics_through_the_thrift_server(tmp_path: Path) ->
 
     lines = [line.rpartition("> ")[2] for line in told.splitlines()]
     assert [line for line in lines if line] == [line for rows in QUERIES.values() for line in rows]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_pipeline_of_topics_and_tables_runs_twice_and_adds_each_record_once(tmp_path: Path) -> None:
+    """docs/spark.md, with other paths: `spark-pipelines run` over a topic that has grown."""
+    if not SPARK_PIPELINES.exists():
+        pytest.skip("NOT TESTED: declarative pipelines, which this PySpark does not have")
+    (told,) = recipe("Declarative pipelines", "sh", "docs/spark.md")
+    project = tmp_path / "examples" / "pipeline"
+    shutil.copytree(PROJECT / "examples" / "pipeline", project)
+    spec = project / "spark-pipeline.yml"
+    spec.write_text(spec.read_text().replace(PIPELINE, str(tmp_path)))
+    program = told.replace(PIPELINE, str(tmp_path))
+
+    outputs = [
+        ran("bash", "-ec", program, folder=tmp_path, more={"PATH": BESIDE, "TERM": "dumb"}, seconds=400)
+        for _ in range(2)
+    ]
+
+    large = '{"item": "desk", "amount": 300}'
+    assert [text.count(large) for text in outputs] == [1, 2]
+    assert [text.split().count("300.0") + 2 * text.split().count("600.0") for text in outputs] == [1, 2]
+
+
+SPARK_PIPELINES = Path(sys.executable).with_name("spark-pipelines")
+PIPELINE = "/tmp/kafkalike-pipeline"  # noqa: S108 - the example names it; a test replaces it

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -14,7 +15,7 @@ from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.json_types import inferred_schema
-from kafkalike.model.topic_sql import VALUES, plain_name
+from kafkalike.model.topic_sql import LATEST, VALUES, plain_name
 from kafkalike.spark.call_options import AsOf, ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.jvm.spark_session import check_delta
 from kafkalike.spark.reads.frames import read
@@ -35,6 +36,7 @@ ERROR: Final = "value_error"
 RECORD_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 _CORRUPT: Final = "__kafkalike_corrupt"
+_RANK: Final = "__kafkalike_rank"
 
 INFER: Final = "infer"
 SAMPLE: Final = 1000
@@ -46,9 +48,10 @@ def create_view(
     topic: str,
     bootstrap_servers: Address | None = None,
     *,
+    latest: bool = False,
     format: str | None = None,  # noqa: A002 - the word of readers and writers
     name: str | None = None,
-    value_format: str = "json",
+    value_format: str | None = None,
     schema: SchemaChoice | StructType | None = None,
     options: Mapping[str, str] | None = None,
     key_format: str = "string",
@@ -70,11 +73,15 @@ def create_view(
         spark: a session with Delta.
         topic: the topic.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        latest: show only the newest record of each key, and no key whose newest record is a tombstone: the records that
+            compaction would leave. Records without a key are left out. A key with records in several partitions has a
+            row for each of them.
         format: `avro`, `protobuf` or `json-schema`: records start with the id of a schema of this type. Excludes
             `value_format` and `options`.
         name: name of the view. None for the topic's name, as `register_sql` writes it, and `__values`, such as
-            `orders__values`. An earlier view by kafkalike under the name is replaced.
-        value_format: `json` (plain JSON) or `csv`, by `schema`; `string` or `binary`: one column `value`.
+            `orders__values`; with `latest`, and `__latest`. An earlier view by kafkalike under the name is replaced.
+        value_format: `json` (plain JSON) or `csv`, by `schema`; `string` or `binary`: one column `value`. None for
+            `json`, or with `latest` and without a schema for `binary`.
         schema: fields of a JSON object or CSV line, as DDL or type; for JSON also `infer`, which samples the values at
             the newest 1,000 offsets of each partition (`kafkalike.model.json_types`): call again to see newer fields.
             With `format`: reader schema, a `kafkalike.schemas.Schema` or its text, instead of the newest schema of the
@@ -101,44 +108,115 @@ def create_view(
         KafkaConfigurationError: see `kafkalike.spark.read`.
     """
     check_delta(spark)
-    frame = partial(
-        read,
-        spark,
-        topic,
-        bootstrap_servers,
-        as_of=as_of,
-        storage_options=storage_options,
-    )
-    view = name if name is not None else plain_name(topic) + VALUES
+    records = partial(read, spark, topic, bootstrap_servers, as_of=as_of, storage_options=storage_options)
+    view = name if name is not None else plain_name(topic) + (LATEST if latest else VALUES)
     check_free(spark, view)
-    if format is not None:
-        how = _typed(topic, format, key_format, schema, plain=value_format != "json" or options is not None)
-        reader = schema_options or ReaderSchemaOptions()
-        _, where = open_with_registry(bootstrap_servers, storage_options, reader.registry)
-        typed = how(where=where, value_column=value_column, message=reader.message, depth=reader.depth)
-        make_view(spark, view, typed, frame)
-        return view
-    if schema_options is not None:
-        raise IllegalArgumentError("schema_options go with format")
-    if schema is not None and not isinstance(schema, (str, StructType)):
-        raise IllegalArgumentError(f"schema must be DDL or a type of Spark's, not {schema!r}")
-    records = frame()
-    if schema == INFER:
-        if value_format != "json":
-            raise IllegalArgumentError(f"schema='infer' is for value_format='json', not for {value_format!r}")
-        cluster = connect(bootstrap_servers, storage_options, access="spark")
-        schema = _inferred(records, cluster.log(topic) if as_of is None else None)
-    decoded = decoded_values(
-        records,
+    columns = ViewColumns(
+        topic=topic,
+        bootstrap_servers=bootstrap_servers,
+        latest=latest,
+        format=format,
         value_format=value_format,
         schema=schema,
         options=options,
         key_format=key_format,
         value_column=value_column,
+        schema_options=schema_options,
+        storage_options=storage_options,
     )
-    make_marked(decoded, view)
+
+    def frame() -> DataFrame:
+        return live_records(newest_records(records())) if latest else records()
+
+    typed = columns.typed()
+    if typed is not None:
+        make_view(spark, view, typed, frame)
+        return view
+    inferred = schema == INFER
+    log = connect(bootstrap_servers, storage_options, access="spark").log(topic) if inferred and as_of is None else None
+    made = columns.plain(frame(), _inferred(records(), log) if inferred else None)
+    make_marked(made, view)
     forget_view(spark, view)
     return view
+
+
+def newest_records(records: DataFrame) -> DataFrame:
+    """Return the newest record of each key in each partition, tombstones included; records without a key are left out.
+
+    Args:
+        records: columns of `kafkalike.spark.read`.
+    """
+    newest = F.row_number().over(Window.partitionBy("partition", "key").orderBy(F.col("offset").desc()))
+    ranked = records.where(F.col("key").isNotNull()).withColumn(_RANK, newest)
+    return ranked.where(F.col(_RANK) == 1).drop(_RANK)
+
+
+def live_records(newest: DataFrame) -> DataFrame:
+    """Leave out tombstones."""
+    return newest.where(F.col("value").isNotNull())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewColumns:
+    """The arguments of `create_view` that decide how records become columns; see there."""
+
+    topic: str
+    bootstrap_servers: Address | None
+    latest: bool
+    format: str | None
+    value_format: str | None
+    schema: SchemaChoice | StructType | None
+    options: Mapping[str, str] | None
+    key_format: str
+    value_column: str | None
+    schema_options: ReaderSchemaOptions | None
+    storage_options: StorageOptionsLike | None
+
+    def typed(self) -> Typed | None:
+        """Return the options of columns by the registry's schemas; None without `format`.
+
+        Raises:
+            IllegalArgumentError: bad arguments.
+            SchemaRegistryError: the registry cannot be opened.
+        """
+        if self.format is None:
+            if self.schema_options is not None:
+                raise IllegalArgumentError("schema_options go with format")
+            if self.schema is not None and not isinstance(self.schema, (str, StructType)):
+                raise IllegalArgumentError(f"schema must be DDL or a type of Spark's, not {self.schema!r}")
+            if self.schema == INFER and self.plain_format != "json":
+                raise IllegalArgumentError(f"schema='infer' is for value_format='json', not for {self.plain_format!r}")
+            return None
+        is_plain = self.value_format not in {None, "json"} or self.options is not None
+        how = _typed(self.topic, self.format, self.key_format, self.schema, plain=is_plain)
+        reader = self.schema_options or ReaderSchemaOptions()
+        _, where = open_with_registry(self.bootstrap_servers, self.storage_options, reader.registry)
+        return how(where=where, value_column=self.value_column, message=reader.message, depth=reader.depth)
+
+    @property
+    def plain_format(self) -> str:
+        """The format of values without `format`."""
+        if self.value_format is not None:
+            return self.value_format
+        return "binary" if self.latest and self.schema is None else "json"
+
+    def plain(self, records: DataFrame, inferred: StructType | None = None) -> DataFrame:
+        """Return the columns of values without `format`; see `decoded_values`.
+
+        Args:
+            records: columns of `kafkalike.spark.read`.
+            inferred: the fields if the schema is `infer`.
+        """
+        schema = self.schema if inferred is None else inferred
+        assert schema is None or isinstance(schema, str | StructType), "`typed` refuses others"
+        return decoded_values(
+            records,
+            value_format=self.plain_format,
+            schema=schema,
+            options=self.options,
+            key_format=self.key_format,
+            value_column=self.value_column,
+        )
 
 
 def _inferred(records: DataFrame, log: TopicLog | None) -> StructType:
