@@ -34,7 +34,12 @@ def world(spark: SparkSession, tmp_path: Path) -> Iterator[World]:
         "checkpoint": str(tmp_path / "checkpoint"),
     }
     # Spark's relative paths are those of the folder where its JVM was started.
-    places = {"/data/log": root, '"/tables/': f'"{tmp_path}/', '"/checkpoints/': f'"{tmp_path}/', '"checkpoints/': f'"{tmp_path}/'}
+    places = {
+        "/data/log": root,
+        '"/tables/': f'"{tmp_path}/',
+        '"/checkpoints/': f'"{tmp_path}/',
+        '"checkpoints/': f'"{tmp_path}/',
+    }
     places |= {f'"./{name}"': f'"{tmp_path}/{name}"' for name in ("copies", "data", "kafkalike-data")}
     yield World(tmp_path, names, places, settle=lambda: _settle(spark))
     for table in spark.catalog.listTables():

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar
 
 from pyspark.sql import datasource
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError, KafkaError
@@ -25,6 +24,13 @@ from kafkalike.spark.format.source_options import SourceOptions, check_batch, pa
 from kafkalike.spark.format.source_topics import SourceTopics, report_loss, where_it_stands
 from kafkalike.spark.jvm.python_worker import PromptAnswer
 from kafkalike.spark.jvm.spark_errors import hide_frames, hide_frames_of_rows
+from kafkalike.spark.jvm.spark_version import (
+    HAS_ARROW_SINK,
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+    need,
+)
 
 if TYPE_CHECKING:
     from kafkalike.spark.format.sink import SinkOptions
@@ -67,10 +73,10 @@ class KafkalikeSource(datasource.DataSource):
 
     def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Create the reader of a streaming query."""
-        from kafkalike.spark.format.stream_reader import HandingReader
+        from kafkalike.spark.format.stream_reader import ChosenReader
 
         try:
-            return HandingReader(self._checked(schema))
+            return ChosenReader(self._checked(schema))
         except KafkaError as error:
             return RefusedReader(error)
 
@@ -91,6 +97,8 @@ class KafkalikeSource(datasource.DataSource):
         """
         from kafkalike.spark.format.sink import StreamSink, parse_stream
 
+        if not HAS_ARROW_SINK:
+            raise need("writeStream to a topic", "4.1", "use ks.write_stream")
         return StreamSink(self._near(parse_stream(self.options, self.storage)), schema)
 
     def _near(self, options: SinkOptions) -> SinkOptions:
@@ -166,7 +174,7 @@ class RefusedReader(datasource.DataSourceStreamReader, SupportsTriggerAvailableN
         """Raise the error of the options."""
         self._raise()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
+    def latestOffset(self, *_asked: object) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Raise the error of the options."""
         self._raise()
 

@@ -16,7 +16,13 @@ import pyarrow as pa
 from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import InputPartition
 
-from kafkalike.errors import CorruptRecordError, DataLossError, TopicDeletedError, UnknownTopicOrPartitionError
+from kafkalike.errors import (
+    CorruptRecordError,
+    DataLossError,
+    KafkaError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalike.log.topic.data_file import ReadOptions
 from kafkalike.log.topic.segment_rows import MissingInsideError, SegmentRows
 from kafkalike.model.concurrency import OnError
@@ -379,3 +385,37 @@ def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+MOST_OFFSETS: Final = 16_384
+"""Most offsets of a batch that the planner hands over. The JVM takes them row by row in one thread; from about twice
+this number on, tasks are faster."""
+
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""Most bytes of its records, because they stay in the driver's memory until the next batch."""
+
+
+def read_small(partition: InputPartition) -> list[pa.RecordBatch] | None:
+    """Read the records of an input partition; None leaves them to a task, because they are many or unreadable.
+
+    A task reports errors to the user in the usual way.
+    """
+    assert isinstance(partition, OffsetPartition)
+    if sum(len(plan.offsets) for plan in partition.plans) > MOST_OFFSETS:
+        return None
+    try:
+        return _up_to(MOST_BYTES, read_part(partition))
+    except (KafkaError, OSError, pa.ArrowException):
+        # The task meets the error as well, and reports it.
+        _log.debug("the planner leaves a batch to a task", exc_info=True)
+        return None
+
+
+def _up_to(most: int, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
+    found, size = [], 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > most:
+            return None
+        found.append(batch)
+    return found

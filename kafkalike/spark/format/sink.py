@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from kafkalike.connect import connect
@@ -34,6 +34,7 @@ from kafkalike.spark.format.source_options import BOOTSTRAP, root_of
 from kafkalike.spark.format.source_options import KNOWN as SOURCE_OPTIONS
 from kafkalike.spark.jvm.python_worker import PromptAnswer, task_number
 from kafkalike.spark.jvm.spark_errors import hide_frames
+from kafkalike.spark.jvm.spark_version import StreamArrowWriter
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, check_location, checkpoint_at
 from kafkalike.spark.record_columns import check_columns
 from kafkalike.spark.writes.commit import StagedCommit, begin, commit_results
@@ -304,7 +305,7 @@ class StreamMessage(Message):
     query_id: str | None
 
 
-class StreamSink(DataSourceStreamArrowWriter):
+class StreamSink(StreamArrowWriter):
     """Writes the batches of one query. Spark creates one for each batch, and another one for its commit.
 
     Args:

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from kafkalike.errors import CheckpointMismatchError, DataLossError, KafkaError
 from kafkalike.model import faults
@@ -34,12 +33,21 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.segments import MARK
 from kafkalike.spark.format import positions, query
 from kafkalike.spark.format.batch_plan import OffsetRun
-from kafkalike.spark.format.input_partitions import OffsetPartition, parts, read_part
+from kafkalike.spark.format.input_partitions import parts, read_part, read_small
 from kafkalike.spark.format.option_values import MAX_LONG
 from kafkalike.spark.format.source_options import SourceOptions, check_stream
 from kafkalike.spark.format.source_topics import SourceTopics, commit_progress, report_loss, where_it_stands
 from kafkalike.spark.jvm.python_worker import PromptAnswer
 from kafkalike.spark.jvm.spark_errors import hide_frames, hide_frames_of_rows
+from kafkalike.spark.jvm.spark_version import (
+    HAS_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    Simple,
+    SupportsTriggerAvailableNow,
+    need,
+)
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -354,20 +362,6 @@ def unmarked(given: Mapping[str, Mapping[str, int]]) -> Json:
     return offsets
 
 
-try:
-    from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as Simple
-except ImportError:
-    # Other versions than Spark 4.2: tasks read all batches.
-    Simple = None  # type: ignore[assignment,misc]
-
-MOST_OFFSETS: Final = 16_384
-"""Most offsets of a batch that the planner hands over. The JVM takes them row by row in one thread; from about twice
-this number on, tasks are faster."""
-
-MOST_BYTES: Final = 4 * 1024 * 1024
-"""Most bytes of its records, because they stay in the driver's memory until the next batch."""
-
-
 class HandingReader(MarkedReader):
     """A `MarkedReader` that hands over small batches itself.
 
@@ -384,6 +378,7 @@ class HandingReader(MarkedReader):
         self._handed = None
         made = super().partitions(start, end)
         faults.point("source.planned")
+        # Without it, tasks read all batches.
         if Simple is not None and len(made) == 1:
             self._handed = read_small(made[0])
             faults.point("source.handed")
@@ -402,27 +397,40 @@ class HandingReader(MarkedReader):
         return iter(batches or ())
 
 
-def read_small(partition: InputPartition) -> list[pa.RecordBatch] | None:
-    """Read the records of an input partition; None leaves them to a task, because they are many or unreadable.
+class UnlimitedReader(MarkedReader):
+    """A `MarkedReader` for Spark before 4.2, which asks for the newest offsets without the start of the batch."""
 
-    A task reports errors to the user in the usual way.
-    """
-    assert isinstance(partition, OffsetPartition)
-    if sum(len(plan.offsets) for plan in partition.plans) > MOST_OFFSETS:
-        return None
-    try:
-        return _up_to(MOST_BYTES, read_part(partition))
-    except (KafkaError, OSError, pa.ArrowException):
-        # The task meets the error as well, and reports it.
-        _log.debug("the planner leaves a batch to a task", exc_info=True)
-        return None
+    _start: Json | None = None
+    """End of the last planned batch; None after a restart, until the next batch is planned."""
+
+    def __init__(self, options: SourceOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(options, clock)
+        if options.max_offsets_per_trigger is not None or options.min_offsets_per_trigger is not None:
+            raise need(
+                "a limit of offsets per trigger", "4.2", "leave maxOffsetsPerTrigger and minOffsetsPerTrigger out"
+            )
+
+    @hide_frames
+    def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
+        """Return marked initial offsets; see `StreamReader.initialOffset`."""
+        self._start = super().initialOffset()
+        return self._start
+
+    @hide_frames
+    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: ARG002, N802
+        """Return the marked log ends; see `StreamReader.latestOffset` for the errors."""
+        if self._start is not None:
+            return super().latestOffset(self._start, ReadAllAvailable())
+        ends = positions.offsets_json(self._ends().ends)
+        return marked(ends, self.ids_of(ends))
+
+    @hide_frames
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        """Plan the tasks between marked offsets; see `MarkedReader.partitions`."""
+        planned = super().partitions(start, end)
+        self._start = end
+        return planned
 
 
-def _up_to(most: int, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
-    found, size = [], 0
-    for batch in batches:
-        size += batch.nbytes
-        if size > most:
-            return None
-        found.append(batch)
-    return found
+ChosenReader: type[MarkedReader] = HandingReader if HAS_LIMITS else UnlimitedReader
+"""The reader for the installed Spark."""

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Final
 from zipfile import is_zipfile
 
+from kafkalike.spark.jvm.spark_version import DELTA_MINOR, MINOR
+
 DELTA_VERSION = "4.4.0"
 """Version that pyproject.toml pins. A platform that brings its own Spark has the package of Delta or not."""
-ARTIFACT = "io.delta:delta-spark_4.2_2.13"
+ARTIFACT = f"io.delta:delta-spark_{DELTA_MINOR}_2.13"
 IVY = ".ivy2.5.2"
-"""Name of the folder of Spark 4.2's resolver, below the user's home."""
+"""Name of the folder of Spark's resolver, below the user's home."""
 
 JARS = (
-    f"io.delta_delta-spark_4.2_2.13-{DELTA_VERSION}.jar",
+    f"io.delta_delta-spark_{DELTA_MINOR}_2.13-{DELTA_VERSION}.jar",
     f"io.delta_delta-storage-{DELTA_VERSION}.jar",
     f"io.delta_delta-kernel-api-{DELTA_VERSION}.jar",
     f"io.delta_delta-kernel-defaults-{DELTA_VERSION}.jar",
@@ -42,11 +44,9 @@ DELTA_EXCLUDES: Final = (
 )
 """Dependencies of Delta that Spark includes: 75 of 90 MB to fetch."""
 
-HADOOP_VERSION: Final = "3.5.0"
-"""Version of Spark 4.2's Hadoop, with which the S3 client must match."""
-
-SDK_VERSION: Final = "2.35.4"
-"""Version of Amazon's SDK with which that client was built."""
+HADOOP_VERSION, SDK_VERSION = {"4.0": ("3.4.1", "2.24.6"), "4.1": ("3.4.2", "2.29.52")}.get(MINOR, ("3.5.0", "2.35.4"))
+"""Versions of Spark's Hadoop, with which the S3 client must match, and of Amazon's SDK with which that client was
+built."""
 
 S3_ARTIFACTS: Final = (
     f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}",

@@ -221,9 +221,7 @@ class _LatestTable:
         cluster: the topic's cluster.
     """
 
-    def __init__(
-        self, spark: SparkSession, name: str, target: str, columns: ViewColumns, cluster: Cluster
-    ) -> None:
+    def __init__(self, spark: SparkSession, name: str, target: str, columns: ViewColumns, cluster: Cluster) -> None:
         self._spark = spark
         self._name = name
         self._target = target
@@ -343,9 +341,7 @@ class _LatestTable:
             f"CREATE TABLE IF NOT EXISTS {self._name} USING delta TBLPROPERTIES ({given}) AS SELECT * FROM {SOURCE}"  # noqa: S608
         )
 
-    def _merge(
-        self, records: DataFrame, goal: LatestPosition, plan: RefreshPlan, version: int, *, same: bool
-    ) -> None:
+    def _merge(self, records: DataFrame, goal: LatestPosition, plan: RefreshPlan, version: int, *, same: bool) -> None:
         raw = TYPED_RAW if self._typed is not None else RAW
         key = RAW_KEY if RAW_KEY in records.columns else "key"
         records.createOrReplaceTempView(SOURCE)

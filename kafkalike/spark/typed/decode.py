@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
@@ -25,6 +24,7 @@ from kafkalike.schemas.arrow.batch_decoder import DEPTH, BatchDecoder, reader_of
 from kafkalike.schemas.confluent_types import body_of, read_value
 from kafkalike.schemas.factory import OWN, PreloadedSchemas, RegistryLocation
 from kafkalike.spark.call_options import ReaderSchemaOptions, RegistryAddress, SchemaChoice
+from kafkalike.spark.jvm.spark_version import arrow_udf
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

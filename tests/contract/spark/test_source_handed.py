@@ -16,7 +16,7 @@ from pyspark.sql.streaming import python_streaming_source_runner as runner
 
 from kafkalike.connect import connect
 from kafkalike.errors import DataLossError
-from kafkalike.spark.format import stream_reader as handed
+from kafkalike.spark.format import input_partitions as handed
 from kafkalike.spark.format.format import KafkalikeSource
 from kafkalike.spark.format.input_partitions import FIELDS
 from kafkalike.spark.format.source_options import parse_options
