@@ -38,7 +38,7 @@ share_modules := kafkalike tests/unit tests/architecture
 share_logs := $(in_logs)
 share_clients := $(filter-out $(in_logs) %/__pycache__,$(patsubst %/,%,$(wildcard tests/contract/*/)))
 
-.PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e objects recipes lowest wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline soak-gateway bench bench-kafka gateway-judges reference rooms pictures notebooks docs
+.PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e objects recipes lowest spark-matrix wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline soak-gateway bench bench-kafka gateway-judges reference rooms pictures notebooks docs
 
 ##@ Try it
 
@@ -162,6 +162,9 @@ recipes: setup ## Try the recipes of the documentation with their tools (Airflow
 
 lowest: setup ## Run the fast tests with the oldest versions of all dependencies that pyproject.toml allows.
 	@scripts/lowest.sh
+
+spark-matrix: setup ## Run Spark's tests on Spark 4.0, 4.1 and 4.3, each in an environment of its own; SPARKS="4.1.4" chooses, ARGS adds to pytest's.
+	@scripts/spark_matrix.sh
 
 wheel-pythons: setup ## Try the wheel on Python 3.11, 3.12 and 3.13, each in a fresh environment, as a new user; says which are missing here.
 	$(call step,pytest)

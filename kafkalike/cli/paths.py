@@ -115,15 +115,17 @@ def conf_folder(packaged: Path, home: Path, cache: Path) -> Path:
         cache: folder for the copy.
 
     Returns:
-        A copy of the packaged folder with `spark.jars`; the packaged folder if a jar is missing or no copy can be
-        made. The copy is named after its content and appears complete.
+        A copy of the packaged folder with `spark.jars`, or with Delta's package for another Spark than the packaged
+        settings name; the packaged folder if there is nothing to change or no copy can be made. The copy is named after
+        its content and appears complete.
     """
-    jars = delta_jar_conf(home).get("spark.jars")
+    found = delta_jar_conf(home)
+    name = "spark.jars" if "spark.jars" in found else _PACKAGES
+    jars, lines = found[name], (packaged / _DEFAULTS).read_text().splitlines()
     # The format of the file: a blank ends a name, and a line end its value.
-    if jars is None or any(sign in jars for sign in "\n\r\\"):
+    if any(sign in jars for sign in "\n\r\\") or any(line.split() == [name, jars] for line in lines):
         return packaged
-    lines = (packaged / _DEFAULTS).read_text().splitlines()
-    text = "".join(f"spark.jars {jars}\n" if line.startswith(_PACKAGES) else f"{line}\n" for line in lines)
+    text = "".join(f"{name} {jars}\n" if line.startswith(_PACKAGES) else f"{line}\n" for line in lines)
     digest = hashlib.sha256(text.encode())
     others = sorted(file for file in packaged.iterdir() if file.is_file() and file.name != _DEFAULTS)
     for file in others:

@@ -198,6 +198,56 @@ def test_jdbc_client_queries_topics_through_the_thrift_server(tmp_path: Path) ->
     assert [line for line in lines if line] == [line for rows in QUERIES.values() for line in rows]
 
 
+HIVE = """
+import sys, time
+import kafkalike.spark as ks
+
+root, port, folder = sys.argv[1:]
+settings = {
+    "spark.sql.catalogImplementation": "hive",
+    "spark.sql.warehouse.dir": f"{folder}/warehouse",
+    "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore;create=true",
+    "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
+    "spark.hadoop.hive.server2.thrift.bind.host": "127.0.0.1",
+    "spark.hadoop.hive.server2.thrift.port": port,
+}
+spark = ks.session("hive", **settings)
+ks.register_sql(spark, root, database="log", tables=True)
+server = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
+server.startWithSparkSession(spark._jsparkSession, False)
+print("serving", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_jdbc_client_reads_topics_as_tables_of_a_hive_metastore(tmp_path: Path) -> None:
+    """Spark's embedded metastore; another session than the one that registered the topics."""
+    root = str(tmp_path / "log")
+    with KafkaProducer(bootstrap_servers=root) as producer:
+        producer.send("orders", b"tea", key=b"alice")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    beeline = Path(pyspark.__file__).parent / "bin" / "beeline"
+    command = [sys.executable, "-c", HIVE, root, port, str(tmp_path)]
+
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "serving\n"
+            statements = ["-e", "SHOW TABLES IN log", "-e", "SELECT CAST(value AS STRING) AS value FROM log.orders"]
+            url = f"jdbc:hive2://127.0.0.1:{port}"
+            told = ran(beeline, "-u", url, "--silent=true", "--outputformat=csv2", *statements, folder=tmp_path)
+        finally:
+            server.kill()
+
+    assert "log,orders,false" in told
+    assert told.split()[-2:] == ["value", "tea"]
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_pipeline_of_topics_and_tables_runs_twice_and_adds_each_record_once(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from kafkalike.spark.jvm.spark_errors import HINT, SPARK_FAILURES, show_named_er
 from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
 from kafkalike.spark.reads.frames import check_root, options_of, refuse_reserved
 from kafkalike.spark.sql import catalog_views
+from kafkalike.spark.sql.catalog_tables import DatabaseTables
 from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS
 from kafkalike.spark.sql_text import literal, quoted, range_functions
 
@@ -63,6 +64,7 @@ def register_sql(
     bootstrap_servers: Address | None = None,
     *,
     database: str | None = None,
+    tables: bool = False,
     temporary: bool = False,
     topics: Iterable[str] | None = None,
     as_of: Snapshot | None = None,
@@ -89,6 +91,9 @@ def register_sql(
             there, and so do the functions `kafkalike_range`, `kafkalike_offsets` and `kafkalike_key` (see
             `kafkalike.spark.sql_text`). They outlive the session, other sessions with Delta see them, and they are
             read-only. Temporary views are then only made with `temporary`.
+        tables: with `database`: make external tables instead of views, in Hive's metastore or Spark's own, so that
+            other engines find the topics. They have the columns of the Delta tables: without `topic`, and with records
+            below the log start until maintenance removes them. Topics that are open to foreign writers are refused.
         temporary: creates temporary views and functions of this session: the topics, unless a database has them, and
             the tables of `kafkalike.spark.sql.cluster_tables`, which are live: `kafkalike_topics`, `kafkalike_lag` and
             so on. A session has the views of one cluster, the last one.
@@ -114,6 +119,8 @@ def register_sql(
             "register_sql needs to know where: database='log' for views that stay in a database of that name, or "
             "temporary=True for views of this session alone"
         )
+    if tables and database is None:
+        raise IllegalArgumentError("tables=True goes with database='…': a session has no temporary tables")
     check_delta(spark)
     refuse_reserved(spark)
     cluster = connect(bootstrap_servers, storage_options, access="spark")
@@ -124,12 +131,12 @@ def register_sql(
         if database is not None:
             raise IllegalArgumentError("views of a database outlive a snapshot, whose versions the tables forget")
     names = None if topics is None else [topics] if isinstance(topics, str) else list(topics)
-    made = _register(spark, cluster, database, names, as_of, temporary=temporary)
+    made = _register(spark, cluster, database, names, as_of, tables=tables, temporary=temporary)
     if temporary:
         # The earlier temporary views of the session are replaced.
         follow_topics(spark, None, None)
     if names is None and as_of is None:
-        _follow(spark, cluster, database)
+        _follow(spark, cluster, database, tables=tables)
     # Errors of statements are explained in any case.
     patch_sessions()
     return made
@@ -142,6 +149,7 @@ def _register(
     topics: Iterable[str] | None,
     at: Snapshot | None,
     *,
+    tables: bool,
     temporary: bool,
 ) -> Views:
     with _registering, not_following():
@@ -150,7 +158,8 @@ def _register(
         travels = {name: {} if at is None else options_of(at, cluster.root, info) for name, info in chosen.items()}
         views, dropped = Views(), list[str]()
         everything = topics is None and at is None
-        permanent = None if database is None else catalog_views.DatabaseViews(spark, cluster, database)
+        kind = DatabaseTables if tables else catalog_views.DatabaseViews
+        permanent = None if database is None else kind(spark, cluster, database)
         if permanent is not None:
             views.update(permanent.plan(found, chosen))
         session = catalog_views.SessionViews(spark, cluster) if temporary else None
@@ -166,7 +175,7 @@ def _register(
         return views
 
 
-def _follow(spark: SparkSession, cluster: Cluster, database: str | None) -> None:
+def _follow(spark: SparkSession, cluster: Cluster, database: str | None, *, tables: bool) -> None:
     """Let the session register new topics when it misses them; see `follow_topics`."""
     known = _ids(cluster)
 
@@ -175,7 +184,7 @@ def _follow(spark: SparkSession, cluster: Cluster, database: str | None) -> None
         now = _ids(cluster)
         if now == known:
             return False
-        _register(spark, cluster, database, None, None, temporary=database is None)
+        _register(spark, cluster, database, None, None, tables=tables, temporary=database is None)
         known = now
         return True
 
