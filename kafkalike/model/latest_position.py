@@ -2,7 +2,7 @@
 
 A refresh merges the newest record of each key from the offsets that the table has not seen. This gives the same rows as
 a merge of the whole topic, because a later record of a key replaces all earlier ones, with three exceptions: records
-below a risen log start leave the topic without a record that says so, corrections remove records below the position,
+below a risen log start leave the topic without a later record, corrections remove records below the position,
 and compaction removes tombstones some time after it has cleaned them. The plan notices each of them.
 """
 

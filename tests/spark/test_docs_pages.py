@@ -45,7 +45,8 @@ def world(spark: SparkSession, tmp_path: Path) -> Iterator[World]:
     for table in spark.catalog.listTables():
         if table.isTemporary:
             spark.catalog.dropTempView(table.name)
-    spark.sql("DROP DATABASE IF EXISTS log CASCADE")
+    for database in ("log", "topic_tables"):
+        spark.sql(f"DROP DATABASE IF EXISTS {database} CASCADE")
 
 
 def _settle(spark: SparkSession) -> None:

@@ -427,6 +427,9 @@ class UnlimitedReader(MarkedReader):
     @hide_frames
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """Plan the tasks between marked offsets; see `MarkedReader.partitions`."""
+        if self._start is None and marked_ids(start) != marked_ids(end):
+            # A topic was created again before a restart, after which the end was found without the start.
+            super().latestOffset(start, ReadAllAvailable())
         planned = super().partitions(start, end)
         self._start = end
         return planned

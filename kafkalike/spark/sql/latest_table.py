@@ -72,7 +72,7 @@ class LatestRefresh:
     inserted: int
     updated: int
     deleted: int
-    """Numbers of rows."""
+    """Number of deleted rows; the two fields above count the inserted and updated ones."""
     offsets: Mapping[TopicPartition, int]
     """By partition, the offset up to which the table has followed the topic."""
 
@@ -100,7 +100,7 @@ def maintain_latest(
     the table has not seen, and merges them in one commit. That commit also stores the position, so a call may be killed
     at any moment and repeated: no record is lost, none is applied twice. Several calls may run at once.
 
-    The whole topic is merged if records may have gone without a record that says so: keys were forgotten, writes
+    The whole topic is merged if records may have left it without a trace in the log: keys were forgotten, writes
     undone, tombstones compacted away before the table saw them, or others have changed rows of the table; and if the
     arguments or the schema change the columns.
 
@@ -174,7 +174,7 @@ def maintain_latest(
 
 
 def _own_session(spark: SparkSession) -> SparkSession:
-    """Return a session with the same settings, for those that name a transaction: they would name others' writes."""
+    """Return a session with the same settings; a name for a transaction, set in the caller's, would name its other writes."""
     own = spark.newSession()
     before = own.conf.getAll
     for name, value in spark.conf.getAll.items():
@@ -230,7 +230,7 @@ class _LatestTable:
         self._typed = columns.typed()
 
     def refresh(self, log: TopicLog) -> LatestRefresh:
-        """Merge what is new; see `maintain_latest`."""
+        """Merge the records that the table has not seen; see `maintain_latest`."""
         for _ in range(MOST_TRIES):
             log.refresh()
             version, ends = log.snapshot()

@@ -152,7 +152,7 @@ def newest_records(records: DataFrame) -> DataFrame:
 
 
 def live_records(newest: DataFrame) -> DataFrame:
-    """Leave out tombstones."""
+    """Return the records that are not tombstones."""
     return newest.where(F.col("value").isNotNull())
 
 
