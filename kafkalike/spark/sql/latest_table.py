@@ -174,7 +174,10 @@ def maintain_latest(
 
 
 def _own_session(spark: SparkSession) -> SparkSession:
-    """Return a session with the same settings; a name for a transaction, set in the caller's, would name its other writes."""
+    """Return another session with the same settings.
+
+    The name of a transaction is a setting of the session, and would name other writes of the caller's.
+    """
     own = spark.newSession()
     before = own.conf.getAll
     for name, value in spark.conf.getAll.items():
