@@ -100,7 +100,7 @@ class DatabaseTables:
         Returns:
             The tables that were dropped.
         """
-        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {sql_text.quoted(self._database)}")
+        statements = [f"CREATE DATABASE IF NOT EXISTS {sql_text.quoted(self._database)}"]
         wanted = {self._names[topic] for topic in topics}
         gone = sorted(self._held.keys() - wanted) if drop else []
         for topic, info in sorted(chosen.items()):
@@ -111,7 +111,9 @@ class DatabaseTables:
                 # A topic that was deleted and created again has another folder.
                 self._drop(name)
             table = f"{sql_text.quoted(self._database)}.{sql_text.quoted(name)}"
-            self._spark.sql(f"CREATE TABLE IF NOT EXISTS {table} USING delta LOCATION {sql_text.literal(uri)}")
+            statements.append(f"CREATE TABLE IF NOT EXISTS {table} USING delta LOCATION {sql_text.literal(uri)}")
+        for statement in statements:
+            self._spark.sql(statement)
         for name in gone:
             self._drop(name)
         return [f"{sql_text.identifier(self._database)}.{sql_text.identifier(name)}" for name in gone]

@@ -26,7 +26,7 @@ from kafkalike.maintenance.works.topic_compaction import checkpoints_of
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.model.latest_position import HARMLESS, KIND, LatestPosition, RefreshPlan, plan_refresh
+from kafkalike.model.maintenance.latest_position import HARMLESS, KIND, LatestPosition, RefreshPlan, plan_refresh
 from kafkalike.model.names import check_group_id
 from kafkalike.model.record_batch import CORRECTIONS
 from kafkalike.model.structs import TopicPartition
@@ -302,9 +302,8 @@ class _LatestTable:
                 raise IllegalArgumentError(
                     f"{self._target} has rows that kafkalike has not written: name another table, or empty it"
                 )
-            self._spark.sql(
-                f"ALTER TABLE {self._name} SET TBLPROPERTIES ({literal(TOPIC_ID)} = {literal(goal.topic_id)})"
-            )
+            adopt = f"ALTER TABLE {self._name} SET TBLPROPERTIES ({literal(TOPIC_ID)} = {literal(goal.topic_id)})"
+            self._spark.sql(adopt)
             found = self._newest()
         elif follows != goal.topic_id:
             raise IllegalArgumentError(
@@ -330,19 +329,20 @@ class _LatestTable:
         )
 
     def _history(self, limit: int) -> list[Row]:
-        return self._spark.sql(f"DESCRIBE HISTORY {self._name} LIMIT {limit}").collect()
+        statement = f"DESCRIBE HISTORY {self._name} LIMIT {limit}"
+        return self._spark.sql(statement).collect()
 
     def _property(self) -> str | None:
-        properties: Any = self._spark.sql(f"DESCRIBE DETAIL {self._name}").collect()[0].properties
+        statement = f"DESCRIBE DETAIL {self._name}"
+        properties: Any = self._spark.sql(statement).collect()[0].properties
         return dict(properties).get(TOPIC_ID)
 
     def _create(self, rows: StructType, goal: LatestPosition) -> None:
         self._spark.createDataFrame([], rows).createOrReplaceTempView(SOURCE)
         properties = {TOPIC_ID: goal.topic_id, "delta.enableDeletionVectors": "true"}
         given = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
-        self._spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {self._name} USING delta TBLPROPERTIES ({given}) AS SELECT * FROM {SOURCE}"  # noqa: S608
-        )
+        statement = f"CREATE TABLE IF NOT EXISTS {self._name} USING delta TBLPROPERTIES ({given}) AS TABLE {SOURCE}"
+        self._spark.sql(statement)
 
     def _merge(self, records: DataFrame, goal: LatestPosition, plan: RefreshPlan, version: int, *, same: bool) -> None:
         raw = TYPED_RAW if self._typed is not None else RAW
@@ -368,7 +368,8 @@ class _LatestTable:
         for name, value in settings.items():
             self._spark.conf.set(name, value)
         try:
-            self._spark.sql("\n".join(clauses))
+            statement = "\n".join(clauses)
+            self._spark.sql(statement)
         finally:
             for name in settings:
                 self._spark.conf.unset(name)

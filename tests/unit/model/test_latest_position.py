@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.model.latest_position import LatestPosition, plan_refresh
+from kafkalike.model.maintenance.latest_position import LatestPosition, plan_refresh
 
 KEYS = ("a", "b", "c")
 Row = tuple[str, int, str | None]
