@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,23 @@ def test_table_equals_the_view_after_compaction_forgetting_and_deletes(
     done = follow()
     assert (done.full, done.deleted) == (False, 1)
     assert follow().version is None
+
+
+@pytest.mark.full
+def test_refreshes_at_the_same_time_apply_each_record_once(spark: SparkSession, root: str, target: str) -> None:
+    """The later one plans again; a key that one of them deletes does not come back."""
+    cluster = connect(root)
+    cluster.create_topic("orders", 1, {})
+    append(cluster, (0, "ann", "1"), (0, "bob", "2"))
+    ks.maintain_latest(spark, "orders", target, root)
+    append(cluster, (0, "ann", None), (0, "cid", "3"))
+
+    with ThreadPoolExecutor(2) as threads:
+        runs = [threads.submit(ks.maintain_latest, spark, "orders", target, root) for _ in range(2)]
+        done = [run.result() for run in runs]
+
+    assert sorted((one.inserted, one.deleted) for one in done) == [(0, 0), (1, 1)]
+    assert rows(table(spark, target)) == [(0, "bob", 1), (0, "cid", 3)]
 
 
 @pytest.mark.full

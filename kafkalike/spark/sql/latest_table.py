@@ -22,6 +22,8 @@ from pyspark.sql.types import StructType
 
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError, UnsupportedVersionError
+from kafkalike.log.cluster.cluster import spark_uri
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.maintenance.works.topic_compaction import checkpoints_of
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
@@ -166,10 +168,11 @@ def maintain_latest(
     table = _LatestTable(_own_session(spark), _table(target, cluster), target, columns, cluster)
     log = log_of(cluster, topic)
     done = table.refresh(log)
-    if group_id is not None and done.offsets:
-        faults.point("latest.before_offsets")
-        commit_progress(cluster, group_id, done.offsets, {topic: log.info.topic_id}, clock)
-        faults.point("latest.after_offsets")
+    if group_id is not None:
+        ids = {topic: log.info.topic_id}
+        known = GroupOffsets.of(cluster, clock).committed(group_id, done.offsets, ids)
+        if {tp: at.offset for tp, at in known.items()} != done.offsets:
+            commit_progress(cluster, group_id, done.offsets, ids, clock)
     return done
 
 
@@ -194,10 +197,10 @@ def _table(target: str, cluster: Cluster) -> str:
     """
     if "/" not in target:
         return ".".join(quoted(part) for part in target.split("."))
-    far = "://" in target
-    place = target if far else os.path.realpath(target)
+    place = target if "://" in target else os.path.realpath(target)
     for root in cluster.root.split(","):
-        if f"{place.rstrip('/')}/".startswith(f"{(root if '://' in root else os.path.realpath(root)).rstrip('/')}/"):
+        above = spark_uri(root) if "://" in root else os.path.realpath(root)
+        if f"{spark_uri(place)}/".startswith(f"{above.rstrip('/')}/"):
             raise IllegalArgumentError(f"{target} lies in the cluster's root {root}, which holds only topics")
     return f"delta.{quoted(place)}"
 
