@@ -17,8 +17,11 @@ from typing import Any, Final
 
 from pyspark import TaskContext
 
-QUICK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
-"""Linux has this option; other systems keep the delay."""
+_ON: Final = os.environ.get("KAFKALIKE_SPARK_PROMPT_INPUT", "1") != "0"
+"""Read here, because `spark_version`, which has the other switch, would be imported by each worker."""
+
+QUICK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None) if _ON else None
+"""Linux has this option; other systems keep the delay. None also switches it off."""
 
 
 class PromptAnswer:
