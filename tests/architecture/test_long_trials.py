@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts import mutants
-from tests.tools.interrupted_lines import TRACED
+from tests.tools.interrupts import PRODUCER
 from tests.tools.kinds import ABOVE_THE_LOG
 
 PROJECT = Path(__file__).parents[2]
@@ -49,4 +49,4 @@ def test_modules_and_tests_of_each_part_of_the_mutants_are_there(part: str) -> N
 
 
 def test_code_that_is_interrupted_line_by_line_is_there() -> None:
-    assert [place for place in TRACED if not Path(place).exists()] == []
+    assert [place for place in PRODUCER if not (PROJECT / place).exists()] == []

@@ -1,5 +1,7 @@
 """Interrupts: an operation on a prepared client in, what an exception at each of its lines leaves behind out.
 
+`sweep` judges cases that know their operation and their judge; `interrupted` hands each client to a test that asserts.
+
 `sys.settrace` raises in the thread that works, at one place per run: before a line, and where CPython lets a signal in
 (as a function begins, after a call, and as a loop goes round), which is also between a call and the assignment of what
 it returned. Frames of `kafkalike` only; other threads go on undisturbed.
@@ -13,15 +15,16 @@ import linecache
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import kafkalike
+from tests.tools.effort import LEVEL
 
 PACKAGE: Final = str(Path(kafkalike.__file__).parent)
 
@@ -255,7 +258,7 @@ def sweep(
     """
     places = _places(new)
     chance = random.Random(seed)
-    chosen = _chosen(places, each, chance, within)
+    chosen = _chosen(places, each, chance, (within,))
     if most is not None and most < len(chosen):
         chosen = _spread(chosen, most, chance)
     found = Sweep(len(places), len(set(places)), len(chosen))
@@ -268,6 +271,52 @@ def sweep(
     return found
 
 
+PRODUCER: Final = ("kafkalike/producer/", "kafkalike/model/concurrency.py")
+"""Where a producer's calls are interrupted."""
+
+EACH: Final = 0 if LEVEL == "all" else 1
+"""How often a spot of the code is interrupted that is passed again and again; 0 is each time."""
+
+W = TypeVar("W")
+
+
+def interrupted(
+    new: Callable[[], W],
+    operate: Callable[[W], object],
+    within: Sequence[str],
+    *,
+    least: int,
+    each: int = EACH,
+    step: int = 1,
+) -> Iterator[tuple[W, bool]]:
+    """Interrupt an operation at each of its places, on a new client each time; the caller asserts what is left.
+
+    Args:
+        new: makes a client on data of its own.
+        operate: the operation.
+        within: only places in files whose path has one of these in it.
+        least: there must be more places than this.
+        each: as `EACH`.
+        step: one of so many places is tried.
+
+    Yields:
+        The client, and whether the exception came out: False first, for a run that nothing disturbed.
+    """
+    counting, client = Interrupt(None, Stop), new()
+    counting.run(partial(operate, client))
+    chosen = _chosen(counting.places, each, random.Random(1), within)
+    assert len(chosen) > least, f"only {len(chosen)} places: is the code still in {within}?"
+    yield client, False
+    for nth, place in enumerate(chosen[step - 1 :: step]):
+        error, client = (KeyboardInterrupt, Stop)[nth % 2], new()
+        interrupt, came = Interrupt(place, error), False
+        try:
+            interrupt.run(partial(operate, client))
+        except error:
+            came = True
+        yield client, came
+
+
 def visits(places: Iterable[Spot]) -> list[Visit]:
     """The places of a run, each with the number of its visit."""
     passed: Counter[Spot] = Counter()
@@ -278,12 +327,12 @@ def visits(places: Iterable[Spot]) -> list[Visit]:
     return found
 
 
-def _chosen(places: Sequence[Spot], each: int, chance: random.Random, within: str) -> list[Visit]:
+def _chosen(places: Sequence[Spot], each: int, chance: random.Random, within: Sequence[str]) -> list[Visit]:
     """The places to try, in the order of the run."""
     by_spot: dict[Spot, list[int]] = {}
     run = visits(places)
     for number, (spot, _) in enumerate(run):
-        if within in spot[0].co_filename:
+        if any(part in spot[0].co_filename for part in within):
             by_spot.setdefault(spot, []).append(number)
     numbers = sorted(
         number

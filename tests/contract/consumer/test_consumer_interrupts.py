@@ -1,12 +1,10 @@
 """An interrupt on any line of the consumer's code: the application loses no record, and commits none it has not got."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import kafkalike
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.errors import FencedInstanceIdError
@@ -14,15 +12,14 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from tests.tools.effort import examples
-from tests.tools.interrupted_lines import interrupted
+from tests.tools.interrupts import interrupted
 
-PACKAGE = Path(kafkalike.__file__).parent
-CODE = (f"{PACKAGE}/consumer/", f"{PACKAGE}/log/group/")
+CODE = ("kafkalike/consumer/", "kafkalike/log/group/")
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 WRITTEN = {T0: [b"a0", b"a1", b"a2"], T1: [b"b0", b"b1", b"b2"]}
 
 STEP = examples(1, 5)
-"""One of so many lines that run is interrupted."""
+"""One of so many places is interrupted."""
 
 
 def filled() -> Cluster:
@@ -70,23 +67,38 @@ class Told(ConsumerRebalanceListener):
         self.held |= assigned
 
 
-def every_line(clock: ManualClock, before: int, take: Callable[[KafkaConsumer, Got], None], **configs: Any) -> Iterator:  # type: ignore[type-arg]
-    """Consumers one of whose calls was interrupted, each some lines further on, with what the application got."""
-    line = 0
-    while True:
-        line += STEP
-        listener, got = Told(), {tp: list[Any]() for tp in WRITTEN}
-        consumer = KafkaConsumer(
-            bootstrap_servers=filled(), auto_offset_reset="earliest", clock=clock, consumer_timeout_ms=0, **configs
+class Application:
+    """A consumer that reads in one way, and what the application got from it."""
+
+    def __init__(self, take: Callable[[KafkaConsumer, Got], None], **configs: Any) -> None:
+        self.listener, self.got = Told(), {tp: list[Any]() for tp in WRITTEN}
+        self.consumer = KafkaConsumer(
+            bootstrap_servers=filled(),
+            auto_offset_reset="earliest",
+            clock=ManualClock(),
+            consumer_timeout_ms=0,
+            **configs,
         )
-        consumer.subscribe(["orders"], listener=listener)
+        self.consumer.subscribe(["orders"], listener=self.listener)
+        self._take = take
+
+    def take(self) -> None:
+        """What a call puts into `got` it has returned: an interrupt is only inside the consumer's own code."""
+        self._take(self.consumer, self.got)
+
+
+def every_place(
+    before: int, take: Callable[[KafkaConsumer, Got], None], **configs: Any
+) -> Iterator[tuple[Application, bool]]:
+    """Applications one of whose calls was interrupted, each some places further on."""
+
+    def new() -> Application:
+        made = Application(take, **configs)
         for _ in range(before):
-            take(consumer, got)
-        # What a call puts into `got` it has returned: an interrupt is only inside the consumer's own code.
-        if not interrupted(lambda consumer=consumer, got=got: take(consumer, got), line, CODE):  # type: ignore[misc]
-            assert line > 20
-            return
-        yield line, consumer, listener, got
+            made.take()
+        return made
+
+    return interrupted(new, Application.take, CODE, least=20, step=STEP)
 
 
 @pytest.mark.slow
@@ -107,42 +119,41 @@ def test_an_interrupt_on_any_line_loses_no_record(
     take: Callable[[KafkaConsumer, Got], None], configs: dict[str, Any], before: int
 ) -> None:
     """Each record arrives once, in order, and the listener knows what is held."""
-    for line, consumer, listener, got in every_line(ManualClock(), before, take, **configs):
-        for _ in range(10):
-            take(consumer, got)
+    for application, _ in every_place(before, take, **configs):
+        for _time in range(10):
+            application.take()
 
-        assert got == WRITTEN, line
-        assert listener.held == {T0, T1}, line
+        assert application.got == WRITTEN
+        assert application.listener.held == {T0, T1}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("take", [by_poll, by_arrow, by_iteration])
 def test_after_an_interrupt_a_commit_is_of_what_was_handed_out(take: Callable[[KafkaConsumer, Got], None]) -> None:
     """The next member of the group begins with the first record that the application has not got."""
-    for line, consumer, _, got in every_line(ManualClock(), 1, take, group_id="g", enable_auto_commit=False):
+    for application, _ in every_place(1, take, group_id="g", enable_auto_commit=False):
+        consumer, got = application.consumer, application.got
         consumer.commit()
 
-        assert {tp: consumer.committed(tp) or 0 for tp in got} == {tp: len(have) for tp, have in got.items()}, line
+        assert {tp: consumer.committed(tp) or 0 for tp in got} == {tp: len(have) for tp, have in got.items()}
 
 
 @pytest.mark.slow
 def test_a_seek_that_was_interrupted_leaves_an_iteration_where_the_consumer_says_it_stands() -> None:
     """It was done or it was not, on whatever line the interrupt came."""
-    clock, line, done = ManualClock(), 0, True
-    while done:
-        line += 1
+
+    def new() -> tuple[KafkaConsumer, int]:
         consumer = KafkaConsumer(
-            bootstrap_servers=filled(), auto_offset_reset="earliest", clock=clock, consumer_timeout_ms=0
+            bootstrap_servers=filled(), auto_offset_reset="earliest", clock=ManualClock(), consumer_timeout_ms=0
         )
         consumer.assign([T0])
-        first = next(consumer)
+        return consumer, next(consumer).offset
 
-        done = interrupted(lambda consumer=consumer: consumer.seek(T0, 0), line, CODE)  # type: ignore[misc]
+    for (consumer, first), _ in interrupted(new, lambda made: made[0].seek(T0, 0), CODE, least=5):
         stands = consumer.position(T0)
 
-        assert first.offset == 0
-        assert next(consumer).offset == stands, line
-    assert line > 5
+        assert first == 0
+        assert next(consumer).offset == stands
 
 
 def test_an_interrupt_inside_a_listener_has_it_told_again() -> None:

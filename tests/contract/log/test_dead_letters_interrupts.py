@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import kafkalike
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from tests.tools.consumer import drain, write
 from tests.tools.effort import examples
-from tests.tools.interrupted_lines import interrupted
+from tests.tools.interrupts import interrupted
 from tests.tools.letters import lettered, number
 
-PACKAGE = Path(kafkalike.__file__).parent
-CODE = (f"{PACKAGE}/consumer/", f"{PACKAGE}/log/dead_letter", f"{PACKAGE}/model/dead_letter")
+CODE = ("kafkalike/consumer/", "kafkalike/log/dead_letter", "kafkalike/model/dead_letter")
 """Not what holds locks: an exception of a trace function may come where none of a signal can, before `__exit__`."""
 TP = TopicPartition("orders", 0)
 BAD = [(0, 0), (0, 2), (0, 3)]
@@ -61,51 +58,54 @@ class World:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["poll", "commit", "commit_some"])
 def test_what_is_interrupted_is_made_again(name: str) -> None:
-    line, goes_on = 0, True
-    while goes_on:
-        line += examples(5, 29) if name == "poll" else examples(1, 7)
+
+    def new() -> World:
         world = World()
         if name != "poll":
             world.poll()
-        goes_on = interrupted(getattr(world, name), line, CODE)
+        return world
+
+    step = examples(5, 29) if name == "poll" else examples(1, 7)
+    for world, _ in interrupted(new, lambda world: getattr(world, name)(), CODE, least=40, step=step):
         passed = world.cluster.groups.refresh().group("g").offsets.get(TP)
-        assert lettered(world.cluster) == [bad for bad in BAD if passed and bad[1] < passed.position.offset], line
+        assert lettered(world.cluster) == [bad for bad in BAD if passed and bad[1] < passed.position.offset]
 
         world.poll()
         world.consumer.commit()
         world.consumer.commit()
 
-        assert world.got == [2], line
-        assert lettered(world.cluster) == BAD, line
-    assert line > 40
+        assert world.got == [2]
+        assert lettered(world.cluster) == BAD
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("again", [True, False])
 def test_a_producers_commit_that_is_interrupted_is_made_again_or_aborted(again: bool) -> None:  # noqa: FBT001
-    line, goes_on = 0, True
-    while goes_on:
-        line += examples(3, 13)
+
+    def new() -> tuple[World, KafkaProducer]:
         world = World()
-        with KafkaProducer(bootstrap_servers=world.cluster, transactional_id="t", linger_ms=0) as producer:
-            producer.init_transactions()
-            producer.begin_transaction()
-            world.poll()
-            producer.send("bills", b"2").get(60)
-            offsets = {TP: OffsetAndMetadata(4)}
-            producer.send_offsets_to_transaction(offsets, world.consumer.group_metadata())
-            goes_on = interrupted(producer.commit_transaction, line, CODE)
-            if goes_on and again:
+        producer = KafkaProducer(bootstrap_servers=world.cluster, transactional_id="t", linger_ms=0)
+        producer.init_transactions()
+        producer.begin_transaction()
+        world.poll()
+        producer.send("bills", b"2").get(60)
+        producer.send_offsets_to_transaction({TP: OffsetAndMetadata(4)}, world.consumer.group_metadata())
+        return world, producer
+
+    for (world, producer), hit in interrupted(
+        new, lambda made: made[1].commit_transaction(), CODE, least=40, step=examples(3, 13)
+    ):
+        with producer:
+            if hit and again:
                 producer.commit_transaction()
         passed = world.cluster.groups.refresh().group("g").offsets.get(TP)
-        if again or not goes_on:
-            assert passed is not None, line
-        assert lettered(world.cluster) == (BAD if passed else []), line
+        if again or not hit:
+            assert passed is not None
+        assert lettered(world.cluster) == (BAD if passed else [])
 
         # Whoever comes next does what is left.
         world.consumer.close(autocommit=False)
         rest = world.reader()
         drain(rest)
         rest.commit()
-        assert lettered(world.cluster) == BAD, line
-    assert line > 40
+        assert lettered(world.cluster) == BAD

@@ -1,7 +1,5 @@
 """A thread that is interrupted (Ctrl-C) at any line of a transaction's calls, over a cluster in memory."""
 
-from collections.abc import Callable
-
 import pytest
 
 import kafkalike
@@ -11,18 +9,48 @@ from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
-from tests.tools.interrupted_lines import interrupted_at, lines
+from kafkalike.producer.future import FutureRecordMetadata
+from tests.tools.interrupts import PRODUCER, interrupted
 from tests.tools.partitions import partition_values
 
 T0 = TopicPartition("t", 0)
 
 
-def new() -> tuple[MemoryCluster, KafkaProducer]:
-    """A cluster with a topic `t`, and an initialised producer."""
+Client = tuple[MemoryCluster, KafkaProducer]
+
+
+def uninitialized() -> Client:
+    """A cluster with a topic `t`, and a producer."""
     cluster = MemoryCluster()
     cluster.create_topic("t", 1, {})
-    producer = KafkaProducer(bootstrap_servers=cluster, transactional_id="x")
+    return cluster, KafkaProducer(bootstrap_servers=cluster, transactional_id="x")
+
+
+def new() -> Client:
+    """The producer is initialized."""
+    cluster, producer = uninitialized()
     producer.init_transactions()
+    return cluster, producer
+
+
+def begun() -> Client:
+    """The producer has begun a transaction."""
+    cluster, producer = new()
+    producer.begin_transaction()
+    return cluster, producer
+
+
+def with_record() -> Client:
+    """The transaction has a record."""
+    cluster, producer = begun()
+    producer.send("t", b"v")
+    return cluster, producer
+
+
+def with_offsets() -> Client:
+    """The transaction has a record and offsets."""
+    cluster, producer = with_record()
+    producer.send_offsets_to_transaction({T0: OffsetAndMetadata(7)}, "g")
     return cluster, producer
 
 
@@ -47,80 +75,56 @@ def one_more(cluster: MemoryCluster, producer: KafkaProducer, expected: list[byt
 @pytest.mark.slow
 def test_an_interrupted_initialisation_is_made_again() -> None:
     """A second one always does."""
-    for line in lines():
-        cluster = MemoryCluster()
-        cluster.create_topic("t", 1, {})
-        producer = KafkaProducer(bootstrap_servers=cluster, transactional_id="x")
-
-        hit = interrupted_at(line, producer.init_transactions)
+    for (cluster, producer), _ in interrupted(
+        uninitialized, lambda client: client[1].init_transactions(), PRODUCER, least=5
+    ):
         producer.init_transactions()
 
         one_more(cluster, producer, [])
-        if not hit:
-            assert line > 5
-            return
 
 
 @pytest.mark.slow
 def test_an_interrupted_begin_has_begun_or_not() -> None:
     """In both cases the program can go on: it aborts, or begins."""
-    for line in lines():
-        cluster, producer = new()
-
-        hit = interrupted_at(line, producer.begin_transaction)
+    for (cluster, producer), hit in interrupted(new, lambda client: client[1].begin_transaction(), PRODUCER, least=3):
         try:
             producer.abort_transaction()
         except IllegalStateError:
             assert hit
 
         one_more(cluster, producer, [])
-        if not hit:
-            assert line > 3
-            return
 
 
 @pytest.mark.slow
 def test_interrupted_offsets_are_all_there_or_none() -> None:
     """And the transaction goes on."""
-    for line in lines():
-        cluster, producer = new()
-        producer.begin_transaction()
-        offsets = {T0: OffsetAndMetadata(7)}
-
-        hit = interrupted_at(line, lambda p=producer, o=offsets: p.send_offsets_to_transaction(o, "g"))  # type: ignore[misc]
+    offsets = {T0: OffsetAndMetadata(7)}
+    for (cluster, producer), hit in interrupted(
+        begun, lambda client: client[1].send_offsets_to_transaction(offsets, "g"), PRODUCER, least=5
+    ):
         producer.send("t", b"v")
         producer.commit_transaction()
 
         assert committed(cluster) in ({7, None} if hit else {7})
         one_more(cluster, producer, [b"v"])
-        if not hit:
-            assert line > 5
-            return
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("then", ["commit", "abort", "close"])
 def test_an_interrupted_commit_has_one_outcome(then: str) -> None:
     """Asked for again it is made once; an abort finds out; close settles it."""
-    for line in lines():
-        cluster, producer = new()
-        producer.begin_transaction()
-        producer.send("t", b"v")
-        producer.send_offsets_to_transaction({T0: OffsetAndMetadata(7)}, "g")
-
-        hit = interrupted_at(line, producer.commit_transaction)
+    for (cluster, producer), _ in interrupted(
+        with_offsets, lambda client: client[1].commit_transaction(), PRODUCER, least=10
+    ):
         kept = _settled(producer, then)
 
         assert partition_values(cluster.log("t")) == ([b"v"] if kept in {True, None} and committed(cluster) else [])
         if kept is not None:
             assert (partition_values(cluster.log("t")), committed(cluster)) == (([b"v"], 7) if kept else ([], None))
+        following = KafkaProducer(bootstrap_servers=cluster, transactional_id="x") if then == "close" else producer
         if then == "close":
-            producer = KafkaProducer(bootstrap_servers=cluster, transactional_id="x")
-            producer.init_transactions()
-        one_more(cluster, producer, [b"v"] if committed(cluster) else [])
-        if not hit:
-            assert line > 10
-            return
+            following.init_transactions()
+        one_more(cluster, following, [b"v"] if committed(cluster) else [])
 
 
 def _settled(producer: KafkaProducer, then: str) -> bool | None:
@@ -146,61 +150,45 @@ def _settled(producer: KafkaProducer, then: str) -> bool | None:
 @pytest.mark.slow
 def test_an_interrupted_abort_is_made_again() -> None:
     """Nothing of the transaction is there."""
-    for line in lines():
-        cluster, producer = new()
-        producer.begin_transaction()
-        producer.send("t", b"v")
-
-        hit = interrupted_at(line, producer.abort_transaction)
+    for (cluster, producer), _ in interrupted(
+        with_record, lambda client: client[1].abort_transaction(), PRODUCER, least=10
+    ):
         try:
             producer.abort_transaction()
         except IllegalStateError:
             assert producer._transactions.phase == "ready"  # type: ignore[union-attr]
 
         one_more(cluster, producer, [])
-        if not hit:
-            assert line > 10
-            return
 
 
 @pytest.mark.slow
 def test_an_interrupted_block_is_one_outcome_and_leaves_nothing_open() -> None:
     """At each line of the block, its begin and its end; the next block works at once."""
-    for line in lines():
-        cluster, producer = new()
 
-        def run(producer: KafkaProducer = producer) -> None:
-            with kafkalike.transaction(producer):
-                producer.send("t", b"v")
-                producer.send_offsets_to_transaction({T0: OffsetAndMetadata(7)}, "g")
+    def run(client: Client) -> None:
+        with kafkalike.transaction(client[1]):
+            client[1].send("t", b"v")
+            client[1].send_offsets_to_transaction({T0: OffsetAndMetadata(7)}, "g")
 
-        hit = interrupted_at(line, run)
-
+    for (cluster, producer), hit in interrupted(new, run, PRODUCER, least=20):
         kept = committed(cluster) == 7
+        assert kept or hit
         assert partition_values(cluster.log("t")) == ([b"v"] if kept else [])
         one_more(cluster, producer, [b"v"] if kept else [])
-        if not hit:
-            assert kept
-            assert line > 20
-            return
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_interrupted_close_leaves_the_transaction_to_the_next_one(times: int) -> None:
     """Which aborts it in the end, whoever it is: the same producer's next close, or the next producer of the id."""
-    for line in lines():
-        cluster, producer = new()
-        producer.begin_transaction()
-        future = producer.send("t", b"v")
 
-        hit = interrupted_at(line, producer.close)
-        calls: list[Callable[[], None]] = [producer.close] * times
-        for call in calls:
-            call()
+    def sent() -> tuple[MemoryCluster, KafkaProducer, FutureRecordMetadata]:
+        cluster, producer = begun()
+        return cluster, producer, producer.send("t", b"v")
+
+    for (cluster, producer, future), _ in interrupted(sent, lambda client: client[1].close(), PRODUCER, least=10):
+        for _time in range(times):
+            producer.close()
 
         assert future.is_done
         assert partition_values(cluster.log("t")) == []
-        if not hit:
-            assert line > 10
-            return
