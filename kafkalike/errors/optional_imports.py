@@ -33,6 +33,10 @@ EXTRAS: Final[Mapping[str, str]] = {
 """The smallest extra that installs a package, by the package's import name."""
 
 
+SUPPORTED: Final[Mapping[str, str]] = {"pandas": "2.2 or newer, below 3", "pyspark": "4.0.1 to 4.2"}
+"""Versions of packages that a platform may bring in another version, as pyproject.toml has them."""
+
+
 def advice(error: ImportError, needs: str, extra: str | None = None) -> str | None:
     """Return one line that names the missing package and the command to install it.
 
@@ -54,8 +58,9 @@ def advice(error: ImportError, needs: str, extra: str | None = None) -> str | No
     installed = getattr(sys.modules.get(package), "__version__", None)
     if installed is None:
         return f"{needs} {package}: {command}"
+    versions = SUPPORTED.get(package, "in another version")
     # On a platform that brings its own Spark, the command would replace that.
-    return f"{needs} another version of {package} than {installed}. In an environment of its own, run {command}"
+    return f"{needs} {package} {versions}, and {installed} is here. In an environment of its own, run {command}"
 
 
 def require_module(module: str, use: str, extra: str | None = None) -> Any:  # noqa: ANN401 - a module

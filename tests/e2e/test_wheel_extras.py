@@ -167,6 +167,9 @@ class Reader(DataSourceReader):
 spark.dataSource.register(Numbers)
 print(spark.version, spark.read.format("numbers").load().collect()[0][0])
 spark.stop()
+"""
+
+TOO_OLD = """
 import kafkalike.spark
 try:
     kafkalike.spark.session
@@ -176,26 +179,42 @@ except ImportError as error:
 
 
 ANOTHER_SPARK = (
-    "kafkalike.spark.session needs another version of pyspark than 4.1.4. "
+    "kafkalike.spark.session needs pyspark 4.0.1 to 4.2, and 3.5.9 is here. "
     "In an environment of its own, run pip install 'kafkalike[spark]'"
 )
 
 
-def test_a_platforms_own_spark_stays_as_it_was(wheel: Path, tmp_path: Path) -> None:
-    """Clients and commands work beside it, its own formats still do, and `kafkalike.spark` says what it needs."""
+def test_platforms_own_spark_that_is_too_old_stays_and_is_named(wheel: Path, tmp_path: Path) -> None:
+    """Clients and commands work beside it, and `kafkalike.spark` says what it needs."""
     python = new_environment(tmp_path)
-    before = install(python, "pyspark==4.1.4", "pyarrow")
+    before = install(python, "pyspark==3.5.9", "pyarrow")
     after = install(python, str(wheel))
 
     clients = ran(python, "-c", CLIENTS, folder=tmp_path).splitlines()
-    printed = ran(
-        python, "-c", IN_A_SPARK_OF_ITS_OWN, folder=tmp_path, more={"PYSPARK_PYTHON": str(python)}, seconds=600
-    ).splitlines()
+    printed = ran(python, "-c", TOO_OLD, folder=tmp_path)
 
     assert set(before) <= set(after)
     assert clients == ["[b'tea']", "['orders']", "[]"]
-    assert printed[0] == "4.1.4 7"
-    assert printed[1:] == [ANOTHER_SPARK]
+    assert printed == f"{ANOTHER_SPARK}\n"
+
+
+@pytest.mark.parametrize("version", ["4.0.5", "4.1.4"])
+def test_platforms_own_spark_stays_with_the_extra_too(wheel: Path, tmp_path: Path, version: str) -> None:
+    """Its own formats still work; the extra adds Delta and pandas, and replaces nothing."""
+    python = new_environment(tmp_path)
+    before = install(python, f"pyspark=={version}", "pyarrow")
+    alone = install(python, str(wheel))
+    printed = ran(
+        python, "-c", IN_A_SPARK_OF_ITS_OWN, folder=tmp_path, more={"PYSPARK_PYTHON": str(python)}, seconds=600
+    )
+    after = install(python, f"kafkalike[spark] @ {wheel.as_uri()}")
+    ran(python, "-c", CLIENTS, folder=tmp_path)
+    counted = ran(python, "-c", TRIALS["spark"][0], folder=tmp_path, seconds=600).splitlines()
+
+    assert set(before) <= set(alone) <= set(after)
+    assert printed == f"{version} 7\n"
+    assert "delta-spark==4.4.0" in after
+    assert counted[-1] == "2"
 
 
 def test_a_platforms_own_spark_of_the_right_version_is_used(wheel: Path, tmp_path: Path) -> None:

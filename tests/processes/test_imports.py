@@ -250,11 +250,11 @@ def test_an_error_that_no_extra_mends_stays_as_it_is() -> None:
 
 def test_another_version_of_spark_is_named_and_not_to_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     spark = ModuleType("pyspark")
-    spark.__version__ = "4.1.4"  # type: ignore[attr-defined]
+    spark.__version__ = "3.5.9"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pyspark", spark)
 
     assert advice(ImportError("cannot import name", name="pyspark.sql"), "kafkalike.spark.session needs") == (
-        "kafkalike.spark.session needs another version of pyspark than 4.1.4. "
+        "kafkalike.spark.session needs pyspark 4.0.1 to 4.2, and 3.5.9 is here. "
         "In an environment of its own, run pip install 'kafkalike[spark]'"
     )
 
