@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,7 +25,7 @@ from kafkalike.errors import (
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
 from kafkalike.log.group.assignors import BY_NAME, SHARE_SCHEME, schemes_of
 from kafkalike.log.group.member import GroupMember
-from kafkalike.log.group.membership import MemberSettings
+from kafkalike.log.group.membership import MemberSettings, SessionWatch
 from kafkalike.model.group_state import SHARE
 from kafkalike.model.groups.group_protocol import Scheme
 from kafkalike.model.groups.roster import Member, Roster
@@ -39,6 +40,9 @@ MAX_SESSIONS: Final = 10_000
 
 PARKED_LOOK_SECONDS: Final = (0.02, 0.2)
 """Shortest and longest time between two looks at the groups of parked JoinGroups."""
+
+WATCH_SECONDS: Final = 3.0
+"""Time between two looks at the heartbeats of a group."""
 
 MAX_SESSION_MS: Final = 1_800_000.0
 """Longest session timeout; Kafka's default of `group.max.session.timeout.ms`."""
@@ -90,6 +94,8 @@ class GroupSessions:
         self.home = home
         self._sessions: dict[tuple[str, str], GroupSession] = {}
         self._lock = threading.Lock()
+        self._watches = weakref.WeakValueDictionary[str, SessionWatch]()
+        """By group; the members hold them."""
         self._parked: dict[str, set[asyncio.Event]] = {}
         """Events of the JoinGroups that wait, by group."""
         self._rosters: dict[str, Roster] = {}
@@ -133,11 +139,20 @@ class GroupSessions:
             heartbeat_interval_ms=known.heartbeat_interval_ms,
             max_poll_interval_ms=known.rebalance_timeout_ms,
             host=known.client_host,
+            watch=self._watch_of(group_id),
         )
         member = GroupMember.of(self.home.cluster, settings, self.home.clock, member_id=member_id)
         member.resume(roster)
         logger.info("gateway: group %s: %s came from another gateway", group_id, member_id)
         return self.keep(GroupSession(member, consumer_protocol=False, subscription=known.subscription))
+
+    def _watch_of(self, group_id: str) -> SessionWatch:
+        """Return the watch over a group's sessions, which costs as much for all members here as for one."""
+        with self._lock:
+            watch = self._watches.get(group_id)
+            if watch is None:
+                watch = self._watches[group_id] = SessionWatch(WATCH_SECONDS)
+            return watch
 
     def keep(self, session: GroupSession) -> GroupSession:
         """Add a session, unless another request of the client was faster."""
@@ -188,6 +203,7 @@ class GroupSessions:
             heartbeat_interval_ms=min(3000.0, session_ms / 3),
             max_poll_interval_ms=max(rebalance_ms, session_ms),
             host=f"{WIRE_HOST}{call.host}",
+            watch=self._watch_of(call.body.group_id),
         )
         member = GroupMember.of(self.home.cluster, settings, self.home.clock, member_id=member_id)
         return GroupSession(member, consumer_protocol=False)

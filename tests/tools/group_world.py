@@ -25,7 +25,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.group.assignors import schemes_of
 from kafkalike.log.group.member import GroupMember
-from kafkalike.log.group.membership import KnownTopics, MemberSettings, Membership, RosterChange
+from kafkalike.log.group.membership import KnownTopics, MemberSettings, Membership, RosterChange, SessionWatch
 from kafkalike.model.groups import assignment, group_protocol
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import TopicId, TopicName
@@ -90,6 +90,8 @@ class World:
         """All changes of the roster: by whom, why, what it was then."""
         self._depth = 0
         self.set_partitions("a", 2)
+        self.watch = SessionWatch(1.0) if seed % 2 else None
+        """Shared by all, as at one gateway, in every other world."""
         self.actors = [Actor(self, f"s{n}" if n == 0 else None) for n in range(actors)]
 
     # --- the store ---------------------------------------------------------------------------
@@ -303,6 +305,7 @@ class Actor:
             heartbeat_interval_ms=1000,
             max_poll_interval_ms=60_000,
             host="h",
+            watch=world.watch,
         )
         self.member = GroupMember(
             _Store(world), world.leases, world.known_topics, settings, clock=world.clock, new_id=self._new_id

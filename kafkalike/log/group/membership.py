@@ -6,7 +6,9 @@ A change of a roster is one row of `__consumer_offsets`, written by compare-and-
 from __future__ import annotations
 
 import logging
+import math
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -37,6 +39,23 @@ class Membership:
     """Static name of the member; None without one."""
 
 
+class SessionWatch:
+    """The heartbeats of a group as one process has seen them. Its members may share it, so that one looks for all.
+
+    Args:
+        interval_s: usual seconds between two looks.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self.sessions = Sessions(interval_s)
+        self.lock = threading.Lock()
+        """Held during a look."""
+        self.by = ""
+        """Id of the member that looked last."""
+        self.until = -math.inf
+        """Time from which another member looks if that one does not, s of the monotonic clock."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
     """Settings of one group member."""
@@ -50,6 +69,8 @@ class MemberSettings:
     heartbeat_interval_ms: float = 3000
     max_poll_interval_ms: float = 300_000
     host: str = field(default_factory=socket.gethostname)
+    watch: SessionWatch | None = None
+    """Shared by the members of the group in this process; None for one of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,37 +186,48 @@ class SessionExpiry:
         self._known = known
         self._group_id = settings.group_id
         self._clock = clock
-        self._sessions = Sessions(settings.heartbeat_interval_ms / 1000)
+        self._interval = settings.heartbeat_interval_ms / 1000
+        self._watch = settings.watch or SessionWatch(self._interval)
         self._told: set[str] = set()
         """Ids of the silent owners that were logged in this wait."""
 
     @property
     def has_seen_heartbeat(self) -> bool:
         """True if any watched member has sent a heartbeat."""
-        return self._sessions.lively
+        return self._watch.sessions.lively
 
     def expire(self, by: str, others: Iterable[Member]) -> float | None:
-        """Remove members whose session has expired.
+        """Remove members whose session has expired, unless another member that shares the watch has just looked.
 
         Args:
             by: id of the member that watches.
             others: members to watch.
 
         Returns:
-            When the next session could expire, seconds of the monotonic clock; None if no members are left.
+            When the next session could expire, seconds of the monotonic clock; None if this member need not look then.
 
         Raises:
             KafkaError: as `RosterStore.change`.
         """
-        watched = list(others)
-        begun = self._clock.monotonic()
+        watch, begun = self._watch, self._clock.monotonic()
+        if not watch.lock.acquire(blocking=False):
+            return None
+        try:
+            if watch.by != by and begun < watch.until:
+                return None
+            watch.by, watch.until = by, begun + self._interval
+            return self._look(by, list(others), begun)
+        finally:
+            watch.lock.release()
+
+    def _look(self, by: str, watched: list[Member], begun: float) -> float | None:
         stamps = self._leases.read(self._group_id, [by, *(m.member_id for m in watched)])
         read_by = self._clock.monotonic()
-        over = self._sessions.observe(begun, watched, stamps, stamps.get(by), read_by=read_by)
+        over = self._watch.sessions.observe(begun, watched, stamps, stamps.get(by), read_by=read_by)
         if over:
             _log.warning("group %s: sessions have expired: %s", self._group_id, ", ".join(over))
             self.take_out(over, by, f"sessions over: {', '.join(over)}", stamps=stamps)
-        return self._sessions.next_check(m for m in watched if m.member_id not in over)
+        return self._watch.sessions.next_check(m for m in watched if m.member_id not in over)
 
     def warn_of_silent_owners(self, by: str, roster: Roster) -> None:
         """Log once that a member has no partitions because their owners have been silent since before the last look.
@@ -204,7 +236,7 @@ class SessionExpiry:
             by: id of the member that watches.
             roster: the roster of the last look.
         """
-        silences = self._sessions.silences(group_protocol.owners_awaited(roster, by))
+        silences = self._watch.sessions.silences(group_protocol.owners_awaited(roster, by))
         new = [silence for silence in silences if silence.member_id not in self._told]
         self._told = {silence.member_id for silence in silences}
         for silence in new:

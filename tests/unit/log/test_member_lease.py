@@ -1,6 +1,6 @@
 """A member that gave no heartbeat for its session, and one that saw that: whoever writes first, both know it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -132,3 +132,31 @@ def test_member_that_does_not_poll_is_named_in_one_warning(
     said = [record.message for record in caplog.records if "did not poll for max_poll_interval_ms" in record.message]
     assert said == [f"group g: {name} did not poll for max_poll_interval_ms=60000, and leaves"]
     assert name not in world.roster.members
+
+
+def test_members_that_share_a_watch_read_the_heartbeats_once_and_remove_a_silent_member() -> None:
+    world = World(1, "sticky", faulty=False)
+    for _ in range(6):
+        for actor in world.actors:
+            actor.step(all_of_it=True)
+    *awake, silent = world.actors
+    removed, reads, read = silent.member_id, list[int](), world.leases.read
+
+    def counted(group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
+        found = list(member_ids)
+        reads.append(len(found))
+        return read(group_id, found)
+
+    world.leases.read = counted  # type: ignore[method-assign]
+    for _ in range(SESSION - 1):
+        world.clock.seconds += 1
+        for actor in awake:
+            actor.beat()
+    assert reads == [3] * (SESSION - 1)
+    for _ in range(2):
+        world.clock.seconds += 1
+        for actor in awake:
+            actor.beat()
+
+    assert removed not in world.roster.members
+    assert {actor.member_id for actor in awake} == set(world.roster.members)
