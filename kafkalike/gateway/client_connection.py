@@ -327,6 +327,7 @@ class ClientConnection:
         if reply is None:
             self._metrics.answered(pending.key, now - pending.begun, pending.size, 0)
             return
+        self._metrics.count_errors(pending.key, reply)
         try:
             frame = pending.format.answer(pending.correlation_id, reply)
         except (struct.error, TypeError, ValueError, AttributeError, LookupError):

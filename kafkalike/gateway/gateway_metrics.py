@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from kio.schema.index import api_key_map
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -30,6 +31,12 @@ class GatewayMetrics:
         self.failures = Counter(
             "kafkalike_gateway_failed_requests", "Requests answered with an error as a whole", registry=registry
         )
+        self._errors = Counter(
+            "kafkalike_gateway_errors",
+            "Answers, and parts of them for a partition, with an error, by request and Kafka's code",
+            ["request", "code"],
+            registry=registry,
+        )
         self._seconds = Histogram(
             "kafkalike_gateway_request_seconds",
             "Time from a request to its answer, waiting of long polls included",
@@ -41,6 +48,9 @@ class GatewayMetrics:
             "kafkalike_gateway_bytes", "Bytes of requests and answers", ["direction"], registry=registry
         )
 
+        self._in, self._out = self._bytes.labels("in"), self._bytes.labels("out")
+        self._of_key: dict[int, Histogram] = {}
+
     def answered(self, key: int, seconds: float, received: int, sent: int) -> None:
         """Count a request and its answer.
 
@@ -50,6 +60,25 @@ class GatewayMetrics:
             received: bytes of the request.
             sent: bytes of the answer.
         """
-        self._seconds.labels(api_key_map[key]).observe(seconds)
-        self._bytes.labels("in").inc(received)
-        self._bytes.labels("out").inc(sent)
+        found = self._of_key.get(key)
+        if found is None:
+            # Looking labels up takes longer than counting.
+            found = self._of_key[key] = self._seconds.labels(api_key_map[key])
+        found.observe(seconds)
+        self._in.inc(received)
+        self._out.inc(sent)
+
+    def count_errors(self, key: int, answer: Mapping[str, Any]) -> None:
+        """Count the errors of an answer, and of its partitions if it has any.
+
+        Args:
+            key: API key.
+            answer: by field.
+        """
+        codes = [answer.get("error_code", 0)]
+        for topic in answer.get("responses", ()):
+            parts = topic.get("partition_responses") or topic.get("partitions") or ()
+            codes += [part.get("error_code", 0) for part in parts]
+        for code in codes:
+            if code:
+                self._errors.labels(api_key_map[key], str(int(code))).inc()

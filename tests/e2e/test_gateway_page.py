@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike.cli.gateway import gateway
 from tests.e2e.conftest import MAIN
 from tests.tools.blocks import all_blocks
 from tests.tools.certificates import certificate
@@ -66,3 +69,30 @@ def test_commands_of_the_page_run(places: dict[str, str], environ: dict[str, str
         assert process.returncode == 0
 
     assert len(served) == 3
+
+
+@pytest.mark.parametrize("name", ["kafkalike-gateway.service", "gateway.Containerfile"])
+def test_files_that_run_a_gateway_name_options_that_it_has(name: str) -> None:
+    content = (Path(__file__).parents[2] / "conf" / name).read_text()
+    (line,) = re.findall(r"^(?:ExecStart=|ENTRYPOINT )(.+)$", content, re.MULTILINE)
+    options = set(re.findall(r"--[a-z-]+", line)) - {"--log-format"}
+
+    assert options == {"--bootstrap-server", "--listen", "--metrics-port"}
+    assert options <= {option for parameter in gateway.params for option in parameter.opts}
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    unit = (Path(__file__).parents[2] / "conf" / "kafkalike-gateway.service").read_text()
+    # This machine has neither the program nor the user.
+    (tmp_path / "kafkalike-gateway.service").write_text(
+        unit.replace("/opt/kafkalike/bin/kafkalike", "/bin/true").replace("User=kafkalike\n", "")
+    )
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / "kafkalike-gateway.service")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "kafkalike-gateway" not in done.stderr, done.stderr
+    assert done.returncode == 0

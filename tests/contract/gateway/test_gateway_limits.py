@@ -24,6 +24,7 @@ from kafkalike.gateway import client_connection, gateway_server
 from kafkalike.gateway.authentication import UserFile
 from kafkalike.gateway.byte_budget import ByteBudget, RequestMemory
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
+from kafkalike.gateway.gateway_metrics import GatewayMetrics
 from kafkalike.gateway.handlers import record_appender
 from kafkalike.gateway.handlers.record_fetcher import RecordFetcher, TopicTails
 from kafkalike.gateway.live_gateways import LiveGateways
@@ -90,6 +91,23 @@ def test_budget_lets_all_in_that_fit_and_passes_on_what_a_cancelled_request_was_
         return seen
 
     assert asyncio.run(queue()) == ["b", "c", "False", "d"]
+
+
+def test_errors_are_counted_by_request_and_code() -> None:
+    registry = CollectorRegistry()
+    metrics = GatewayMetrics(registry)
+    part = {"index": 0, "error_code": 3}
+    metrics.count_errors(keys.PRODUCE, {"responses": [{"partition_responses": [part, part, {"error_code": 0}]}]})
+    metrics.count_errors(keys.FETCH, {"error_code": 0, "responses": [{"partitions": [{"error_code": 1}]}]})
+    metrics.count_errors(keys.HEARTBEAT, {"error_code": 27})
+
+    found = {
+        (one.labels["request"], one.labels["code"]): one.value
+        for family in registry.collect()
+        for one in family.samples
+        if one.name == "kafkalike_gateway_errors_total"
+    }
+    assert found == {("produce", "3"): 2, ("fetch", "1"): 1, ("heartbeat", "27"): 1}
 
 
 def test_refused_records_without_an_answer_end_the_connection(served: Served) -> None:
