@@ -165,8 +165,8 @@ class TableState:
         txns.update(commit.txns)
         for segment in added:
             index.add(segment)
-            # Inlined from `note_recorded`.
-            if index.end(segment.partition) > txns.get(f"{END_APP}{segment.partition}", 0):
+            # Inlined from `note_recorded` and `end`.
+            if index.ends.get(segment.partition, 0) > txns.get(f"{END_APP}{segment.partition}", 0):
                 self.unrecorded.add(segment.partition)
             else:
                 self.unrecorded.discard(segment.partition)
