@@ -64,6 +64,15 @@ def only_on_disk(fixture: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(fixture, [DISK], indirect=True)
 
 
+def only_in_memory(fixture: str) -> pytest.MarkDecorator:
+    """Marks a test of arguments that are refused before any storage is asked: one kind of cluster shows it.
+
+    Args:
+        fixture: the one with several kinds of clusters as its `params`.
+    """
+    return pytest.mark.parametrize(fixture, ["memory"], indirect=True)
+
+
 ALL_STORES = ["local", "memory", *OBJECT_STORES]
 
 BUCKETS, MIXED = "three buckets", "two buckets and a folder"

@@ -40,6 +40,7 @@ from kafkalike.model.structs import (
     TopicPartition,
 )
 from tests.tools.groups import commit_row
+from tests.tools.kinds import only_in_memory
 from tests.tools.records import batch, fill_at
 
 
@@ -144,6 +145,7 @@ def test_a_replica_assignment_says_how_many_partitions_there_are(admin: KafkaAdm
         admin.create_topics([NewTopic("u", 3, replica_assignments={0: [1]})])
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize(
     "name", [None, 0, b"t", "", ".", "..", "x" * 250, "a/b", "../x", "a b", "a\n", "a\x00", "`; DROP TABLE t--"]
 )
@@ -269,6 +271,7 @@ def test_validate_only_adds_no_partitions(admin: KafkaAdminClient) -> None:
     assert len(admin.describe_topics(["t"])[0]["partitions"]) == 1
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize("total", [1, 0, -1, 1_000_000, True, "3"])
 def test_a_count_that_is_not_above_the_present_one_is_refused(admin: KafkaAdminClient, total: Any) -> None:
     """A count that is not above the present one is refused."""
@@ -312,6 +315,7 @@ def test_offsets_of_a_partition_that_does_not_exist_are_an_error(admin: KafkaAdm
         admin.list_partition_offsets({TopicPartition("t", 1): OffsetSpec.LATEST})
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize("spec", [-6, True, "latest", 1.5])
 def test_a_time_that_is_none_is_refused(admin: KafkaAdminClient, spec: Any) -> None:
     """A time that is none is refused."""
@@ -388,6 +392,7 @@ def test_deleting_beyond_the_log_end_is_refused(cluster: Cluster, admin: KafkaAd
         admin.delete_records({TopicPartition("t", 0): 5})
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize("offset", [-2, 2**63, "5", True, None, 1.0])
 def test_an_offset_that_is_none_is_refused(admin: KafkaAdminClient, offset: Any) -> None:
     """An offset that is none is refused."""

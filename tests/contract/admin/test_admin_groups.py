@@ -32,6 +32,7 @@ from kafkalike.model.structs import (
     TopicPartition,
 )
 from tests.tools.cli import call
+from tests.tools.kinds import only_in_memory
 
 P0, P1, NOWHERE = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 9)
 LONG_AGO_MS = 1
@@ -162,6 +163,7 @@ def test_a_dead_member_is_taken_out_wherever_the_tables_are(open_control: Callab
     assert other.delete_groups(["busy", "g"]) == {"busy": "NonEmptyGroupError", "g": "OK"}
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [

@@ -29,6 +29,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from tests.tools.cli import Done, call
+from tests.tools.kinds import only_in_memory
 from tests.tools.records import batch
 from tests.tools.transactional import T0, T1, U0, values
 
@@ -326,6 +327,7 @@ def test_the_command_aborts(log_cluster: Cluster, admin: KafkaAdminClient, ids: 
     assert listed(admin.list_transactions(state_filters=["CompleteAbort"])).keys() == {"open", "new", "gone"}
 
 
+@only_in_memory("open_log_cluster")
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [

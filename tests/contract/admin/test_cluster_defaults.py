@@ -32,7 +32,7 @@ from kafkalike.replication.cluster.cluster_factory import open_several
 from tests.contract.conftest import Opener
 from tests.tools.cli import call
 from tests.tools.clusters import object_store
-from tests.tools.kinds import OBJECT_STORES
+from tests.tools.kinds import OBJECT_STORES, only_in_memory
 from tests.tools.object_servers import S3, ObjectServer
 from tests.tools.records import all_records, batch
 
@@ -435,6 +435,7 @@ def test_open_client_creates_a_topic_by_the_defaults_of_the_moment(open_log_clus
     assert cluster.create_topic("another", -1, {}).num_partitions == 4
 
 
+@only_in_memory("open_log_cluster")
 @pytest.mark.parametrize(
     ("configs", "message"),
     [

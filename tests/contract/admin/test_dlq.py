@@ -21,6 +21,7 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.structs import TopicPartition
 from tests.tools.cli import Done, call
+from tests.tools.kinds import only_in_memory
 from tests.tools.letters import lettered
 from tests.tools.partitions import partition_values
 from tests.tools.records import fill
@@ -148,6 +149,7 @@ def test_letters_are_chosen(orders: Cluster, options: list[str], offsets: list[i
     assert [json.loads(line)["error"]["offset"] for line in out.splitlines()] == offsets
 
 
+@only_in_memory("open_log_cluster")
 @pytest.mark.parametrize(
     ("args", "code", "why"),
     [

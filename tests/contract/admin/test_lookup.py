@@ -17,6 +17,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.storage.parquet import FILTER_ROWS
 from tests.tools.footers import filters
+from tests.tools.kinds import only_in_memory
 from tests.tools.upkeep import AT_ONCE, topic, upkeep
 
 MANY = FILTER_ROWS * 2
@@ -65,6 +66,7 @@ def test_records_below_the_log_start_are_not_found(cluster: Cluster) -> None:
     assert [r.value for r in find_records("t", cluster, key=b"k").records] == [b"d", b"c"]
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

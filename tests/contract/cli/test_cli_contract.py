@@ -16,6 +16,7 @@ from kafkalike.cli.app import COMMANDS, FIRST, run
 from kafkalike.cli.environment import Environment
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.record_batch import RecordBatch
+from tests.tools.kinds import only_in_memory
 
 
 @dataclass
@@ -127,6 +128,7 @@ def test_no_partition_that_matches_is_an_error(cli: Cli) -> None:
 # --- delete-records ----------------------------------------------------------------------------------
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize(
     "content",
     [

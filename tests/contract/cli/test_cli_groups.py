@@ -16,6 +16,7 @@ from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.cli import Done, call
+from tests.tools.kinds import only_in_memory
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NO_MEMBERS = "\nConsumer group 'g' has no active members.\n"
@@ -274,6 +275,7 @@ def test_an_exported_plan_can_be_taken_back_in(groups: Cluster, tmp_path: Path) 
     assert admin.list_consumer_group_offsets("g", [P0]) == {P0: OffsetAndMetadata(2)}
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize(
     "content",
     ["t,0", "t,0,-1", "t,zero,1", "h,t,0,1", "g,t,0,1,2", "t,0,1\nt,0,2", "\ufeff", "t;0;1", "t,²,1"],

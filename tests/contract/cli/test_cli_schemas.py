@@ -9,6 +9,7 @@ import pytest
 
 from kafkalike.admin.testing import MemoryCluster
 from tests.tools.cli import Done, call
+from tests.tools.kinds import only_in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +95,7 @@ def test_what_is_exported_is_imported_whole(schemas: Callable[..., Done], tmp_pa
     assert "line 3" in call(MemoryCluster(), "schemas", "import", "--file", str(file)).err
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize(
     "args",
     [

@@ -11,6 +11,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata
 from kafkalike.producer import KafkaProducer
 from tests.tools.cli import call
+from tests.tools.kinds import only_in_memory
 from tests.tools.transactional import T0
 
 
@@ -33,6 +34,7 @@ def test_what_it_prints_is_the_snapshot(log_cluster: Cluster, producer_of: Calla
     assert printed.offsets["nobody"] == {}
 
 
+@only_in_memory("open_log_cluster")
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [

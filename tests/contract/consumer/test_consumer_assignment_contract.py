@@ -15,6 +15,7 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.structs import TopicPartition
 from tests.tools.consumer import T0, T1, Diary, Make, drain, poll_often, values, write
+from tests.tools.kinds import only_in_memory
 
 # --- subscribe and assign --------------------------------------------------------------------
 
@@ -32,6 +33,7 @@ def test_subscribe_and_assign_exclude_each_other(cluster: Cluster, consumer_of: 
         consumer.subscribe(["orders"])
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

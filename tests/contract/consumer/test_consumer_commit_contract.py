@@ -21,6 +21,7 @@ from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.consumer import T0, T1, Diary, Make, drain, outlive, values, write
+from tests.tools.kinds import only_in_memory
 
 # --- commits ---------------------------------------------------------------------------------
 
@@ -126,6 +127,7 @@ def test_committed_offsets_come_back_with_their_metadata(cluster: Cluster, consu
     assert consumer.committed(T0, metadata=True) == OffsetAndMetadata(7, note, -1)
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize(
     ("offsets", "error"),
     [
@@ -154,6 +156,7 @@ def test_a_bad_commit_writes_nothing(cluster: Cluster, consumer_of: Make, offset
     assert cluster.groups.refresh().seq == 0
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize("offsets", [5, [T0], "orders"])
 def test_offsets_that_are_no_mapping_are_a_type_error(cluster: Cluster, consumer_of: Make, offsets: Any) -> None:
     """The message says what is needed."""

@@ -22,6 +22,7 @@ from kafkalike.model.groups.roster import Roster
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord
 from tests.tools.consumer import T0, Make, drain, values, write
+from tests.tools.kinds import only_in_memory
 
 # --- poll ------------------------------------------------------------------------------------
 
@@ -113,6 +114,7 @@ def test_a_waiting_poll_looks_less_and_less_often(cluster: Cluster, consumer_of:
     assert times[-1] - times[-2] == pytest.approx(10 * cluster.tail_interval, rel=1e-3)
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -295,6 +297,7 @@ def test_seek_moves_the_position_and_drops_what_was_read(cluster: Cluster, consu
     assert type(consumer.position(T0)) is int
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize("offset", [-1, 2**63, True, "5", 1.0, None])
 def test_seek_refuses_bad_offsets(cluster: Cluster, consumer_of: Make, offset: Any) -> None:
     """kafka-python's ValueError."""

@@ -28,6 +28,7 @@ from kafkalike.model.partitioner import DefaultPartitioner, RoundRobinPartitione
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer import sender as open_logs
 from kafkalike.schemas.serialization import JsonSerializer, StringSerializer
+from tests.tools.kinds import only_in_memory
 from tests.tools.partitions import partition_values
 from tests.tools.producers import producers
 
@@ -326,6 +327,7 @@ def test_numpy_integers_are_partitions_and_times(cluster: Cluster, producer: Kaf
 # --- what is refused ------------------------------------------------------------------------------
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -368,6 +370,7 @@ def test_a_bad_record_is_refused_before_it_is_queued(
     assert values(cluster, "orders") == [b"good"]
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize(
     "topic",
     [

@@ -16,6 +16,7 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
+from tests.tools.kinds import only_in_memory
 from tests.tools.transactional import T0, T1, U0, committed, values
 
 # --- what a transaction is ------------------------------------------------------------------------
@@ -249,6 +250,7 @@ def test_offsets_of_a_partition_that_does_not_exist_are_refused(
     assert values(log_cluster, "t") == []
 
 
+@only_in_memory("open_log_cluster")
 @pytest.mark.parametrize("names", [{"transactional_id": "\ud800"}, {"client_id": "\ud800"}])
 def test_a_name_that_cannot_be_stored_is_refused_by_name(
     producer_of: Callable[..., KafkaProducer], names: dict[str, str]
@@ -258,6 +260,7 @@ def test_a_name_that_cannot_be_stored_is_refused_by_name(
         producer_of(**names)
 
 
+@only_in_memory("open_log_cluster")
 @pytest.mark.parametrize(
     ("offsets", "metadata", "error"),
     [

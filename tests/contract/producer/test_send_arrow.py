@@ -22,6 +22,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.chunk import ChunkColumns
 from kafkalike.model.partitioner import RoundRobinPartitioner, partition_for_key
 from kafkalike.producer import KafkaProducer
+from tests.tools.kinds import only_in_memory
 from tests.tools.producers import producers
 
 
@@ -188,6 +189,7 @@ def test_a_batch_larger_than_the_buffer_waits_until_it_is_empty(
     assert last.get(60).offset == 60
 
 
+@only_in_memory("cluster")
 @pytest.mark.parametrize(
     ("table", "error", "words"),
     [

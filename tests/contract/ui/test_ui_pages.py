@@ -28,6 +28,7 @@ from kafkalike.ui.app import CHANGE, READ, console, consoles
 from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.pages.record_pages import places_text
 from kafkalike.ui.record_query import Question, browse
+from tests.tools.kinds import only_in_memory
 
 CANARY = "<script>alert(1)</script>"
 
@@ -145,6 +146,7 @@ def test_each_page_shows_what_is_there_and_escapes_it(
     assert all(answer.headers[name] == value for name, value in HEADERS.items())
 
 
+@only_in_memory("shared_cluster")
 @pytest.mark.parametrize(
     ("path", "query", "status", "says"),
     [
