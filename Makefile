@@ -28,16 +28,17 @@ loop := tailed_table commit_file table_state table table_change
 measured := kafkalike.model $(addprefix kafkalike.delta.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-# Runs targets side by side: each prints when it ends, and all end, though one fails. The tests in one process are three
-# shares of about the same time, each in one pytest. Workers of pytest-xdist took half as long again: each collects all
-# 17,000 tests, and each tells of each of its tests.
+# Runs targets side by side: each prints when it ends, and all end, though one fails. The tests in one process are four
+# shares, each in one pytest, since workers of pytest-xdist take half as long again: each of them collects all 17,000
+# tests, and tells of each of its own. A new folder of tests is in one of the shares.
 beside = $(MAKE) --no-print-directory --keep-going --output-sync -j
-shares := modules logs clients
-in_logs := $(addprefix tests/contract/,log delta gateway replication storage)
+shares := replicas logs clients modules
+share_replicas := $(addprefix tests/contract/,replication maintenance gateway storage)
+share_logs := $(addprefix tests/contract/,log delta)
+share_clients := $(filter-out $(share_replicas) $(share_logs) %/__pycache__,$(patsubst %/,%,$(wildcard tests/contract/*/)))
 share_modules := kafkalike tests/unit tests/architecture
-share_logs := $(in_logs)
-share_clients := $(filter-out $(in_logs) %/__pycache__,$(patsubst %/,%,$(wildcard tests/contract/*/)))
 
+.PHONY: $(shares:%=quick-%) $(shares:%=usual-%) usual-jepsen usual-programs
 .PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e objects recipes lowest spark-matrix wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline soak-gateway bench bench-kafka gateway-judges reference rooms pictures notebooks docs
 
 ##@ Try it
@@ -80,7 +81,7 @@ clean: ## Remove caches and build output; never topics, never .venv.
 ##@ Check a change
 
 check: setup ## Run the fast gate: lint, types, layers, and the tests without JVM and processes, with few examples each.
-	@$(beside) 3 $(shares:%=quick-%) lint types arch
+	@$(beside) 3 lint types arch $(shares:%=quick-%)
 
 $(shares:%=quick-%): quick-%: setup
 	$(call step,quick tests)
@@ -95,9 +96,9 @@ every = $(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m "not soak and no
 # The same order of tests each time, so that a failure can be had again; all other targets shuffle anew.
 order := --randomly-seed=33
 
+# What starts programs waits a lot; so the tests in one process run beside it, one share after the other.
 test: setup ## Run what must pass for each change: lint, types, layers, tests of all folders.
-	@$(beside) 3 $(shares:%=usual-%) classes lint types arch usual-jepsen
-	@$(MAKE) --no-print-directory usual-programs
+	@$(beside) 2 usual-programs lint types arch $(shares:%=usual-%) usual-jepsen
 
 $(shares:%=usual-%): usual-%: setup
 	$(call step,tests in one process)
