@@ -36,10 +36,10 @@ shares := replicas logs clients modules
 share_replicas := $(addprefix tests/contract/,replication maintenance gateway storage)
 share_logs := $(addprefix tests/contract/,log delta)
 share_clients := $(filter-out $(share_replicas) $(share_logs) %/__pycache__,$(patsubst %/,%,$(wildcard tests/contract/*/)))
-share_modules := kafkalike tests/unit tests/architecture
+share_modules := kafkalike tests/unit tests/architecture tests/jepsen
 
-.PHONY: $(shares:%=quick-%) $(shares:%=usual-%) usual-jepsen usual-programs
-.PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e objects recipes lowest spark-matrix wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline soak-gateway bench bench-kafka gateway-judges reference rooms pictures notebooks docs
+.PHONY: $(shares:%=quick-%) $(shares:%=usual-%)
+.PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e programs objects recipes lowest spark-matrix wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline soak-gateway bench bench-kafka gateway-judges reference rooms pictures notebooks docs
 
 ##@ Try it
 
@@ -86,7 +86,7 @@ check: setup ## Run the fast gate: lint, types, layers, and the tests without JV
 $(shares:%=quick-%): quick-%: setup
 	$(call step,quick tests)
 	@$(in_memory) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -q -m "not (slow or soak or objects or full or spark or processes or e2e)" \
-	    $(share_$*)
+	    $(filter-out tests/jepsen,$(share_$*))
 
 # Who is done first takes tests over from another; but for that a file stays together, as its tests may share what is
 # dear. Each of the processes has a JVM that must get warm, so there are no more of them than cores.
@@ -98,19 +98,11 @@ order := --randomly-seed=33
 
 # What starts programs waits a lot; so the tests in one process run beside it, one share after the other.
 test: setup ## Run what must pass for each change: lint, types, layers, tests of all folders.
-	@$(beside) 2 usual-programs lint types arch $(shares:%=usual-%) usual-jepsen
+	@$(beside) 2 programs lint types arch $(shares:%=usual-%)
 
 $(shares:%=usual-%): usual-%: setup
 	$(call step,tests in one process)
 	@$(in_memory) $(bin)/python -m pytest -q $(order) $(share_$*)
-
-usual-jepsen: setup
-	$(call step,tests of the checker of histories)
-	@$(in_memory) $(bin)/python -m pytest -q $(order) tests/jepsen
-
-usual-programs: classes
-	$(call step,tests that start programs and JVMs)
-	@$(pytest) $(order) $(programs) --durations=40 tests/processes tests/spark tests/e2e
 
 fmt: setup ## Rewrite the code to the house format.
 	@$(bin)/ruff format .
@@ -152,6 +144,10 @@ processes: setup ## Run the tests with several processes on one topic: kill -9, 
 e2e: classes ## Run the command line, the jobs and the notebooks, as a user runs them.
 	$(call step,pytest)
 	@$(pytest) tests/e2e
+
+programs: classes ## Run the last three, as `make test` does: all tests that start programs and JVMs.
+	$(call step,pytest)
+	@$(pytest) $(order) $(programs) --durations=40 tests/processes tests/spark tests/e2e
 
 objects: setup setup-stores ## Run the tests over real object stores.
 	$(call step,pytest)

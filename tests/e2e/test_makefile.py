@@ -21,6 +21,8 @@ def test_make_help_lists_every_target_once_with_a_sentence() -> None:
 def test_no_target_of_the_makefile_is_mistaken_for_a_file() -> None:
     """A folder `docs` would make `make docs` do nothing."""
     makefile = (PROJECT / "Makefile").read_text()
-    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    phony = " ".join(re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)).split()
 
-    assert sorted(phony.split()) == sorted(re.findall(r"^([A-Za-z0-9_-]+):(?!=)", makefile, re.MULTILINE))
+    assert sorted(name for name in phony if "$" not in name) == sorted(
+        re.findall(r"^([A-Za-z0-9_-]+):(?!=)", makefile, re.MULTILINE)
+    )
