@@ -19,16 +19,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from benchmarks.bench_objects import slow
 from benchmarks.harness import Report, percentile
 from benchmarks.kafka_broker import broker
+from kafkalike.connect import connect
+from kafkalike.gateway.gateway_server import GatewayServer
+from tests.tools.object_servers import S3, running
 
 RUNS: Final = int(os.environ.get("KAFKALIKE_BENCH_RUNS", "3"))
 RECORDS: Final = int(os.environ.get("KAFKALIKE_BENCH_RECORDS", "200000"))
@@ -212,7 +218,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--no-kafka", action="store_true")
-    parser.add_argument("--only", default="start produce fetch single idle")
+    parser.add_argument("--only", default="start produce fetch single idle objects")
     options = parser.parse_args()
     report = Report("kafka_gateway")
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -234,6 +240,8 @@ def main() -> None:
         if "idle" in options.only:
             for server in servers:
                 idle(report, server)
+    if "objects" in options.only:
+        objects(report)
     report.finish()
 
 
@@ -252,12 +260,12 @@ def start(report: Report) -> None:
     report.add("start to the first answer", figure, rival="gateway", aim="≤ 1.5 s")
 
 
-def latency(report: Report, server: Server) -> None:
+def latency(report: Report, server: Server, aims: tuple[int, int] = (6, 8)) -> None:
     """Measure single records."""
     create(server, "single")
     acknowledged, read = singles(server, "single")
     report.raw[f"one record, {server.name}"] = {"acknowledged": acknowledged, "read": read}
-    for what, found, aim in (("acknowledged", acknowledged, 6), ("read by a poll", read, 8)):
+    for what, found, aim in zip(("acknowledged", "read by a poll"), (acknowledged, read), aims, strict=True):
         p50, p99 = (percentile(found, share) * 1000 for share in (0.5, 0.99))
         figure = f"p50 {p50:.1f} ms, p99 {p99:.1f} ms"
         report.add(f"one record, sent to {what}", figure, rival=server.name, aim=f"p50 ≤ {aim} ms")
@@ -272,6 +280,30 @@ def idle(report: Report, server: Server) -> None:
         share = (server.cpu - cpu) / IDLE_SECONDS * 100
     report.raw[f"idle, {server.name}"] = [share]
     report.add(f"{MEMBERS} idle members", f"{share:.1f} % of a core", rival=server.name, aim="≤ 1 % of a core")
+
+
+def objects(report: Report) -> None:
+    """Measure over an object store with 25 ms for a PUT and 15 ms for others. The gateway is in this process."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        try:
+            store = stack.enter_context(running(S3, Path(folder)))
+        except pytest.skip.Exception as missing:
+            print(missing, file=sys.stderr)
+            return
+        behind = stack.enter_context(slow(store, 15, 25))
+        served = GatewayServer(connect(behind.new_root(), behind.options))
+        served.start()
+        stack.callback(served.stop)
+        server = Server("object store, 25 ms", served.bootstrap_servers, os.getpid())
+        latency(report, server, (70, 100))
+        for what, (settings, _) in PRODUCERS.items():
+            topic = f"t-{len(what)}"
+            create(server, topic)
+            rates = [measure(partial(produce, server, topic, settings, RECORDS), server, RECORDS)[1] for _ in range(2)]
+            report.add(f"produce, {what}", f"{rates[1]:,.0f} records/s of the clock", rival=server.name)
+        rate = measure(lambda: consume(server, topic, 2 * RECORDS), server, 2 * RECORDS)[1]
+        report.add("fetch", f"{rate:,.0f} records/s of the clock", rival=server.name)
 
 
 def load(report: Report, servers: list[Server], only: str) -> None:
