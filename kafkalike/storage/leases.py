@@ -38,17 +38,20 @@ class LocalLeases:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+        self._was_there = False
 
     def renew(self, group_id: str, member_id: str) -> None:
-        """Record a heartbeat of a member."""
+        """Record a heartbeat of a member. The folder is created once: if it vanishes, its root has vanished, too."""
         path = f"{self._folder}/{lease_name(group_id, member_id)}"
         try:
             try:
                 os.utime(path)
             except FileNotFoundError:
-                os.makedirs(self._folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+                if not self._was_there:
+                    os.makedirs(self._folder, mode=0o700, exist_ok=True)  # noqa: PTH103
                 with open(path, "ab"):  # noqa: PTH123
                     os.utime(path)
+            self._was_there = True
         except OSError as cause:
             raise KafkaStorageError(f"the lease {path} of member {member_id!r} cannot be written: {cause}") from cause
 

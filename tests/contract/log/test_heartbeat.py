@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.errors import CommitFailedError, KafkaTimeoutError
+from kafkalike.errors import CommitFailedError, KafkaStorageError, KafkaTimeoutError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
@@ -191,6 +192,18 @@ def test_a_lease_says_when_its_member_lived_last(leases: Leases) -> None:
     assert second[odd] > first[odd]
     assert second["b"] == first["b"]
     assert leases.read("h", [odd]) == {}
+
+
+def test_heartbeat_does_not_create_a_root_again_that_has_vanished(tmp_path: Path) -> None:
+    """Its disk may be unmounted."""
+    root = tmp_path / "root"
+    leases = LocalLeases(str(root / "leases"))
+    leases.renew("g", "a")
+    shutil.rmtree(root)
+
+    with pytest.raises(KafkaStorageError, match="cannot be written"):
+        leases.renew("g", "a")
+    assert not root.exists()
 
 
 def test_a_dropped_lease_is_gone(leases: Leases) -> None:
