@@ -54,7 +54,7 @@ class ShareOracle:
             self.settle()
 
     def acquire(self, member: str, most: int, now: int, log_end: int) -> dict[int, int]:
-        got = {}
+        got: dict[int, int] = {}
         for offset in sorted(self.facts):
             fact = self.facts[offset]
             if fact.state not in {"available", "acquired"} or fact.until > now:
