@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from kafkalike import AcknowledgeType, KafkaConsumer, KafkaProducer, KafkaShareConsumer, TopicPartition, errors
+from kafkalike import (
+    AcknowledgeType,
+    KafkaAdminClient,
+    KafkaConsumer,
+    KafkaProducer,
+    KafkaShareConsumer,
+    TopicPartition,
+    errors,
+)
 from kafkalike.admin.testing import ManualClock, MemoryCluster
+from kafkalike.consumer.share_delivery import ShareReader
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.structs import ConsumerRecord
+from kafkalike.log.group.share_group import ShareGroup
+from kafkalike.model.structs import ConsumerRecord, MemberToRemove
 
 ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE
 REJECT, RENEW = AcknowledgeType.REJECT, AcknowledgeType.RENEW
@@ -59,6 +70,15 @@ def write(cluster: Cluster, *values: bytes, partition: int = 0, headers: Any = N
     with KafkaProducer(bootstrap_servers=cluster) as producer:
         for value in values:
             producer.send("jobs", value, partition=partition, headers=headers)
+
+
+def failing(error: BaseException) -> Callable[..., Any]:
+    """A method that is interrupted."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
 
 
 def given(records: list[ConsumerRecord]) -> list[tuple[bytes, int | None]]:
@@ -208,6 +228,71 @@ def test_late_acknowledgement_counts_if_nobody_took_the_record(
     consumer.poll()
     clock.seconds += 3600
     assert consumer.commit_sync() == {T0: None}
+
+
+# --- interrupts and failures ---------------------------------------------------------------------
+
+
+def test_records_of_an_interrupted_poll_come_with_the_next_one(
+    filled: tuple[Cluster, Make], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were locked, and the application never got them: the delivery does not count."""
+    cluster, make = filled
+    consumer = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(ShareReader, "read", failing(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll()
+    locked = cluster.groups.refresh().shares["work"][T0].runs
+    assert [(run.first, run.last, run.state.name) for run in locked] == [(0, 2, "ACQUIRED")]
+    assert given(consumer.poll()) == [(b"a", 1), (b"b", 1), (b"c", 1)]
+
+
+def test_records_that_cannot_be_read_stay_in_the_queue(
+    filled: tuple[Cluster, Make], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = filled[1](share_delivery_count_limit=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(ShareReader, "read", failing(errors.CorruptRecordError("a damaged file")))
+        for _ in range(3):
+            with pytest.raises(errors.CorruptRecordError):
+                consumer.poll()
+    assert given(consumer.poll()) == [(b"a", 1), (b"b", 1), (b"c", 1)]
+
+
+def test_interrupted_commit_can_be_repeated(filled: tuple[Cluster, Make], monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, make = filled
+    consumer = make()
+    consumer.poll()
+    with monkeypatch.context() as patch:
+        patch.setattr(ShareGroup, "exchange", failing(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            consumer.commit_sync()
+    assert consumer.commit_sync() == {T0: None}
+    assert cluster.groups.refresh().shares["work"][T0].start == 3
+
+
+def test_member_whose_session_expired_keeps_its_locks(filled: tuple[Cluster, Make], clock: ManualClock) -> None:
+    cluster, make = filled
+    consumer = make(session_timeout_ms=10_000, heartbeat_interval_ms=3_000, max_poll_interval_ms=5_000)
+    consumer.poll(max_records=1)
+    member = consumer.share_group_metadata().member_id
+    with KafkaAdminClient(bootstrap_servers=cluster) as admin:
+        admin.remove_group_members("work", [MemberToRemove(member_id=member)])
+    again = given(consumer.poll())
+    assert again == [(b"b", 1), (b"c", 1)]
+    assert list(cluster.groups.refresh().group("work").members) == [member]
+    assert cluster.groups.state.shares["work"][T0].start == 1
+
+
+def test_consumer_belongs_to_one_thread_and_process(filled: tuple[Cluster, Make]) -> None:
+    consumer = filled[1]()
+    consumer.close()
+    consumer.close()
+    with pytest.raises(errors.IllegalStateError, match="KafkaShareConsumer is closed"):
+        consumer.poll()
+    with pytest.raises(TypeError, match="a KafkaShareConsumer cannot be pickled"):
+        pickle.dumps(consumer)
 
 
 # --- where a group starts ------------------------------------------------------------------------
