@@ -1,6 +1,7 @@
 """Interrupts: an operation on a prepared client in, what an exception at each of its lines leaves behind out.
 
 `sweep` judges cases that know their operation and their judge; `interrupted` hands each client to a test that asserts.
+`interrupted_at` interrupts before an instruction of a few functions, for code whose lines are too coarse.
 
 `sys.settrace` raises in the thread that works, at one place per run: before a line, and where CPython lets a signal in
 (as a function begins, after a call, and as a loop goes round), which is also between a call and the assignment of what
@@ -15,7 +16,7 @@ import linecache
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import pairwise
@@ -315,6 +316,52 @@ def interrupted(
         except error:
             came = True
         yield client, came
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def interrupted_at(
+    codes: Collection[CodeType],
+    instruction: int,
+    work: Callable[[], object],
+    handler: Callable[[], object] = _interrupt,
+) -> BaseException | None:
+    """Call a function, with a KeyboardInterrupt before one of the instructions of some functions.
+
+    Args:
+        codes: of those functions.
+        instruction: which one, counted over all of them as they are carried out.
+        work: the function.
+        handler: called instead of an interrupt, as that of a signal is.
+
+    Returns:
+        The interrupt; None where it did not come to that.
+    """
+    left = instruction
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        del argument
+        if frame.f_code not in codes:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == -1:
+                handler()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt as interrupt:
+        return interrupt
+    finally:
+        sys.settrace(before)
+    return None
 
 
 def visits(places: Iterable[Spot]) -> list[Visit]:

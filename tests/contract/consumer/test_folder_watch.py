@@ -28,7 +28,7 @@ from kafkalike.model.structs import TopicPartition
 from kafkalike.storage import root_uri as roots
 from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import on_three_disks
-from tests.tools.instructions import interrupted_at
+from tests.tools.interrupts import interrupted_at
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 

@@ -10,7 +10,7 @@ import pytest
 from kafkalike.log.transactions.effect_runner import HeldTransaction
 from kafkalike.log.transactions.session import SessionTransaction, Staged
 from kafkalike.model.transactions.transactional_id import StagedFile, TopicLife, TransactionAttempt
-from tests.tools.instructions import interrupted_at
+from tests.tools.interrupts import interrupted_at
 
 TOPIC = TopicLife("t", "id")
 ATTEMPT = TransactionAttempt(1, 0, 1)

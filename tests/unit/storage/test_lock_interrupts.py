@@ -9,7 +9,7 @@ import pytest
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.storage import table_lock as flock
 from kafkalike.storage.table_lock import Flock, TableLock
-from tests.tools.instructions import interrupted_at
+from tests.tools.interrupts import interrupted_at
 
 LAST = 2_000
 """More instructions than taking a lock and letting it go has."""
