@@ -160,16 +160,23 @@ def _make(folder: Path, text: str, others: list[Path]) -> None:
     epilog="Example: kafkalike sql-views > views.sql && "
     "SPARK_CONF_DIR=$(kafkalike conf-path) spark-sql -i views.sql -e 'SELECT * FROM kafkalike_lag'"
 )
+@click.option(
+    "--tables", metavar="DATABASE", help="Print external tables of this database instead, or of CATALOG.DATABASE."
+)
 @cluster_options
 @version_option
 @pass_environment
-def sql_views(environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
+def sql_views(
+    environment: Environment, /, *, tables: str | None, bootstrap_server: str | None, command_config: str | None
+) -> None:
     """Print SQL that creates a view of every topic, and the live tables kafkalike_topics, kafkalike_lag and others.
 
     Views are temporary, and existing ones are not replaced. Print the SQL again after topics are created. In a
     notebook, use kafkalike.spark.register_sql instead.
     """
+    from kafkalike.spark.sql.catalog_tables import table_statements
     from kafkalike.spark.sql.topic_views import view_statements
 
-    for statement in view_statements(environment.cluster_of(bootstrap_server, command_config)):
+    cluster = environment.cluster_of(bootstrap_server, command_config)
+    for statement in view_statements(cluster) if tables is None else table_statements(cluster, tables):
         click.echo(f"{statement};")

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
+from kafkalike.connect import check_founded
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.cluster import spark_uri
 from kafkalike.model.topic_sql import view_names
@@ -61,11 +62,8 @@ class DatabaseTables:
         """
         known, others = self._cluster.topics(), set[str]()
         for topic in sorted(chosen):
-            if topic in known and not self._cluster.server.is_closed(known[topic].configs):
-                raise IllegalArgumentError(
-                    f"topic {topic} is open to foreign writers, so a table in a catalog would let anybody write to it; "
-                    "nothing was made. Register it as a view, or set kafkalike.foreign.writes=reject"
-                )
+            if topic in known:
+                _check_closed(self._cluster, known[topic])
         if self._catalog.databaseExists(self._database):
             found = self._catalog.listTables(self._database)
             for name in (found.apply(nth) for nth in range(found.size())):
@@ -121,6 +119,37 @@ class DatabaseTables:
     def _drop(self, name: str) -> None:
         # By SQL, Delta would look for the folder, which may be gone.
         self._catalog.dropTable(self._database, name, True, False)  # noqa: FBT003 - ignoreIfNotExists, purge
+
+
+def table_statements(cluster: Cluster, database: str) -> list[str]:
+    """Return statements that create the external tables, for an engine or catalog of your own.
+
+    Args:
+        cluster: the cluster of the topics.
+        database: the database, which may name its catalog: `unity.log`.
+
+    Raises:
+        KafkaConnectionError: the root has no cluster.
+        IllegalArgumentError: a topic is open to foreign writers.
+    """
+    check_founded(cluster)
+    topics = cluster.topics()
+    for info in topics.values():
+        _check_closed(cluster, info)
+    place = ".".join(map(sql_text.quoted, database.split(".")))
+    return [f"CREATE DATABASE IF NOT EXISTS {place}"] + [
+        f"CREATE TABLE IF NOT EXISTS {place}.{sql_text.quoted(name)} USING delta "
+        f"LOCATION {sql_text.literal(cluster.table_uri(topics[topic]))}"
+        for topic, name in sorted(view_names(topics).items())
+    ]
+
+
+def _check_closed(cluster: Cluster, info: TopicInfo) -> None:
+    if not cluster.server.is_closed(info.configs):
+        raise IllegalArgumentError(
+            f"topic {info.name} is open to foreign writers, so a table in a catalog would let anybody write to it; "
+            "nothing was made. Register it as a view, or set kafkalike.foreign.writes=reject"
+        )
 
 
 def _plain_uri(uri: str) -> str:
