@@ -223,7 +223,7 @@ bench-kafka: setup ## Measure the same against a real Kafka broker and Spark's K
 	@$(tests) $(bin)/python -m benchmarks.kafka_copier
 	@$(tests) $(bin)/python -m benchmarks.kafka_gateway
 
-gateway-judges: setup ## Judge the gateway by kafka-python's own tests, kcat, Kafka's Java tools and Spark's Kafka connector, which are fetched.
+gateway-judges: setup ## Judge the gateway by a Kafka broker, kafka-python's tests, kcat, Java tools, Connect, Streams, Flink and Spark, which are fetched.
 	@$(tests) $(bin)/python -m benchmarks.gateway_judges
 
 ##@ Write files

@@ -83,12 +83,13 @@ def fetched(name: str, *packages: str) -> Path:
 
 def java(*folders: Path, heap: str = "256m", log4j: Path | None = None) -> list[str]:
     """Return the begin of a command that runs a class of jars in folders."""
+    # Spark's come first: the log4j there needs the newer slf4j.
     names = ("slf4j-api-*", "scala-library-*", "log4j-*", "jackson-*")
     own = [str(jar) for name in names for jar in SPARK_JARS.glob(f"{name}.jar")]
     home = os.environ.get("JAVA_HOME")
     program = [f"{home}/bin/java" if home else "java", f"-Xmx{heap}", "-XX:+UseSerialGC"]
     program += [] if log4j is None else [f"-Dlog4j2.configurationFile={log4j}"]
-    return [*program, "-cp", ":".join([*(str(folder / "*") for folder in folders), *own])]
+    return [*program, "-cp", ":".join([*own, *(str(folder / "*") for folder in folders)])]
 
 
 @contextlib.contextmanager

@@ -219,7 +219,7 @@ def java_tools(place: Place) -> Verdict:
         ),
         "TransactionsCommand find-hanging": (
             lambda: tool("TransactionsCommand", *server, "find-hanging", "--broker-id", "0"),
-            r"TransactionalId",
+            r"ProducerEpoch",
         ),
         "LeaderElectionCommand": (
             lambda: tool(
@@ -343,15 +343,15 @@ def real_time(place: Place) -> Verdict:
         delays: list[float] = []
 
         def copied() -> bool:
-            if len(sent) < REAL_TIME_RECORDS:
+            # The first record arrives when the query has started.
+            if len(sent) < (REAL_TIME_RECORDS if delays else 1):
                 value = str(len(sent)).encode()
                 sent[value] = time.monotonic()
                 producer.send("live", value).get()
             polled = [record for records in consumer.poll(100).values() for record in records]
-            delays.extend(time.monotonic() - sent.pop(record.value or b"", 0.0) for record in polled)
+            delays.extend(time.monotonic() - sent[record.value or b""] for record in polled)
             return len(delays) >= REAL_TIME_RECORDS
 
-        # The first record arrives when the query has started.
         complete = eventually(copied, 150)
     if not complete:
         print((place.folder / "spark.log").read_text()[-4000:], file=sys.stderr)
