@@ -97,12 +97,8 @@ def next_commands(place: Place, command_config: str | None = None) -> list[str]:
         place: the demo's.
         command_config: file with options of the object store.
     """
-    program = Path(sys.executable).parent / "kafkalike"
-    found = shutil.which("kafkalike")
-    if found is not None and Path(found).resolve() == program.resolve():
-        call = ["kafkalike"]
-    else:
-        call = [_shown(program)] if program.is_file() else [sys.executable, "-m", "kafkalike"]
+    program, python = Path(sys.executable).parent / "kafkalike", _called(Path(sys.executable))
+    call = [_called(program)] if program.is_file() else [python, "-m", "kafkalike"]
     where = ["--bootstrap-server", _shown(place.folder) if place.root == str(place.folder) else place.root]
     where += ["--command-config", command_config] if command_config else []
     ui, sql = (shlex.join([*call, command, *where]) for command in ("ui", "sql"))
@@ -113,7 +109,6 @@ def next_commands(place: Place, command_config: str | None = None) -> list[str]:
         sql, notebooks = (f"JAVA_HOME={shlex.quote(home)} {command}" for command in (sql, notebooks))
     if importlib.util.find_spec("jupyterlab") is None:
         # Its 240 MB are not for everybody who tries the demo.
-        python = _shown(Path(sys.executable))
         pip = (
             [python, "-m", "pip", "install"]
             if importlib.util.find_spec("pip")
@@ -180,6 +175,12 @@ def _standard_error(path: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def _called(program: Path) -> str:
+    """Return how to call a program in a shell in this folder: by its name alone if the search path has it."""
+    found = shutil.which(program.name)
+    return program.name if found is not None and Path(found) == program else _shown(program)
 
 
 def _shown(folder: Path) -> str:
