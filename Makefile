@@ -81,7 +81,7 @@ clean: ## Remove caches and build output; never topics, never .venv.
 ##@ Check a change
 
 check: setup ## Run the fast gate: lint, types, layers, and the tests without JVM and processes, with few examples each.
-	@$(beside) 3 lint types arch $(shares:%=quick-%)
+	@$(beside) 3 $(shares:%=quick-%) lint types arch
 
 $(shares:%=quick-%): quick-%: setup
 	$(call step,quick tests)

@@ -14,7 +14,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.producer import KafkaProducer
 from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import in_buckets, on_disk, on_three_disks, three_disks
-from tests.tools.kinds import BUCKETS, DISK, MIXED, OBJECT_STORES, SEVERAL, THREE_BUCKETS, THREE_ROOTS
+from tests.tools.kinds import BUCKETS, DISK, MIXED, OBJECT_STORES, SEVERAL, THREE_BUCKETS, THREE_ROOTS, WITHOUT_LOCK
 from tests.tools.object_servers import KINDS, S3, ObjectServer, in_environment, running
 from tests.tools.producers import producers
 
@@ -54,7 +54,7 @@ def shared_cluster(
     return _opener(request.param, str(tmp_path_factory.mktemp("shared") / "cluster"), object_server)()
 
 
-@pytest.fixture(params=["memory", "delta", "delta without lock", THREE_ROOTS, *THREE_BUCKETS, *OBJECT_STORES])
+@pytest.fixture(params=["memory", "delta", WITHOUT_LOCK, THREE_ROOTS, *THREE_BUCKETS, *OBJECT_STORES])
 def open_log_cluster(request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers) -> Opener:
     """Opens the same cluster again and again, as other processes would; its logs take appends without a JVM."""
     return _opener(request.param, str(tmp_path / "cluster"), object_server)
@@ -66,7 +66,7 @@ def log_cluster(open_log_cluster: Opener) -> Cluster:
     return open_log_cluster()
 
 
-@pytest.fixture(params=["memory", "delta", "delta without lock", "delta in memory", THREE_ROOTS, *OBJECT_STORES])
+@pytest.fixture(params=["memory", "delta", WITHOUT_LOCK, "delta in memory", THREE_ROOTS, *OBJECT_STORES])
 def open_control(request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers) -> Opener:
     """Opens the same cluster again and again; for what concerns its control tables only."""
     return _opener(request.param, str(tmp_path / "cluster"), object_server)

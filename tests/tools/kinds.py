@@ -25,6 +25,9 @@ SEVERAL = "three roots"
 THREE_ROOTS = pytest.param(SEVERAL, marks=pytest.mark.slow)
 """Parameter of a fixture that is to run over a cluster whose tables have three replicas each, too."""
 
+WITHOUT_LOCK = pytest.param("delta without lock", marks=pytest.mark.slow)
+"""Parameter of tables whose writers do not queue; `make check` has those whose writers do."""
+
 ABOVE_THE_LOG = {
     "test_admin_contract",
     "test_admin_groups",

@@ -242,6 +242,7 @@ def test_workers_at_two_gateways_get_the_leaders_assignments(served: Served, oth
         worker.close()
 
 
+@pytest.mark.slow
 def test_follower_leads_when_the_leader_dies_before_it_assigns(served: Served, other: str, topic: Create) -> None:
     name = topic(1)
     leader, follower = two_joined(served, other, name, session_ms=1500)

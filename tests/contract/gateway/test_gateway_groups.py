@@ -115,6 +115,7 @@ def test_consumer_of_kafka_python_joins_commits_and_is_described(served: Served,
     assert sorted((tp.partition, at.position.offset) for tp, at in group.offsets.items()) == [(0, 5), (1, 5)]
 
 
+@pytest.mark.slow
 def test_native_member_cannot_be_taken_over_by_its_id(served: Served, topic: Create) -> None:
     cluster, address = served
     name = topic(1)

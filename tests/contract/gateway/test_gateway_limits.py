@@ -314,6 +314,7 @@ def test_bomb_of_a_compressed_batch_is_refused(served: Served, topic: Create) ->
     assert cluster.log(name).log_end(0) == 0
 
 
+@pytest.mark.slow
 def test_join_of_a_client_that_disconnects_does_not_stay_in_the_group(served: Served, topic: Create) -> None:
     """A waiting JoinGroup ends with its connection, so nobody sends heartbeats for a client that is gone."""
     cluster, address = served

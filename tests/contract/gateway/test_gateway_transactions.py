@@ -145,6 +145,7 @@ def test_transaction_continues_through_another_gateway(tmp_path: Path) -> None:
     assert values(cluster, "t") == [b"before", b"after"]
 
 
+@pytest.mark.slow
 def test_zombie_of_an_older_epoch_is_fenced_at_each_gateway(
     served: Served, topic: Create, other: GatewayServer
 ) -> None:
