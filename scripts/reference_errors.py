@@ -90,6 +90,7 @@ ADVICE: Final = {
     "TransactionalIdAuthorizationFailedError": _RULE,
     "TransactionalIdNotFoundError": "check the name with `kafkalike transactions list`",
     "UnknownMemberCommitError": _POLL,
+    "UnknownLeaderEpochError": "let the client refresh its metadata: it names an epoch that no leader has had",
     "UnknownMemberIdError": _POLL,
     "UnknownOutcomeError": "look for its `append_id` with `kafkalike dump-log`; write again only if it is not there",
     "UnknownPartitionerTopicError": "create the topic first",
