@@ -20,7 +20,6 @@ import click
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import cluster_options, version_option
 from kafkalike.errors.optional_imports import require_module
-from kafkalike.spark.jvm.jars import delta_jar_conf
 
 PACKAGE: Final = Path(__file__).parents[1]
 
@@ -119,6 +118,9 @@ def conf_folder(packaged: Path, home: Path, cache: Path) -> Path:
         settings name; the packaged folder if there is nothing to change or no copy can be made. The copy is named after
         its content and appears complete.
     """
+    # This imports PySpark, if it is there; the other commands do not need it.
+    from kafkalike.spark.jvm.jars import delta_jar_conf
+
     found = delta_jar_conf(home)
     name = "spark.jars" if "spark.jars" in found else _PACKAGES
     jars, lines = found[name], (packaged / _DEFAULTS).read_text().splitlines()

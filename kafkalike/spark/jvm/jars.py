@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Final
 from zipfile import is_zipfile
 
-from kafkalike.spark.jvm.spark_version import DELTA_MINOR, MINOR
+try:
+    from kafkalike.spark.jvm import spark_version
+
+    DELTA_MINOR, MINOR = spark_version.DELTA_MINOR, spark_version.MINOR
+except ModuleNotFoundError:
+    # Without PySpark, `kafkalike conf-path` prints the settings for the newest Spark of which Delta has jars.
+    DELTA_MINOR = MINOR = "4.2"
 
 DELTA_VERSION = "4.4.0"
 """Version that pyproject.toml pins. A platform that brings its own Spark has the package of Delta or not."""
