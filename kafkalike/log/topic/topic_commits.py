@@ -48,6 +48,20 @@ def find_write(topic: str, files: Storage, state: TableState, txn: TxnId) -> App
     return Appended(version=state.version, ranges={}, append_time_ms=0, duplicate=True)
 
 
+def segments_added(files: Storage, version: int) -> list[Segment]:
+    """Return the segments that a version of a table added, in the order of its commit; empty before its commit.
+
+    Raises:
+        KafkaStorageError, LogCorruptError: the version cannot be read.
+    """
+    with storage_errors(files.uri):
+        try:
+            commit = parse_commit(version, files.read(log_name(version)), files.uri)
+        except FileNotFoundError:
+            return []
+    return [segment_of(add, files) for add in commit.adds]
+
+
 def names_of(txn: TxnId, known: Mapping[str, int]) -> dict[str, int]:
     """Return the application versions that a commit records for the name of a write.
 

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.connect import check_founded, connect
-from kafkalike.errors import DataLossError, NoOffsetForPartitionError, TopicDeletedError, UnknownTopicOrPartitionError
+from kafkalike.errors import (
+    CheckpointMismatchError,
+    DataLossError,
+    KafkaError,
+    NoOffsetForPartitionError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.format.positions import WORDS, AtOffsets, CommittedPosition, Position, Settled, names
@@ -115,6 +122,46 @@ class SourceTopics:
             raise UnknownTopicOrPartitionError(
                 f"{', '.join(missing)}: no such topic or partition in {self.cluster.root}"
             )
+
+
+def offsets_of_table(topics: SourceTopics, given: Mapping[str, Any]) -> tuple[dict[TopicPartition, int], str]:
+    """Return the offsets at which Delta's source stands in a topic, and the topic, to continue its query.
+
+    Args:
+        topics: the topics of the query.
+        given: offsets of Delta's source: all earlier versions of the table are read, and the files up to an index.
+
+    Raises:
+        CheckpointMismatchError: the table is no topic of the query, or the offsets do not tell which records were read.
+    """
+    # Imported here, because most queries never had another engine.
+    from kafkalike.log.cluster.topic_lineage import ends_at
+    from kafkalike.log.topic.topic_commits import segments_added
+
+    table, version, index = str(given.get("reservoirId")), given.get("reservoirVersion"), given.get("index")
+    topics.look()
+    names = [name for name, known in topics.ids().items() if known == table]
+    if not names:
+        raise CheckpointMismatchError(
+            f"the checkpoint belongs to Delta's source of the table {table}, which is not the table of a topic of this "
+            "query: the topic was deleted, or created again. Start the query with a new checkpointLocation"
+        )
+    info = topics.log(names[0]).info
+    try:
+        if given.get("isStartingVersion") is not False or type(version) is not int or type(index) is not int:
+            raise CheckpointMismatchError("it still reads the files of the table's first snapshot, which have no order")
+        ends = dict.fromkeys(info.partitions, 0)
+        ends |= dict(ends_at(topics.cluster, info, version - 1)) if version else {}
+        for segment in segments_added(topics.cluster.files_of(info), version)[: index + 1] if index >= 0 else ():
+            if segment.start != ends[segment.partition]:
+                raise CheckpointMismatchError(f"version {version} of the table does not have its files in order")
+            ends[segment.partition] = segment.stop
+    except KafkaError as cause:
+        raise CheckpointMismatchError(
+            f"{info.name}: the checkpoint is of Delta's source, and the format cannot continue it: {cause}. Continue "
+            'with read_stream(engine="delta"), or start with a new checkpointLocation'
+        ) from cause
+    return {TopicPartition(info.name, partition): end for partition, end in ends.items()}, info.name
 
 
 NONE: Final = "none"

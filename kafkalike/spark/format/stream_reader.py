@@ -36,7 +36,13 @@ from kafkalike.spark.format.batch_plan import OffsetRun
 from kafkalike.spark.format.input_partitions import parts, read_part, read_small
 from kafkalike.spark.format.option_values import MAX_LONG
 from kafkalike.spark.format.source_options import SourceOptions, check_stream
-from kafkalike.spark.format.source_topics import SourceTopics, commit_progress, report_loss, where_it_stands
+from kafkalike.spark.format.source_topics import (
+    SourceTopics,
+    commit_progress,
+    offsets_of_table,
+    report_loss,
+    where_it_stands,
+)
 from kafkalike.spark.jvm.python_worker import PromptAnswer
 from kafkalike.spark.jvm.spark_errors import hide_frames, hide_frames_of_rows
 from kafkalike.spark.jvm.spark_version import (
@@ -280,6 +286,8 @@ VERSION: Final = 2
 """Version of the form of the offsets. Later versions are refused. Version 1 lacks topic ids."""
 
 PLAIN: Final = 1
+TABLE: Final = "reservoirId"
+"""Key in offsets of Delta's source; the id of a topic's table."""
 IDS: Final = "topics"
 """Key in the marker of the topic ids, by name."""
 
@@ -300,7 +308,7 @@ class MarkedReader(StreamReader):
         Raises:
             CheckpointMismatchError: the query's checkpoint belongs to another source.
         """
-        offsets, ids = unmarked(start), marked_ids(start)
+        offsets, ids = self._read_mark(start)
         end, end_ids = self.end_after(offsets, ids, limit)
         # Identical text if nothing is new, even if the marker has an earlier version.
         same = end == offsets and all(ids.get(topic, known) == known for topic, known in end_ids.items())
@@ -313,12 +321,24 @@ class MarkedReader(StreamReader):
         Raises:
             CheckpointMismatchError: the query's checkpoint belongs to another source.
         """
-        return self.tasks(unmarked(start), unmarked(end), marked_ids(start), marked_ids(end))
+        (begun, begun_ids), (until, ids) = self._read_mark(start), self._read_mark(end)
+        return self.tasks(begun, until, begun_ids, ids)
 
     @hide_frames
     def commit(self, end: Json) -> None:
         """Commit the progress at marked offsets; see `StreamReader.commit`."""
-        self.show_progress(unmarked(end), marked_ids(end))
+        self.show_progress(*self._read_mark(end))
+
+    def _read_mark(self, given: Json) -> tuple[Json, dict[str, str]]:
+        """Return offsets without their marker, and their topic ids; or those at which Delta's source stands.
+
+        Raises:
+            CheckpointMismatchError: the query's checkpoint belongs to another source.
+        """
+        if TABLE not in given:
+            return unmarked(given), marked_ids(given)
+        offsets, topic = offsets_of_table(self._topics, given)
+        return positions.offsets_json(offsets), {topic: str(given[TABLE])}
 
 
 def marked(offsets: Mapping[str, Mapping[str, int]], ids: Mapping[str, str]) -> Json:

@@ -74,7 +74,7 @@ class BatchOffsets:
         If two sources read a partition, the lower offset counts. Sources of other kinds are ignored.
         """
         found: dict[TopicPartition, int] = {}
-        for line in self.text.splitlines()[_HEAD_LINES:]:
+        for line in self.sources:
             for tp, offset in parse_ends(line).items():
                 found[tp] = min(offset, found.get(tp, offset))
         return dict(sorted(found.items()))
@@ -88,15 +88,20 @@ class BatchOffsets:
         return found
 
     @property
+    def sources(self) -> list[str]:
+        """Return the sources' offsets, a line for each source."""
+        return self.text.splitlines()[_HEAD_LINES:]
+
+    @property
     def reads_tables(self) -> bool:
         """Return whether a source is Delta's."""
-        return any('"reservoirId"' in line for line in self.text.splitlines()[_HEAD_LINES:])
+        return any('"reservoirId"' in line for line in self.sources)
 
     @property
     def tables(self) -> dict[str, int]:
         """Return the Delta tables of the sources by id, with the newest version that was read to its end."""
         found: dict[str, int] = {}
-        for line in self.text.splitlines()[_HEAD_LINES:]:
+        for line in self.sources:
             read = parse_table(line)
             if read is not None:
                 found[read[0]] = min(read[1], found.get(*read))
@@ -299,8 +304,12 @@ class StreamCheckpoint(CheckpointFiles):
 
     def last_done(self) -> BatchOffsets | None:
         """Return the newest batch that is done, None before the first one."""
-        done = self._numbers(COMMITS)
-        return self.offsets(max(done)) if done else None
+        return self.last(COMMITS)
+
+    def last(self, folder: str) -> BatchOffsets | None:
+        """Return the newest batch of `OFFSETS`, where it is planned, or `COMMITS`, where it is done; None without."""
+        numbers = self._numbers(folder)
+        return self.offsets(max(numbers)) if numbers else None
 
     def _read(self, *names: str) -> str | None:
         path = self._path(self._base, "/".join(names))

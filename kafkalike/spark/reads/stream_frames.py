@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.maintenance.verify.untouched_log import check_readable, is_young
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.call_options import ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.format.format import FORMAT
 from kafkalike.spark.format.format_registration import register_format
+from kafkalike.spark.jvm.spark_connect import is_remote
 from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
+from kafkalike.spark.reads.stream_engine import LIMITS, NotedStream, against_delta
 from kafkalike.spark.typed.decode import FORMATS, check_format, open_with_registry, schema_of
 from kafkalike.spark.typed.typed_views import PLAIN_KEYS, Typed, typed_columns
 
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
 
 ENGINES: Final = ("kafkalike", "delta")
-LIMITS: Final = {"maxfilespertrigger", "maxbytespertrigger"}
+
+_log = logging.getLogger(__name__)
 
 
 def read_stream(
@@ -36,7 +40,7 @@ def read_stream(
     key_format: str | None = None,
     schema: SchemaChoice | None = None,
     value_column: str | None = None,
-    engine: str = "kafkalike",
+    engine: str | None = None,
     starting_offsets: str | None = None,
     group_id: str | None = None,
     auto_offset_reset: str | None = None,
@@ -60,7 +64,9 @@ def read_stream(
         engine: `kafkalike`: the format, which reads by offset. `delta`: Delta's own source, for the JVM's speed. It has
             the same columns, with `headers`. Its order holds between commits, but not within a partition of one batch;
             its limits are `maxFilesPerTrigger` and `maxBytesPerTrigger` (`options`); it starts at `earliest` or
-            `latest`; it does not report lost records; and lag is committed by `write_stream(group_id=…)`.
+            `latest`; it does not report lost records; and lag is committed by `write_stream(group_id=…)`. None: Delta's
+            source where its result is the same, else the format. The query's checkpoint, its sink and the topic decide
+            when it starts, see `docs/spark.md`.
         starting_offsets: start of a new query: `latest` (None), `earliest`, JSON, or `committed` for the offsets of
             `group_id`; the format's option `startingOffsets`.
         group_id: consumer group for which to commit the query's progress; the format's option `kafka.group.id`.
@@ -89,12 +95,7 @@ def read_stream(
         print(spark.table("seen").count())  # 2
         ```
     """
-    if format is not None:
-        check_format("format", format)
-    if format is None and (schema is not None or value_column is not None or schema_options is not None):
-        raise IllegalArgumentError("schema, value_column and schema_options go with format")
-    if key_format is not None and (format is None or key_format not in {*PLAIN_KEYS, *FORMATS}):
-        raise IllegalArgumentError("key_format goes with format, and is string, binary or a format with schemas")
+    _check_formats(format, key_format, is_typed=any(one is not None for one in (schema, value_column, schema_options)))
     _check_engine(spark, engine)
     topics = [topic] if isinstance(topic, str) else list(topic)
     if not topics:
@@ -115,16 +116,20 @@ def read_stream(
             message=reader_schema.message,
             depth=reader_schema.depth,
         )
+    begin, reader_options = (starting_offsets or "latest").strip().lower(), dict(options or {})
+    has_group = group_id is not None or auto_offset_reset is not None
+    if engine == "delta" and has_group:
+        raise IllegalArgumentError("engine delta commits no offsets: give group_id to write_stream")
+    is_bound = engine is not None or bool(reader_options)
+    if engine is None:
+        why = against_delta(len(topics), begin, reader_options, follows_group=has_group)
+        engine = _engine(topics, why or _against_table(spark, cluster, topics[0]))
     if engine == "delta":
-        if group_id is not None or auto_offset_reset is not None:
-            raise IllegalArgumentError("engine delta commits no offsets: give group_id to write_stream")
-        tables = [
-            _of_table(
-                spark, cluster, name, starting_offsets or "latest", options or {}, include_headers=include_headers
-            )
+        noted = [
+            NotedStream(root=cluster.root, topic=name, include_headers=include_headers, forced=is_bound)
             for name in topics
         ]
-        frame = reduce(DataFrame.unionByName, tables)
+        frame = reduce(DataFrame.unionByName, (_of_table(spark, cluster, one, begin, reader_options) for one in noted))
         return frame if how is None else typed_columns(frame, how)[0]
     sent = cluster.store.tasks.sent_options()
     register_format(spark, None if sent is None else sent.given())
@@ -137,25 +142,51 @@ def read_stream(
         "kafka.auto.offset.reset": auto_offset_reset,
     }
     reader = reader.options(**{name: value for name, value in said.items() if value is not None})
-    frame = reader.options(**(options or {})).load()
+    frame = reader.options(**reader_options).load()
     return frame if how is None else typed_columns(frame, how)[0]
 
 
-def _check_engine(spark: SparkSession, engine: str) -> None:
-    if engine not in ENGINES:
+def _engine(topics: list[str], against: str | None) -> str:
+    """Return the engine, given what speaks against Delta's source."""
+    if against is None:
+        return "delta"
+    _log.info('%s: the stream is read by format("kafkalike"), because %s', ", ".join(topics), against)
+    return "kafkalike"
+
+
+def _against_table(spark: SparkSession, cluster: Cluster, topic: str) -> str | None:
+    """Return why a topic's table, or the session, needs the format; None if Delta's source can read it."""
+    if is_remote(spark) or "," in cluster.root or cluster.store.scheduler.is_remote:
+        return "Delta's source is chosen in sessions with a JVM, for a cluster of one local root"
+    try:
+        check_delta(spark)
+        refuse_reserved(spark)
+        info = cluster.log(check_topic_name(topic)).info
+    except KafkaError as cause:
+        return str(cause)
+    if not cluster.server.is_closed(info.configs):
+        return "foreign writers may change the topic"
+    return None if is_young(cluster.files_of(info)) else "the topic's table is old, or files were removed from it"
+
+
+def _check_formats(value_format: str | None, key_format: str | None, *, is_typed: bool) -> None:
+    if value_format is not None:
+        check_format("format", value_format)
+    if value_format is None and is_typed:
+        raise IllegalArgumentError("schema, value_column and schema_options go with format")
+    if key_format is not None and (value_format is None or key_format not in {*PLAIN_KEYS, *FORMATS}):
+        raise IllegalArgumentError("key_format goes with format, and is string, binary or a format with schemas")
+
+
+def _check_engine(spark: SparkSession, engine: str | None) -> None:
+    if engine not in {None, *ENGINES}:
         raise IllegalArgumentError(f"engine must be one of {', '.join(ENGINES)}, not {engine!r}")
     if engine == "delta":
         check_delta(spark)
 
 
 def _of_table(
-    spark: SparkSession,
-    cluster: Cluster,
-    topic: str,
-    begin: str,
-    options: Mapping[str, str],
-    *,
-    include_headers: bool,
+    spark: SparkSession, cluster: Cluster, noted: NotedStream, begin: str, options: Mapping[str, str]
 ) -> DataFrame:
     """Stream a topic's table by Delta's source."""
     unknown = {name.lower() for name in options} - LIMITS
@@ -166,11 +197,11 @@ def _of_table(
         )
     tell_hadoop(spark, cluster)
     refuse_reserved(spark)
-    log = log_of(cluster, topic)
+    log = log_of(cluster, noted.topic)
     check_readable(log)
     info = log.info
     # Retention and compaction only remove records; the remaining ones were there before.
-    given = {"skipChangeCommits": "true", **options}
+    given = {"skipChangeCommits": "true", **options, **noted.options()}
     if begin == "latest":
         given["startingVersion"] = "latest"
     elif is_young(cluster.files_of(info)):
@@ -178,5 +209,5 @@ def _of_table(
         # would run jobs over its list of all files for each batch.
         given["startingVersion"] = "0"
     return topic_frame(
-        spark, info, cluster.table_uri(info), include_headers=include_headers, options=given, stream=True
+        spark, info, cluster.table_uri(info), include_headers=noted.include_headers, options=given, stream=True
     )
