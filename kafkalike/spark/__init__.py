@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from kafkalike.spark.call_options import RecordSchemas as RecordSchemas
     from kafkalike.spark.checkpoint_progress import CheckpointProgress as CheckpointProgress
     from kafkalike.spark.dead_letter_frames import dead_letters as dead_letters
-    from kafkalike.spark.format.format_registration import register_format as register_format
-    from kafkalike.spark.format.format_registration import session as session
     from kafkalike.spark.format.query import offsets_behind as offsets_behind
+    from kafkalike.spark.reads.format_registration import register_format as register_format
+    from kafkalike.spark.reads.format_registration import session as session
     from kafkalike.spark.reads.frames import read as read
     from kafkalike.spark.reads.stream_frames import read_stream as read_stream
     from kafkalike.spark.record_columns import partition_column as partition_column
@@ -62,9 +62,9 @@ _HOME = {
     "read": "kafkalike.spark.reads.frames",
     "read_stream": "kafkalike.spark.reads.stream_frames",
     "refresh_views": "kafkalike.spark.typed.typed_views",
-    "register_format": "kafkalike.spark.format.format_registration",
+    "register_format": "kafkalike.spark.reads.format_registration",
     "register_sql": "kafkalike.spark.sql.topic_views",
-    "session": "kafkalike.spark.format.format_registration",
+    "session": "kafkalike.spark.reads.format_registration",
     "to_topic": "kafkalike.spark.typed.encode",
     "transaction": "kafkalike.spark.writes.transaction",
     "write": "kafkalike.spark.writes.batch_write",

@@ -25,7 +25,6 @@ from kafkalike.log.cluster.topic_lineage import ends_at
 from kafkalike.maintenance.verify.untouched_log import is_untouched
 from kafkalike.model.segments import MARK
 from kafkalike.spark.format.format import FORMAT
-from kafkalike.spark.format.format_registration import register_format
 from kafkalike.spark.jvm.stream_checkpoint import OFFSETS, BatchOffsets, StreamCheckpoint
 
 if TYPE_CHECKING:
@@ -94,7 +93,6 @@ class NotedStream:
 
     def by_format(self, spark: SparkSession) -> DataFrame:
         """Return a frame of the format with the same columns."""
-        register_format(spark)
         said = {"kafka.bootstrap.servers": self.root, "subscribe": self.topic, "startingOffsets": "earliest"}
         headers = str(self.include_headers).lower()
         return spark.readStream.format(FORMAT).options(**said, includeHeaders=headers).load()
@@ -109,6 +107,41 @@ def _settling(method: Any) -> Any:  # noqa: ANN401 - PySpark's method
 
     settling.settles_engines = True  # type: ignore[attr-defined]
     return settling
+
+
+class QueryPlans:
+    """Makes nodes of Spark's logical plans in a session's JVM.
+
+    Args:
+        spark: the session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark: Any = spark
+        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no names for plans
+
+    def with_children(self, node: Any, nodes: list[Any]) -> Any:  # noqa: ANN401
+        """Return a node with other children."""
+        return node.withNewChildren(self._seq(nodes))
+
+    def renamed(self, plan: Any, wanted: Any) -> Any:  # noqa: ANN401
+        """Return a plan whose columns have the names and ids of those of another node, so that it can replace it."""
+        catalyst, none, empty = self._jvm.org.apache.spark.sql.catalyst, self._jvm.scala.Option.empty(), self._seq([])
+        given, names = plan.output(), wanted.output()
+        aliases = [
+            catalyst.expressions.Alias(
+                given.apply(n), names.apply(n).name(), names.apply(n).exprId(), empty, none, empty
+            )
+            for n in range(names.size())
+        ]
+        return catalyst.plans.logical.Project(self._seq(aliases), plan)
+
+    def dataset(self, plan: Any) -> Any:  # noqa: ANN401
+        """Return the JVM's dataset of a plan."""
+        return self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, plan)  # noqa: SLF001
+
+    def _seq(self, items: list[Any]) -> Any:  # noqa: ANN401
+        return self._jvm.PythonUtils.toSeq(items)
 
 
 class SparkWriter:
@@ -150,7 +183,7 @@ class SparkWriter:
             if why is not None:
                 replaced[note] = stream.by_format(spark)._jdf.logicalPlan()  # noqa: SLF001
         if replaced:
-            self._set_frame(_Plans(spark, replaced).rebuilt(plan)[0])
+            self._set_frame(_rebuilt(QueryPlans(spark), plan, replaced)[0])
 
     def _against(self, stream: NotedStream, checkpoint: StreamCheckpoint | None) -> str | None:
         planned = None if checkpoint is None else checkpoint.last(OFFSETS)
@@ -178,7 +211,7 @@ class SparkWriter:
     def _is_unordered(self) -> bool:
         spark = self._frame.sparkSession
         sink = self._format or self._field("source") or spark.conf.get("spark.sql.sources.default", "parquet")
-        return str(sink).lower() in UNORDERED_SINKS and all(map(_loses_order, _above(self._plan())))
+        return str(sink).lower() in UNORDERED_SINKS and all(map(loses_order, inner_nodes(self._plan())))
 
     def _checkpoint(self) -> StreamCheckpoint | None:
         """Open the query's checkpoint; None if the query gets a new one."""
@@ -205,10 +238,7 @@ class SparkWriter:
         return field
 
     def _set_frame(self, plan: Any) -> None:  # noqa: ANN401
-        spark: Any = self._frame.sparkSession
-        jvm = spark.sparkContext._jvm  # noqa: SLF001
-        frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)  # noqa: SLF001
-        self._java_field("ds").set(self._writer, frame)
+        self._java_field("ds").set(self._writer, QueryPlans(self._frame.sparkSession).dataset(plan))
 
 
 def touched(cluster: Cluster, topic: str, done: BatchOffsets | None) -> str | None:
@@ -238,62 +268,37 @@ def _note_of(leaf: Any) -> str | None:  # noqa: ANN401 - a node of Spark's plan
     return str(found.get()) if found.isDefined() else None
 
 
-def _children(node: Any) -> list[Any]:  # noqa: ANN401 - a node of Spark's plan
-    children = node.children()
-    return [children.apply(n) for n in range(children.size())]
+def children(node: Any) -> list[Any]:  # noqa: ANN401 - a node of Spark's plan
+    """Return the children of a node."""
+    found = node.children()
+    return [found.apply(n) for n in range(found.size())]
 
 
-def _above(node: Any) -> Iterable[Any]:  # noqa: ANN401 - a node of Spark's plan
+def inner_nodes(node: Any) -> Iterable[Any]:  # noqa: ANN401 - a node of Spark's plan
     """Return the nodes of a plan that have children, the root first."""
-    children = _children(node)
-    if children:
+    below = children(node)
+    if below:
         yield node
-        for child in children:
-            yield from _above(child)
+        for child in below:
+            yield from inner_nodes(child)
 
 
-def _loses_order(node: Any) -> bool:  # noqa: ANN401 - a node of Spark's plan
+def loses_order(node: Any) -> bool:  # noqa: ANN401 - a node of Spark's plan
+    """Return whether a node's result does not depend on the order of its input."""
     name = str(node.nodeName())
     return name in UNORDERED_NODES and (name != "Aggregate" or _ORDERED.search(node.simpleString(10_000)) is None)
 
 
-class _Plans:
-    """Rebuilds a query's plan with other sources.
-
-    Args:
-        spark: the session.
-        replaced: the plans to put in place of noted frames, by note.
-    """
-
-    def __init__(self, spark: SparkSession, replaced: Mapping[str, Any]) -> None:
-        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
-        self._replaced = replaced
-
-    def rebuilt(self, node: Any) -> tuple[Any, str | None]:  # noqa: ANN401
-        """Return a node with other sources, and its note if it is below the frame's own columns."""
-        children = _children(node)
-        if not children:
-            note = _note_of(node)
-            return node, note if note in self._replaced else None
-        made = [self.rebuilt(child) for child in children]
-        note = made[0][1]
-        if note is not None:
-            # The frame is Delta's source, its conditions, and the columns of the format.
-            return (self._by_format(node, note), None) if node.nodeName() == "Project" else (node, note)
-        return node.withNewChildren(self._seq([child for child, _ in made])), None
-
-    def _by_format(self, columns: Any, note: str) -> Any:  # noqa: ANN401
-        """Return the format's plan with the columns, and their ids, of a frame."""
-        plan, catalyst = self._replaced[note], self._jvm.org.apache.spark.sql.catalyst
-        none, empty = self._jvm.scala.Option.empty(), self._seq([])
-        given, wanted = plan.output(), columns.output()
-        aliases = [
-            catalyst.expressions.Alias(
-                given.apply(n), wanted.apply(n).name(), wanted.apply(n).exprId(), empty, none, empty
-            )
-            for n in range(wanted.size())
-        ]
-        return catalyst.plans.logical.Project(self._seq(aliases), plan)
-
-    def _seq(self, items: list[Any]) -> Any:  # noqa: ANN401
-        return self._jvm.PythonUtils.toSeq(items)
+def _rebuilt(plans: QueryPlans, node: Any, replaced: Mapping[str, Any]) -> tuple[Any, str | None]:  # noqa: ANN401
+    """Return a node with the plans that replace noted frames, and its note if it is below the frame's own columns."""
+    below = children(node)
+    if not below:
+        note = _note_of(node)
+        return node, note if note in replaced else None
+    made = [_rebuilt(plans, child, replaced) for child in below]
+    note = made[0][1]
+    if note is not None:
+        # The frame is Delta's source, its conditions, and the columns of the format.
+        is_frame = node.nodeName() == "Project"
+        return (plans.renamed(replaced[note], node), None) if is_frame else (node, note)
+    return plans.with_children(node, [child for child, _ in made]), None

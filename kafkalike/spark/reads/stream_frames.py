@@ -15,9 +15,9 @@ from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.call_options import ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.format.format import FORMAT
-from kafkalike.spark.format.format_registration import register_format
 from kafkalike.spark.jvm.spark_connect import is_remote
 from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
+from kafkalike.spark.reads.format_registration import register_format
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
 from kafkalike.spark.reads.stream_engine import LIMITS, NotedStream, against_delta
 from kafkalike.spark.typed.decode import FORMATS, check_format, open_with_registry, schema_of
@@ -124,6 +124,8 @@ def read_stream(
     if engine is None:
         why = against_delta(len(topics), begin, reader_options, follows_group=has_group)
         engine = _engine(topics, why or _against_table(spark, cluster, topics[0]))
+    sent = cluster.store.tasks.sent_options()
+    register_format(spark, None if sent is None else sent.given())
     if engine == "delta":
         noted = [
             NotedStream(root=cluster.root, topic=name, include_headers=include_headers, forced=is_bound)
@@ -131,8 +133,6 @@ def read_stream(
         ]
         frame = reduce(DataFrame.unionByName, (_of_table(spark, cluster, one, begin, reader_options) for one in noted))
         return frame if how is None else typed_columns(frame, how)[0]
-    sent = cluster.store.tasks.sent_options()
-    register_format(spark, None if sent is None else sent.given())
     reader = spark.readStream.format(FORMAT).option("kafka.bootstrap.servers", cluster.root)
     reader = reader.option("subscribe", ",".join(map(check_topic_name, topics)))
     said = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.spark.format.format_registration import below_root, change_of, makes_table
+from kafkalike.spark.reads.format_registration import below_root, change_of, makes_table
 
 
 @pytest.mark.parametrize(
