@@ -107,7 +107,7 @@ class Environment:
         from kafkalike.spark import session
         from kafkalike.spark.sql.queries import RESULT_SIZE, Queries
 
-        own = {"spark.driver.maxResultSize": RESULT_SIZE}
+        own = {"spark.driver.maxResultSize": RESULT_SIZE, "spark.ui.enabled": "false"}
         spark = self.spark() or session(app_name, bootstrap_servers=cluster, **own)
         return Queries(spark, cluster, clock=self.clock)
 

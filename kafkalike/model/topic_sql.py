@@ -24,8 +24,12 @@ TABLES: Final = (
     "transactions",
     "brokers",
     "replicas",
+    "stream_progress",
 )
 """Tables about the cluster itself."""
+
+PROGRESS_TOPIC: Final = "stream_progress"
+"""Topic with the progress of streaming queries, which the table of that name shows."""
 
 
 def table_view(table: str) -> str:

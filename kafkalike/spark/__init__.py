@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafkalike.spark.call_options import ReaderSchemaOptions as ReaderSchemaOptions
     from kafkalike.spark.call_options import RecordSchemas as RecordSchemas
     from kafkalike.spark.checkpoint_progress import CheckpointProgress as CheckpointProgress
+    from kafkalike.spark.checkpoint_progress import StreamProgress as StreamProgress
     from kafkalike.spark.dead_letter_frames import dead_letters as dead_letters
     from kafkalike.spark.format.query import offsets_behind as offsets_behind
     from kafkalike.spark.reads.format_registration import register_format as register_format
@@ -48,6 +49,7 @@ _HOME = {
     "ReaderSchemaOptions": "kafkalike.spark.call_options",
     "RecordSchemas": "kafkalike.spark.call_options",
     "CheckpointProgress": "kafkalike.spark.checkpoint_progress",
+    "StreamProgress": "kafkalike.spark.checkpoint_progress",
     "StreamWriter": "kafkalike.spark.writes.stream_write",
     "Transaction": "kafkalike.spark.writes.transaction",
     "Written": "kafkalike.spark.writes.batch_write",

@@ -2,16 +2,22 @@
 
 With it, `lag`, `kafkalike consumer-groups --describe` and every Kafka tool show the progress of a query. The query
 itself never starts from these offsets, because its checkpoint decides.
+
+Spark keeps the last hundred progress reports of a query in the driver. `StreamProgress` writes each of them into a
+topic of the cluster, a row for each source and topic. SQL shows it as the table `kafkalike_stream_progress`.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from kafkalike.admin.group_lag import Lags
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.log.cluster.topic_lineage import ends_at
@@ -19,10 +25,12 @@ from kafkalike.log.group.group_offsets import GroupOffsets, Membership, check_po
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, utc_text
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_group_id
+from kafkalike.model.segments import MARK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
+from kafkalike.model.topic_sql import PROGRESS_TOPIC
 from kafkalike.model.transactions.group_claims import GroupClaim
-from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, StreamCheckpoint
+from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, StreamCheckpoint, parse_ends, parse_table
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -205,3 +213,148 @@ class CheckpointProgress:
             metadata=f"batch {done.batch_id}",
         )
         return done.batch_id
+
+
+LINGER_MS: Final = 5_000
+"""Wait for more reports before a commit, ms, so that a fast query does not make a file for each batch."""
+
+
+class ProgressRow(TypedDict):
+    """A micro-batch of a query and one topic that it reads."""
+
+    time: str
+    """Start of the batch, ISO 8601 in UTC."""
+    query: str | None
+    """Name of the query."""
+    query_id: str
+    run_id: str
+    batch_id: int
+    topic: str | None
+    """None for sources of other formats."""
+    engine: str
+    """`delta`, `kafkalike`, or the source's description."""
+    input_rows: int
+    lag_records: int | None
+    """Records of the topic that are not read yet."""
+    lag_seconds: float | None
+    """Time of the newest record minus that of the last one read, for the partition that is furthest behind."""
+    output_rows: int | None
+    """Rows written by the batch; None if the sink does not count them."""
+    batch_ms: int
+    commit_ms: int
+    """Time of Spark's checkpoint files; the sink's own commit is part of `batch_ms`."""
+    sink: str
+
+
+class StreamProgress(StreamingQueryListener):
+    """Writes the progress of all streaming queries of a session into a topic.
+
+    ```python
+    spark.streams.addListener(ks.StreamProgress("./data"))
+    ```
+
+    It never fails a query: errors are logged.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Address | None = None,
+        *,
+        topic: str = PROGRESS_TOPIC,
+        storage_options: StorageOptionsLike | None = None,
+    ) -> None:
+        """Open the cluster.
+
+        Args:
+            bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+            topic: the topic for the records; created when missing, if the cluster allows. Only the default one is shown
+                in SQL.
+            storage_options: credentials and endpoint of an object store.
+        """
+        from kafkalike import KafkaProducer
+
+        self._cluster = connect(bootstrap_servers, storage_options)
+        self._lags = Lags(self._cluster, leave_out_damaged=True)
+        self._topic = topic
+        self._producer = KafkaProducer(bootstrap_servers=self._cluster, linger_ms=LINGER_MS)
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
+        """Do nothing."""
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
+        """Do nothing."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
+        """Record a batch."""
+        try:
+            self._lags.refresh()
+            for row in progress_rows(json.loads(event.progress.json), self._lags):
+                self._producer.send(self._topic, key=row["query_id"].encode(), value=json.dumps(row).encode())
+        except KafkaError:
+            _log.warning("the progress of a streaming query was not recorded", exc_info=True)
+
+    def close(self) -> None:
+        """Write what is still buffered, and close the producer. Remove the listener first."""
+        self._producer.close()
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: ANN401, ARG002, N802 - Spark's name
+        """Write what is still buffered."""
+        try:
+            self._producer.flush()
+        except KafkaError:
+            _log.warning("the progress of a streaming query was not recorded", exc_info=True)
+
+
+def progress_rows(progress: Mapping[str, Any], lags: Lags) -> Iterator[ProgressRow]:
+    """Yield the rows of a progress report.
+
+    Args:
+        progress: the report, as Spark's JSON has it.
+        lags: the indexes of the cluster's topics, refreshed.
+    """
+    times = progress.get("durationMs", {})
+    for source in progress.get("sources", ()):
+        engine, ends = _positions(source, lags.cluster)
+        topics: list[str | None] = [*sorted({tp.topic for tp in ends})]
+        for topic in topics or [None]:
+            found = [
+                index.lag(at) for tp, at in ends.items() if tp.topic == topic and (index := lags.index(tp)) is not None
+            ]
+            yield {
+                "time": str(progress["timestamp"]),
+                "query": progress.get("name"),
+                "query_id": str(progress["id"]),
+                "run_id": str(progress["runId"]),
+                "batch_id": int(progress["batchId"]),
+                "topic": topic,
+                "engine": engine,
+                "input_rows": int(source.get("numInputRows", 0)),
+                "lag_records": sum(lag.records for lag in found) if topic else None,
+                "lag_seconds": max((lag.behind_ms for lag in found), default=0) / 1000 if topic else None,
+                "output_rows": _output_rows(progress),
+                "batch_ms": int(times.get("triggerExecution", 0)),
+                "commit_ms": int(times.get("walCommit", 0)) + int(times.get("commitOffsets", 0)),
+                "sink": str(progress.get("sink", {}).get("description", "")),
+            }
+
+
+def _positions(source: Mapping[str, Any], cluster: Cluster) -> tuple[str, dict[TopicPartition, int]]:
+    """Return a source's engine, and the next offset to read of each partition; empty for other formats."""
+    end = source.get("endOffset")
+    text = end if isinstance(end, str) else json.dumps(end)
+    if MARK in text:
+        return "kafkalike", parse_ends(text)
+    described, read = str(source.get("description", "")), parse_table(text)
+    if read is None:
+        return described, {}
+    for info in cluster.topics().values():
+        if info.table_id == read[0]:
+            ends = dict.fromkeys(info.partitions, 0) | dict(ends_at(cluster, info, read[1]))
+            return "delta", {TopicPartition(info.name, p): at for p, at in ends.items()}
+    return described, {}
+
+
+def _output_rows(progress: Mapping[str, Any]) -> int | None:
+    observed = progress.get("observedMetrics", {}).get("kafkalike_sink", {}).get("numOutputRows")
+    rows = progress.get("sink", {}).get("numOutputRows", -1) if observed is None else observed
+    return None if rows is None or rows < 0 else int(rows)

@@ -150,10 +150,10 @@ def delta_session(
         executors = [settings.get("spark.executor.extraJavaOptions", ""), UTC_JVM]
         settings["spark.executor.extraJavaOptions"] = " ".join(o for o in executors if o)
         if not _submitted():
-            builder = builder.master(master or os.environ.get("SPARK_MASTER") or "local[*]")
+            where = master or os.environ.get("SPARK_MASTER") or "local[*]"
+            builder = builder.master(where)
             settings = with_jars(delta_jar_conf(s3=provider == "s3"), settings)
-            # For a submitted job the site decides.
-            settings.setdefault("spark.ui.enabled", "false")
+            _listen_here(where)
         else:
             _quiet_submitted(settings["spark.driver.extraJavaOptions"])
     for name, value in settings.items():
@@ -169,6 +169,12 @@ def delta_session(
     if provider is not None and OPEN_COST not in made.conf.getAll:
         made.conf.set(OPEN_COST, FAR_OPEN_COST)
     return made
+
+
+def _listen_here(master: str) -> None:
+    """Have the pages of a Spark of this machine listen on the loopback only."""
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 def check_delta(spark: SparkSession) -> None:

@@ -8,7 +8,8 @@ the query needs. The format itself reads where it is as fast: queries that retur
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from functools import reduce, wraps
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,6 @@ from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
 from kafkalike.spark.jvm.spark_session import check_delta
 from kafkalike.spark.reads.conditions import within
 from kafkalike.spark.reads.frames import refuse_reserved, topic_frame
-from kafkalike.spark.reads.stream_engine import QueryPlans, children, loses_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +53,15 @@ SMALL_BYTES: Final = 1024 * 1024
 
 PLACE: Final = frozenset({"partition", "offset", "timestamp"})
 """Columns by which Delta skips files."""
+
+
+UNORDERED_NODES: Final = frozenset(
+    {"Project", "Filter", "SubqueryAlias", "EventTimeWatermark", "Union", "Join", "Aggregate", "Expand", "Generate"}
+)
+"""Nodes of a query's plan whose rows do not depend on the order of their input."""
+
+_ORDERED: Final = re.compile(r"\b(first|last|collect|any_value|array_agg|listagg|string_agg|mode|\w*udf|\w*udaf)\w*\(")
+"""Aggregate functions that do."""
 
 
 def scan_tables() -> None:
@@ -197,3 +206,59 @@ def table_frame(spark: SparkSession, options: SourceOptions) -> DataFrame | None
         # Delta counts rows without reading files if there is no condition.
         frames.append(frame if ranges == whole else frame.where(within(ranges)))
     return reduce(DataFrame.unionByName, frames)
+
+
+class QueryPlans:
+    """Makes nodes of Spark's logical plans in a session's JVM.
+
+    Args:
+        spark: the session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark: Any = spark
+        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no names for plans
+
+    def with_children(self, node: Any, nodes: list[Any]) -> Any:  # noqa: ANN401
+        """Return a node with other children."""
+        return node.withNewChildren(self._seq(nodes))
+
+    def renamed(self, plan: Any, wanted: Any) -> Any:  # noqa: ANN401
+        """Return a plan whose columns have the names and ids of those of another node, so that it can replace it."""
+        catalyst, none, empty = self._jvm.org.apache.spark.sql.catalyst, self._jvm.scala.Option.empty(), self._seq([])
+        given, names = plan.output(), wanted.output()
+        aliases = [
+            catalyst.expressions.Alias(
+                given.apply(n), names.apply(n).name(), names.apply(n).exprId(), empty, none, empty
+            )
+            for n in range(names.size())
+        ]
+        return catalyst.plans.logical.Project(self._seq(aliases), plan)
+
+    def dataset(self, plan: Any) -> Any:  # noqa: ANN401
+        """Return the JVM's dataset of a plan."""
+        return self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, plan)  # noqa: SLF001
+
+    def _seq(self, items: list[Any]) -> Any:  # noqa: ANN401
+        return self._jvm.PythonUtils.toSeq(items)
+
+
+def children(node: Any) -> list[Any]:  # noqa: ANN401 - a node of Spark's plan
+    """Return the children of a node."""
+    found = node.children()
+    return [found.apply(n) for n in range(found.size())]
+
+
+def inner_nodes(node: Any) -> Iterable[Any]:  # noqa: ANN401 - a node of Spark's plan
+    """Return the nodes of a plan that have children, the root first."""
+    below = children(node)
+    if below:
+        yield node
+        for child in below:
+            yield from inner_nodes(child)
+
+
+def loses_order(node: Any) -> bool:  # noqa: ANN401 - a node of Spark's plan
+    """Return whether a node's result does not depend on the order of its input."""
+    name = str(node.nodeName())
+    return name in UNORDERED_NODES and (name != "Aggregate" or _ORDERED.search(node.simpleString(10_000)) is None)

@@ -25,7 +25,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.group_state import CommittedOffset
 from kafkalike.model.structs import TopicPartition
-from kafkalike.model.topic_sql import view_names
+from kafkalike.model.topic_sql import PROGRESS_TOPIC, view_names
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -217,6 +217,25 @@ def replicas(cluster: Cluster) -> Iterator[Row]:
             )
 
 
+def stream_progress(cluster: Cluster) -> Iterator[Row]:
+    """Yield the rows of `stream_progress`, which `kafkalike.spark.StreamProgress` has recorded in its usual topic."""
+    if PROGRESS_TOPIC not in cluster.topics():
+        return
+    log = cluster.log(PROGRESS_TOPIC)
+    for partition in log.info.partitions:
+        reader = log.reader(partition, log.log_start(partition))
+        while (chunk := reader.read(PROGRESS_BYTES)) is not None:
+            for value in chunk.columns().values:
+                row: Any = json.loads(value or b"null")
+                if isinstance(row, dict):
+                    time = datetime.fromisoformat(str(row.pop("time")))
+                    yield (time, *map(row.get, SCHEMAS["stream_progress"].names[1:]))
+
+
+PROGRESS_BYTES: Final = 1024 * 1024
+"""Bytes of the topic to decode at a time."""
+
+
 def _time(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000, UTC)
 
@@ -232,6 +251,7 @@ ROWS: Final[Mapping[str, Callable[[Cluster], Iterator[Row]]]] = {
     "transactions": transactions,
     "brokers": brokers,
     "replicas": replicas,
+    "stream_progress": stream_progress,
 }
 
 
@@ -290,6 +310,22 @@ def _columns(**kinds: spark_types.DataType) -> spark_types.StructType:
 
 
 SCHEMAS: Final[Mapping[str, spark_types.StructType]] = {
+    "stream_progress": _columns(
+        time=_TIME,
+        query=_TEXT,
+        query_id=_TEXT,
+        run_id=_TEXT,
+        batch_id=_LONG,
+        topic=_TEXT,
+        engine=_TEXT,
+        input_rows=_LONG,
+        lag_records=_LONG,
+        lag_seconds=_DOUBLE,
+        output_rows=_LONG,
+        batch_ms=_LONG,
+        commit_ms=_LONG,
+        sink=_TEXT,
+    ),
     "topics": _columns(
         topic=_TEXT,
         topic_id=_TEXT,
