@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.model.segments import MARK
 from kafkalike.model.structs import TopicPartition
@@ -18,6 +18,46 @@ from kafkalike.spark.format.positions import names, offsets_of
 
 if TYPE_CHECKING:
     pass
+
+
+LOOK_SECONDS: Final = 0.01
+"""Time between two looks at the topics while a query is idle."""
+IDLE_LOOKS: Final = 5
+"""Most looks of one call from Spark. While they last, Spark does not look at other sources of the query."""
+IDLE_SECONDS: Final = 1.0
+"""A query is idle after this time without news."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePolls:
+    """Successive calls from Spark for a next end, none of which found any news."""
+
+    since: float | None = None
+    """Time of the first one, monotonic, s."""
+    last: float = 0.0
+    """End of the last one."""
+    waits: bool = False
+    """Whether the query was idle at the last one, so that the next one may wait for news."""
+
+    def looks(self, now: float) -> int:
+        """Return how often to look at the topics in a call, `LOOK_SECONDS` apart.
+
+        >>> IdlePolls().looks(7.0), IdlePolls(since=5.0, last=7.0, waits=True).looks(7.01)
+        (1, 5)
+        """
+        return IDLE_LOOKS if self.waits and now - self.last < IDLE_SECONDS else 1
+
+    def ended(self, now: float) -> IdlePolls:
+        """Return the state after a call without news.
+
+        A query whose trigger has an interval does not wait, because its calls are far apart.
+
+        >>> first = IdlePolls().ended(5.0)
+        >>> first.ended(5.5).waits, first.ended(5.5).ended(6.1).waits, first.ended(9.0).waits
+        (False, True, False)
+        """
+        since = now if self.since is None or now - self.last >= IDLE_SECONDS else self.since
+        return IdlePolls(since, now, waits=now - since >= IDLE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,9 @@ Spark runs it in a Python process of its own that lives as long as the query, so
 checkpoint holds offsets in the form of Spark's Kafka source, and a marker. The rules are in
 `kafkalike.spark.format.query`; this module does the reads and reports.
 
-Spark gives a Python source the offsets in the checkpoint, but not the checkpoint. Offsets of Spark's Kafka source look
-the same. If a query changed its format and kept its checkpoint, Kafka's offsets would be applied to a topic here, which
-has other records at them. So the offsets carry a marker. The marker also holds the ids of the topics, because a topic
-that was deleted and created again while the query was stopped has other records at the same offsets.
-
-A task of a Python source takes 50 to 70 ms, however little it reads, while the planner of a stream runs anyway, with
-the log open. If a source has a simple reader (`SimpleDataSourceStreamReader`), Spark takes records from the planner,
-stores them as a block, and tasks in the JVM read the block. A task that does not find the block reads the input
-partition in the usual way.
+Offsets of Spark's Kafka source look the same, and a topic may be deleted and created again. So the offsets in the
+checkpoint carry a marker with the ids of the topics (decision 011). The planner itself reads small batches, because a
+task costs 50 to 70 ms (decision 067).
 """
 
 from __future__ import annotations
@@ -82,6 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: SourceTopics | None = None
         self._shown: tuple[Json, dict[str, str]] | None = None
         """Offsets and topic ids of the last commit for the group, or of the last failed attempt."""
+        self._idle = query.IdlePolls()
         self._query = query.StreamState()
         """State between two calls. A successful call replaces it, a failed one leaves it unchanged."""
 
@@ -309,10 +304,17 @@ class MarkedReader(StreamReader):
             CheckpointMismatchError: the query's checkpoint belongs to another source.
         """
         offsets, ids = self._read_mark(start)
-        end, end_ids = self.end_after(offsets, ids, limit)
+        # Spark calls again 10 ms after a call without news, which costs its JVM ten times as much as a look here.
+        for _ in range(self._idle.looks(self._clock.monotonic()) if self._query.target is None else 1):
+            end, end_ids = self.end_after(offsets, ids, limit)
+            if end != offsets or any(ids.get(topic, known) != known for topic, known in end_ids.items()):
+                self._idle = query.IdlePolls()
+                return marked(end, end_ids)
+            if self._idle.waits:
+                self._clock.sleep(query.LOOK_SECONDS)
+        self._idle = self._idle.ended(self._clock.monotonic())
         # Identical text if nothing is new, even if the marker has an earlier version.
-        same = end == offsets and all(ids.get(topic, known) == known for topic, known in end_ids.items())
-        return start if same else marked(end, end_ids)
+        return start
 
     @hide_frames
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
@@ -330,11 +332,7 @@ class MarkedReader(StreamReader):
         self.show_progress(*self._read_mark(end))
 
     def _read_mark(self, given: Json) -> tuple[Json, dict[str, str]]:
-        """Return offsets without their marker, and their topic ids; or those at which Delta's source stands.
-
-        Raises:
-            CheckpointMismatchError: the query's checkpoint belongs to another source.
-        """
+        """Return offsets without their marker, and their topic ids; or those at which Delta's source stands."""
         if TABLE not in given:
             return unmarked(given), marked_ids(given)
         offsets, topic = offsets_of_table(self._topics, given)
