@@ -6,6 +6,7 @@ treats them alike. Ratios are made round by round and their median is what count
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -149,3 +150,25 @@ class Report:
         content = {**made, "rows": self.rows, "raw": raw}
         path.write_text(json.dumps(content, indent=1) + "\n")
         print(f"kept in benchmarks/results/{path.name}", flush=True)
+
+
+def processes() -> dict[int, float]:
+    """CPU seconds of this process's descendants, by id."""
+    found: dict[int, tuple[int, float]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            ticks = int(fields[11]) + int(fields[12])
+            found[int(stat.parent.name)] = int(fields[1]), ticks / os.sysconf("SC_CLK_TCK")
+    own = {os.getpid()}
+    while more := {pid for pid, (parent, _) in found.items() if parent in own} - own:
+        own |= more
+    return {pid: found[pid][1] for pid in own & found.keys()}
+
+
+def private_mb(pid: int) -> float:
+    """Memory that only this process has, MB; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return sum(int(one.split()[1]) for one in lines if one.startswith("Private_")) / 1024
+    return 0.0

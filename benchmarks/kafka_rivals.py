@@ -6,6 +6,7 @@ kafkalike's time over tuned Kafka's: below 1, kafkalike is faster.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import subprocess
 import sys
@@ -16,14 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from benchmarks.bench_read import QUESTIONS, question
 from benchmarks.data import records, sizes
-from benchmarks.harness import Figure, Report, percentile, ratio, rounds
+from benchmarks.harness import Figure, Report, percentile, private_mb, processes, ratio, rounds
 from benchmarks.kafka_broker import broker, log_bytes
 from kafkalike import KafkaProducer
 from kafkalike.connect import connect
@@ -122,11 +123,20 @@ class Sides:
             write(frame.where(F.col("offset") % batches == nth).drop("offset"), topic, self.root)
         return topic
 
-    def stream_table(self, topic: str, batches: int) -> None:
-        """The same through Delta's source, a commit in each micro-batch."""
-        limit = {"maxFilesPerTrigger": "4"}
-        frame = read_stream(self.spark, topic, self.root, engine="delta", starting_offsets="earliest", options=limit)
+    def stream_table(self, topic: str, batches: int, engine: str | None) -> None:
+        """The same by `read_stream`, a commit in each micro-batch; by default that is Delta's source."""
+        limit = {"maxFilesPerTrigger": "4"} if batches > 1 else {}
+        frame = read_stream(self.spark, topic, self.root, engine=engine, starting_offsets="earliest", options=limit)
         self._drain(frame.drop("headers"), batches)
+
+    def sink(self, kind: str, options: Mapping[str, str]) -> None:
+        """Write the records, which lie in Parquet files, in ten micro-batches."""
+        servers = self.root if kind == "kafkalike" else self.servers
+        rows = self.spark.readStream.schema("key BINARY, value BINARY").option("maxFilesPerTrigger", 4)
+        writer = rows.parquet(f"{self.folder}/rows").writeStream.format(kind).options(**options)
+        writer = writer.option("kafka.bootstrap.servers", servers).option("topic", f"sink-{self.rows}")
+        checkpoint = tempfile.mkdtemp(dir=self.folder)
+        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
 
     def _drain(self, frame: DataFrame, batches: int) -> None:
         # Kept to the end: ext4 makes files slowly where many were deleted a moment ago, and the next rival would pay.
@@ -170,6 +180,7 @@ def writing(sides: Sides, frame: DataFrame, report: Report, runs: int) -> None:
         "tuned": lambda: sides.kafka_write(frame, next(left["tuned"]), TUNED_WRITE),
     }
     line(report, f"write {sides.rows:,}", rivals, sides.rows, "<= 1.0 x", runs)
+    raw(sides, frame, report, runs)
     write(frame, small, sides.root, producer_options=ProducerOptions(compression_type="zstd"))
     sides.kafka_write(frame, small, {**TUNED_WRITE, "kafka.compression.type": "zstd"})
     own = sum(cluster.disk_usage(small).values()) / sides.rows
@@ -204,6 +215,88 @@ def reading(sides: Sides, report: Report, runs: int) -> None:
         line(report, f"{name} {sides.rows:,}", rivals, sides.rows, aims.get(name, ""), runs)
 
 
+def raw(sides: Sides, frame: DataFrame, report: Report, runs: int) -> None:
+    """A batch write, and an append of the same rows to a plain Delta table of four partitions."""
+    numbers = itertools.count()
+    partitioned = frame.withColumn("partition", F.pmod(F.hash("key"), F.lit(4)))
+
+    def ours() -> None:
+        topic = f"raw-{sides.rows}-{next(numbers)}"
+        connect(sides.root).create_topic(topic, 4, {})
+        write(frame, topic, sides.root)
+
+    def delta() -> None:
+        table = partitioned.repartitionById(4, F.col("partition")).write.format("delta").partitionBy("partition")
+        table.save(f"{sides.folder}/raw-{next(numbers)}")
+
+    figures = rounds({"kafkalike": ours, "raw Delta": delta}, runs=runs)
+    report.keep(f"raw {sides.rows}", figures)
+    own, other = figures.values()
+    times = f"{own.median:.2f} s", f"raw Delta {other.median:.2f} s"
+    report.add(f"write {sides.rows:,}", *times, f"{ratio(own, other):.2f} x raw Delta's time", "<= 1.1 x")
+
+
+PLACES: Final[Mapping[str, Callable[[DataFrame, int], object]]] = {
+    "count()": lambda frame, _: frame.count(),
+    "filter on offset": lambda frame, rows: _measured(frame.where(F.col("offset") >= rows // 4 * 9 // 10)),
+    "filter on time": lambda frame, _: _measured(frame.where("timestamp > TIMESTAMP '2100-01-01'")),
+    "filter on partition": lambda frame, _: _measured(frame.where("partition = 1")),
+}
+"""Questions about the place of records, which must not read all values."""
+
+
+def _measured(frame: DataFrame) -> object:
+    return frame.agg(F.sum(F.length("value")), F.max("offset")).collect()
+
+
+def places(sides: Sides, report: Report, runs: int) -> None:
+    """The format against Kafka's connector."""
+    frames: dict[str, Callable[[], DataFrame]] = {
+        "format kafkalike": sides.ours,
+        "default": partial(sides.kafka, {}),
+        "tuned": partial(sides.kafka, TUNED_READ),
+    }
+    for name, ask in PLACES.items():
+        rivals: dict[str, Callable[[], object]] = {
+            kind: partial(lambda ask, make: ask(make(), sides.rows), ask, make) for kind, make in frames.items()
+        }
+        line(report, f"{name} {sides.rows:,}", rivals, sides.rows, "<= 0.3 x", runs)
+
+
+def sinking(sides: Sides, frame: DataFrame, report: Report, runs: int) -> None:
+    """A stream of ten micro-batches into a topic."""
+    frame.select("key", "value").repartition(40).write.parquet(f"{sides.folder}/rows")
+    connect(sides.root).create_topic(f"sink-{sides.rows}", 4, {})
+    sides.kafka_create([f"sink-{sides.rows}"])
+    rivals: dict[str, Callable[[], object]] = {
+        "kafkalike": partial(sides.sink, "kafkalike", {}),
+        "default": partial(sides.sink, "kafka", {}),
+        "tuned": partial(sides.sink, "kafka", TUNED_WRITE),
+    }
+    line(report, f"sink, ten micro-batches, {sides.rows:,}", rivals, sides.rows, "<= 1.0 x", runs)
+
+
+IDLE_SECONDS: Final = 20
+
+
+def idle(sides: Sides, report: Report) -> None:
+    """CPU of an idle streaming query, with the JVM's, and private memory of its Python processes."""
+    for engine in ("kafkalike", "delta"):
+        frame = read_stream(sides.spark, sides.topic, sides.root, engine=engine, starting_offsets="latest")
+        before = set(processes())
+        writer = frame.writeStream.format("noop").option("checkpointLocation", f"{sides.folder}/idle-{engine}")
+        query = writer.start()
+        query.processAllAvailable()
+        time.sleep(5)
+        start = sum(processes().values())
+        time.sleep(IDLE_SECONDS)
+        busy = (sum(processes().values()) - start) / IDLE_SECONDS
+        added = sum(private_mb(pid) for pid in processes().keys() - before)
+        query.stop()
+        figure = f"{busy:.3f} of a core, {added:.0f} MB private"
+        report.add(f"idle query, engine {engine}", figure, "", "", "<= 0.03, <= 60 MB")
+
+
 def _ask(name: str, make: Callable[[], DataFrame], rows: int) -> object:
     return question(name, make(), rows).collect()
 
@@ -216,7 +309,7 @@ def streaming(sides: Sides, report: Report, each: Sequence[int] = (1, 10, 100)) 
         rivals: dict[str, Callable[[], object]] = {
             "kafkalike": partial(sides.stream, "kafkalike", {}, batches),
             "kafkalike, a task for each partition": partial(sides.stream, "kafkalike", alone, batches),
-            "kafkalike, engine delta": partial(sides.stream_table, sides.slice(batches), batches),
+            "kafkalike, engine delta": partial(sides.stream_table, sides.slice(batches), batches, None),
             "default": partial(sides.stream, "kafka", {}, batches),
             "tuned": partial(sides.stream, "kafka", TUNED_READ, batches),
         }
@@ -291,28 +384,47 @@ def _trickle(sides: Sides, kind: str, options: Mapping[str, str], send: Callable
     return taken[10:]
 
 
-def streams(each: Sequence[int]) -> None:
-    """Measure and print the streams alone: `python -m benchmarks.kafka_rivals streams 1 10`."""
+def alone(measure: Callable[[Sides, DataFrame, Report], None], report: Report) -> None:
+    """Write a topic on both sides, measure a part, and print."""
     with broker() as (servers, logs), tempfile.TemporaryDirectory() as folder:
         spark = kafka_session()
-        sides, report = (
-            Sides(spark, servers, logs, folder, sizes()[0]),
-            Report("-".join(["kafka-streams", *map(str, each)])),
-        )
+        sides = Sides(spark, servers, logs, folder, sizes()[0])
         frame = records(spark, sides.rows)
         sides.kafka_create([sides.topic])
         connect(sides.root).create_topic(sides.topic, 4, {})
         write(frame, sides.topic, sides.root)
         sides.kafka_write(frame, sides.topic, TUNED_WRITE)
-        frame.unpersist(blocking=True)
-        streaming(sides, report, each)
-        trickle(sides, report)
+        measure(sides, frame, report)
         report.finish()
         spark.stop()
 
 
+def streams(each: Sequence[int]) -> None:
+    """Measure and print the streams alone: `python -m benchmarks.kafka_rivals streams 1 10`."""
+
+    def measure(sides: Sides, frame: DataFrame, report: Report) -> None:
+        frame.unpersist(blocking=True)
+        streaming(sides, report, each)
+        trickle(sides, report)
+        idle(sides, report)
+
+    alone(measure, Report("-".join(["kafka-streams", *map(str, each)])))
+
+
+def scans(sides: Sides, frame: DataFrame, report: Report) -> None:
+    """Measure the sink, and questions about the place of records: `python -m benchmarks.kafka_rivals scans`."""
+    raw(sides, frame, report, RUNS)
+    sinking(sides, frame, report, RUNS)
+    frame.unpersist(blocking=True)
+    places(sides, report, RUNS)
+    idle(sides, report)
+
+
 def main() -> None:
     """Measure and print."""
+    if sys.argv[1:2] == ["scans"]:
+        alone(scans, Report("kafka-scans"))
+        return
     if sys.argv[1:2] == ["streams"]:
         streams([int(given) for given in sys.argv[2:]] or (1, 10, 100))
         return
@@ -325,11 +437,14 @@ def main() -> None:
                 sides = Sides(spark, servers, logs, folder, rows)
                 frame = records(spark, rows)
                 writing(sides, frame, report, runs)
+                sinking(sides, frame, report, runs)
                 frame.unpersist(blocking=True)
                 reading(sides, report, runs)
+                places(sides, report, runs)
                 streaming(sides, report)
                 if rows <= 1_000_000:
                     trickle(sides, report)
+                    idle(sides, report)
             report.finish()
         spark.stop()
 
