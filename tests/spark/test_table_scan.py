@@ -109,6 +109,16 @@ def test_query_without_an_advantage_is_read_by_the_format(
     assert "parquet" not in plan(load(spark, root), spark)
 
 
+def test_cached_frame_is_not_read_again(spark: SparkSession, root: str, topics: Cluster) -> None:
+    frame = load(spark, root).cache()
+    try:
+        assert frame.count() == 6
+        fill(topics, "t", "z")
+        assert frame.count() == 6
+    finally:
+        frame.unpersist(blocking=True)
+
+
 @pytest.mark.parametrize("option", ["minPartitions", "failOnDataLoss"])
 def test_option_of_the_formats_own_reader_keeps_it(
     spark: SparkSession, root: str, topics: Cluster, option: str
