@@ -19,6 +19,7 @@ __all__ = [
     "DELTA_MINOR",
     "HAS_ARROW_SINK",
     "HAS_LIMITS",
+    "HAS_PLANS",
     "MINOR",
     "ReadAllAvailable",
     "ReadLimit",
@@ -119,3 +120,6 @@ else:
 
 HAS_ARROW_SINK: Final = hasattr(datasource, "DataSourceStreamArrowWriter")
 """True if a streaming sink gets its rows as Arrow batches."""
+
+HAS_PLANS: Final = MINOR == "4.2" and is_on("KAFKALIKE_SPARK_PLANS")
+"""True if plans of the JVM may be rewritten, which the choice of engines and scans of tables need."""

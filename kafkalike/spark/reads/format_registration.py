@@ -24,6 +24,7 @@ from kafkalike.spark.format.format import FORMAT, KafkalikeSource, check_storage
 from kafkalike.spark.format.input_partitions import TYPES
 from kafkalike.spark.jvm.spark_connect import is_remote, tasks_here
 from kafkalike.spark.jvm.spark_errors import show_named_errors
+from kafkalike.spark.jvm.spark_version import HAS_PLANS
 from kafkalike.spark.reads.table_scan import scan_tables
 
 CONDITION: Final = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
@@ -257,7 +258,7 @@ def register_format(
     if scratch is not None:
         source = type(f"{source.__name__}WithScratch", (source,), {"scratch": scratch})
     spark.dataSource.register(source)
-    if not is_remote(spark):
+    if HAS_PLANS and not is_remote(spark):
         scan_tables()
     explain_modes(FORMAT)
     explain_statements(FORMAT)

@@ -31,6 +31,7 @@ from kafkalike.spark.call_options import ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.format.format import FORMAT
 from kafkalike.spark.jvm.spark_connect import is_remote
 from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
+from kafkalike.spark.jvm.spark_version import HAS_PLANS
 from kafkalike.spark.jvm.stream_checkpoint import OFFSETS, BatchOffsets, StreamCheckpoint
 from kafkalike.spark.reads.format_registration import register_format
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
@@ -180,6 +181,8 @@ def _engine(topics: list[str], against: str | None) -> str:
 
 def _against_table(spark: SparkSession, cluster: Cluster, topic: str) -> str | None:
     """Return why a topic's table, or the session, needs the format; None if Delta's source can read it."""
+    if not HAS_PLANS:
+        return "plans of this Spark are not rewritten"
     if is_remote(spark) or "," in cluster.root or cluster.store.scheduler.is_remote:
         return "Delta's source is chosen in sessions with a JVM, for a cluster of one local root"
     try:
