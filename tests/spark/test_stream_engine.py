@@ -148,12 +148,12 @@ def test_unread_files_that_were_merged_are_read_by_the_format(
     spark: SparkSession, root: str, young: Cluster, tmp_path: Path
 ) -> None:
     drain(stream(spark, root), tmp_path)
-    fill(young, "in", "f")
-    fill(young, "in", "g")
+    for value in "fghij":
+        fill(young, "in", value)
     assert upkeep(root, "in").merged_segments > 0
 
-    assert drain(stream(spark, root), tmp_path) == [(FORMAT, 2)]
-    assert found(spark, tmp_path) == [*"abcdefg"]
+    assert drain(stream(spark, root), tmp_path) == [(FORMAT, 5)]
+    assert found(spark, tmp_path) == [*"abcdefghij"]
 
 
 def test_forced_engine_with_a_checkpoint_of_the_other_is_refused(

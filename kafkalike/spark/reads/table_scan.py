@@ -96,12 +96,13 @@ def as_tables(frame: DataFrame, *, counts: bool = False) -> DataFrame:
     """
     try:
         plan = frame._jdf.logicalPlan()  # noqa: SLF001 - PySpark has no name for it
-        scans = _scans(plan)
-        if not scans or frame.isStreaming:
+        leaves = plan.collectLeaves()
+        if not any(_is_format(leaves.apply(n)) for n in range(leaves.size())) or frame.isStreaming:
             return frame
         spark: Any = frame.sparkSession
         cached = spark._jsparkSession.sharedState().cacheManager()  # noqa: SLF001
-        if spark.conf.get(SWITCH, "true") != "true" or _scans(cached.useCachedData(plan)) < scans:
+        # Spark finds cached data by the plan that was cached.
+        if spark.conf.get(SWITCH, "true") != "true" or not cached.isEmpty():
             return frame
         check_delta(spark)
         refuse_reserved(spark)
@@ -111,12 +112,6 @@ def as_tables(frame: DataFrame, *, counts: bool = False) -> DataFrame:
         # The format reads, or reports the error.
         _log.debug("the format reads a query: %s", cause)
         return frame
-
-
-def _scans(plan: Any) -> int:  # noqa: ANN401 - a node of Spark's plan
-    """Return how often a plan reads the format."""
-    leaves = plan.collectLeaves()
-    return sum(_is_format(leaves.apply(n)) for n in range(leaves.size()))
 
 
 def _is_format(node: Any) -> bool:  # noqa: ANN401 - a node of Spark's plan
