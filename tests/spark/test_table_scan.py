@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.spark.reads.table_scan import SWITCH, as_tables
+from kafkalike.spark.reads.table_scan import SWITCH, as_tables, scan_tables
 from tests.tools.records import fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture(autouse=True)
+def tables_on(spark: SparkSession) -> Iterator[None]:
+    """Other tests of the session leave it off."""
+    scan_tables()
+    spark.conf.set(SWITCH, "true")
+    yield
+    spark.conf.unset(SWITCH)
 
 
 @pytest.fixture
@@ -88,11 +97,8 @@ def test_view_and_columns_of_the_frame_reach_the_table(spark: SparkSession, root
 
 
 def _switched_off(frame: DataFrame, spark: SparkSession) -> str:
-    spark.conf.set(SWITCH, "false")
-    try:
-        return plan_of(frame.where("offset > 1"))
-    finally:
-        spark.conf.unset(SWITCH)
+    spark.conf.unset(SWITCH)
+    return plan_of(frame.where("offset > 1"))
 
 
 WHOLE: dict[str, Callable[[DataFrame, SparkSession], str]] = {

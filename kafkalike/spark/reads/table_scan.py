@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SWITCH: Final = "spark.kafkalike.format.tables"
-"""Setting of a session: `false` leaves all scans to the format."""
+"""Setting of a session: `true` when the format is registered, and later, lets queries scan tables."""
 
 ACTIONS: Final = (
     *("collect", "count", "explain", "isEmpty", "toArrow", "toLocalIterator", "toPandas", "write", "_show_string"),
@@ -102,7 +102,7 @@ def as_tables(frame: DataFrame, *, counts: bool = False) -> DataFrame:
         spark: Any = frame.sparkSession
         cached = spark._jsparkSession.sharedState().cacheManager()  # noqa: SLF001
         # Spark finds cached data by the plan that was cached.
-        if spark.conf.get(SWITCH, "true") != "true" or not cached.isEmpty():
+        if spark.conf.get(SWITCH, "false") != "true" or not cached.isEmpty():
             return frame
         check_delta(spark)
         refuse_reserved(spark)
