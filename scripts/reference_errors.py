@@ -11,10 +11,10 @@ from kafkalike.errors import KafkaError
 _CODE: Final = "correct the call"
 _SETTING: Final = "correct the setting; the text names the nearest known one"
 _VERIFY: Final = "run `kafkalike verify`, then see [after a finding](findings.md)"
-_POLL: Final = "call `poll` again: the consumer joins its group anew; records since the last commit come again"
+_POLL: Final = "call `poll` again: the consumer joins its group again; records since the last commit come again"
 _AGAIN: Final = "try again; clients do so by themselves until their time is up"
 _RULE: Final = "give the user a rule with `kafkalike gateway users add --allow`"
-_ABORT: Final = "call `abort_transaction`, then begin again"
+_ABORT: Final = "call `abort_transaction`, then start over"
 
 ADVICE: Final = {
     "BrokerResponseError": "see the error that it is",
@@ -65,7 +65,7 @@ ADVICE: Final = {
     "NoOffsetForPartitionError": "seek, commit an offset, or set `auto_offset_reset`",
     "NonEmptyGroupError": "stop the members first",
     "NotEnoughReplicasAfterAppendError": "nothing: the records are there; see `kafkalike replicate`",
-    "MirrorError": "the text says what differs; promote the mirror, or delete it and mirror the topic anew",
+    "MirrorError": "the text says what differs; promote the mirror, or delete it and mirror the topic again",
     "MirrorTopicError": "write to the source, or run `kafkalike mirror promote` ([mirrors](../replicas.md#mirrors))",
     "NotEnoughReplicasError": "bring replicas back with `kafkalike replicate`, or lower `min.insync.replicas`",
     "OffsetMetadataTooLargeError": "commit a shorter text, or raise `offset.metadata.max.bytes`",
@@ -84,7 +84,7 @@ ADVICE: Final = {
     "SerializationError": "correct the value; its text and fields say where it is",
     "TopicAlreadyExistsError": "take it as it is, or another name",
     "TopicAuthorizationFailedError": "grant access to the topic's folder",
-    "TopicDeletedError": "make the client anew, if the new topic is meant",
+    "TopicDeletedError": "make a new client, if the new topic is meant",
     "TransactionAbortableError": _ABORT,
     "TransactionAbortedError": "send the record again, in the next transaction",
     "TransactionalIdAuthorizationFailedError": _RULE,
@@ -102,7 +102,7 @@ ADVICE: Final = {
     "UnsupportedAssignorError": "set `group.remote.assignor` to `uniform` or `range`",
     "UnsupportedCodecError": "take none, gzip, snappy, lz4 or zstd",
     "UnsupportedSaslMechanismError": "take SCRAM-SHA-256 or SCRAM-SHA-512; PLAIN needs TLS or the loopback",
-    "UnsupportedVersionError": "upgrade this client, or begin it anew; or take off the property that the text names",
+    "UnsupportedVersionError": "upgrade this client, or restart it; or take off the property that the text names",
     "BrokerNotAvailableError": "see `kafkalike brokers list`",
     "ElectionNotNeededError": "nothing",
     "EligibleLeadersNotAvailableError": "bring a root back",

@@ -260,7 +260,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
         return self._delivery.next()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """Iterate in a coroutine: `async for record in consumer`. Polls run in a thread, so the event loop goes on.
+        """Iterate in a coroutine: `async for record in consumer`. Polls run in a thread, so the event loop runs on.
 
         As in a plain loop, the position moves with each record, and `consumer_timeout_ms` ends the loop. A cancelled
         loop has lost no record: the consumer continues at the next one. Cancel the loop before you call other methods.

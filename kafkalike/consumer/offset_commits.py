@@ -141,7 +141,7 @@ class OffsetCommits:
         """Return the offsets to commit: the given ones, or all positions when None.
 
         Raises:
-            IllegalStateError: there is no group.
+            IllegalStateError: the consumer has no group.
             TypeError: the offsets are not a mapping.
         """
         if self._config.group_id is None:

@@ -141,7 +141,7 @@ class KafkaShareConsumer:
             Records in offset order within each partition; `record.delivery_count` is 1 for the first delivery.
 
         Raises:
-            IllegalStateError: there is no subscription, or explicit mode is on and a record was not acknowledged.
+            IllegalStateError: nothing is subscribed, or explicit mode is on and a record was not acknowledged.
             IllegalArgumentError: a negative timeout, or less than one record (a ValueError).
             RecordDeserializationError: a deserializer failed. Earlier records have been delivered; the record is
                 released, and archived after its last delivery.

@@ -32,7 +32,7 @@ class HeldRecord:
     verdict: RecordVerdict | None = None
     """None until the record is acknowledged."""
     pending: bool = False
-    """True if the verdict is to be committed; False once it is, or if a transaction commits it."""
+    """True if the verdict awaits its commit; False once it is, or if a transaction commits it."""
     due_ms: int = 0
     """Time of the next delivery, for released records."""
 
@@ -60,7 +60,7 @@ class HeldRecords:
                 held[offset] = HeldRecord(run.deliveries)
 
     def judge(self, tp: TopicPartition, offset: int, verdict: RecordVerdict, due_ms: int = 0) -> None:
-        """Record a verdict, which replaces an earlier one that was not committed.
+        """Record a verdict, which replaces an earlier verdict without a commit.
 
         Raises:
             IllegalStateError: the consumer does not hold the record.
@@ -89,7 +89,7 @@ class HeldRecords:
         return None
 
     def acknowledgements(self) -> dict[TopicPartition, list[Acknowledgement]]:
-        """Return the verdicts that are to be committed, as ranges."""
+        """Return the verdicts that await their commit, as ranges."""
         found = {}
         for tp, held in self._held.items():
             said = (
@@ -145,7 +145,7 @@ class HeldRecords:
         return any(not (one.pending or one.is_open) for held in self._held.values() for one in held.values())
 
     def clear(self) -> None:
-        """Forget all records."""
+        """Forget all records that were handed out."""
         self._held.clear()
 
 

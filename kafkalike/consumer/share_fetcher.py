@@ -85,7 +85,7 @@ class ShareFetcher:
         self._held = held
         self._member_id = member_id
         self.topics: tuple[str, ...] = ()
-        """The subscription, sorted."""
+        """Names of the subscribed topics, sorted."""
         self.metrics = ShareMetrics()
         group_id = str(config.group_id)
         limits = limits_of(
@@ -343,7 +343,7 @@ class ShareFetcher:
     def _read(
         self, taken: dict[TopicPartition, Sequence[RecordRun]], logs: dict[str, TopicLog]
     ) -> list[ConsumerRecord]:
-        """Read acquired records. Those that are not delivered are given back with the next exchange."""
+        """Read acquired records. Records that are not delivered are given back with the next exchange."""
         records: list[ConsumerRecord] = []
         own: dict[TopicPartition, list[Acknowledgement]] = {}
         now_ms, room = self._clock.now_ms(), self._config.fetch_max_bytes

@@ -203,7 +203,7 @@ class ControlLog(Generic[S, R]):
             if not self._rows.exists:
                 seen = self.refresh().seq
             elif not self._plans_beside:
-                # Little is left to be read in the turn, where what others wrote was read a moment ago.
+                # Little is left to be read in the turn, where the rows of others were read a moment ago.
                 seen = self._rows.state.seq if self._table.seen_within(NEW_SECONDS) else self.refresh().seq
         if self._combined is None:
             self._transact_alone(plan, deadline, seen)

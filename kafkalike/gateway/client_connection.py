@@ -153,7 +153,7 @@ class ClientConnection:
         answers = asyncio.create_task(self._write_answers())
         requests = asyncio.create_task(self._read_requests())
         try:
-            # Without a writer of answers, the reader of requests would wait for ever.
+            # Without a writer of answers, the reader of requests would never end.
             await asyncio.wait([requests, answers], return_when=asyncio.FIRST_COMPLETED)
             if requests.done():
                 requests.result()
@@ -179,7 +179,7 @@ class ClientConnection:
                 await self._writer.wait_closed()
 
     async def _finish(self, answers: asyncio.Task[None]) -> None:
-        """Write the answers to what has begun, because the gateway stops. Requests that wait for others end."""
+        """Write the answers to begun requests, because the gateway stops. Requests that wait for others end."""
         for pending in self._unanswered:
             if pending.key in {api_versions.FETCH, api_versions.JOIN_GROUP} and isinstance(pending.reply, asyncio.Task):
                 pending.reply.cancel()

@@ -61,7 +61,7 @@ Reply = Answer | None
 """An answer; None if the client expects none (`acks=0`)."""
 
 Handler = Callable[[Call], Awaitable["Reply | asyncio.Task[Reply]"]]
-"""Handles a request. The next request of the connection is handled when it returns; a returned task goes on beside."""
+"""Handles a request. The next request of the connection is handled when it returns; a returned task continues."""
 
 
 class GatewayCluster:

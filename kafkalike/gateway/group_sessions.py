@@ -262,7 +262,7 @@ class GroupSessions:
 
         Args:
             session: the client; its lock is held.
-            alive: the client follows the protocol. One that is told to join again and does not is removed after its
+            alive: the client follows the protocol. A client told to join again and does not is removed after its
                 rebalance timeout.
 
         Raises:

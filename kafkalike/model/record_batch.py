@@ -44,7 +44,7 @@ class RecordBatch:
         self.headers += other.headers
 
     def __len__(self) -> int:
-        """Number of records."""
+        """Number of records in the batch."""
         return len(self.partitions)
 
 

@@ -143,7 +143,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class AcknowledgeType(IntEnum):
-    """What a share consumer says of a record, with Kafka's ids."""
+    """Verdicts of a share consumer on a record, with Kafka's ids."""
 
     ACCEPT = 1
     """Processed."""

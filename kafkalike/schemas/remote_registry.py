@@ -38,7 +38,7 @@ class Access:
     user: str | None = None
     password: str = ""
     token: str | None = None
-    """Bearer token."""
+    """Bearer token of the registry's requests."""
     ca_file: str | None = None
     """File of trusted certificates that replaces the system's."""
     certificate: tuple[str, str | None] | None = None

@@ -67,7 +67,7 @@ class GroupProgress:
         """Return the offsets to commit for a batch. To be called before the batch writes anything.
 
         A checkpoint names topics without their ids. Offsets are planned for a topic that existed when the batch was
-        planned. Those of a topic that was deleted and created again since then are left out, with a warning.
+        planned. Records of a topic that was deleted and created again since then are left out, with a warning.
 
         Args:
             batch: its offsets, by the checkpoint.
@@ -279,13 +279,13 @@ class StreamProgress(StreamingQueryListener):
         self._producer = KafkaProducer(bootstrap_servers=self._cluster, linger_ms=LINGER_MS)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
-        """Do nothing."""
+        """Ignore this event of Spark's."""
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
-        """Do nothing."""
+        """Ignore this event of Spark's."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802 - Spark's name
-        """Record a batch."""
+        """Record the progress of a batch."""
         try:
             self._lags.refresh()
             for row in progress_rows(json.loads(event.progress.json), self._lags):
@@ -294,11 +294,11 @@ class StreamProgress(StreamingQueryListener):
             _log.warning("the progress of a streaming query was not recorded", exc_info=True)
 
     def close(self) -> None:
-        """Write what is still buffered, and close the producer. Remove the listener first."""
+        """Write the buffered rows, and close the producer. Remove the listener first."""
         self._producer.close()
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: ANN401, ARG002, N802 - Spark's name
-        """Write what is still buffered."""
+        """Write the rows that are still buffered."""
         try:
             self._producer.flush()
         except KafkaError:

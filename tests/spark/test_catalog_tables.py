@@ -57,7 +57,7 @@ def test_taken_names_open_topics_and_sessions_without_a_database_are_refused(
     spark.sql("CREATE DATABASE topic_tables")
     spark.sql("CREATE TABLE topic_tables.own (id INT) USING delta")
 
-    with pytest.raises(IllegalArgumentError, match="own exists, but is no table of topic own"):
+    with pytest.raises(IllegalArgumentError, match="own exists, but is not a table of topic own"):
         ks.register_sql(spark, root, database=database, tables=True)
     with pytest.raises(IllegalArgumentError, match="goes with database"):
         ks.register_sql(spark, root, tables=True, temporary=True)

@@ -138,7 +138,7 @@ class ConsumerMembers:
         if given_up:
             roster, me = self._sessions.release(session, given_up)
         if set(permitted(roster, me)) >= (session.view.reported or frozenset()):
-            # It holds nothing that it should give up. One that keeps such partitions is removed after its timeout.
+            # It holds nothing that it should give up. A member that keeps such partitions is removed after its timeout.
             member.polled(self._sessions.home.clock.monotonic())
         return roster, me
 

@@ -311,7 +311,7 @@ class TopicTails:
             self._task = None
 
     def _changed(self, names: Sequence[str]) -> list[str]:
-        """Look at topics; return those with a new version, and those that cannot be looked at: a read finds out why."""
+        """Look at topics; return those with news, and those that cannot be read: a read finds out why."""
         changed = []
         for name in names:
             try:
@@ -420,7 +420,7 @@ class RecordFetcher:
         left: int,
         memory: RequestMemory,
     ) -> dict[str, list[_Fetched]]:
-        """Read the partitions of topics, by name; `ids` has those that the client names by id."""
+        """Read the partitions of topics, by name; `ids` has the topics that the client names by id."""
         if memory.scarce:
             left = min(left, SCARCE_BYTES)
         found = {}

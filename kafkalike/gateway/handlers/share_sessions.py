@@ -97,7 +97,7 @@ class _Delivery(NamedTuple):
     records: bytes = b""
     acquired: Sequence[Mapping[str, int]] = ()
     rest: Sequence[Acknowledgement] = ()
-    """Acknowledgements of what is not delivered."""
+    """Acknowledgements of records that were not delivered."""
 
 
 class ShareSessions:
@@ -155,7 +155,7 @@ class ShareSessions:
         return session
 
     def _acknowledgements(self, topics: Iterable[Any]) -> Acknowledgements:
-        """Return a request's acknowledgements; those of unknown topics are left out.
+        """Return a request's acknowledgements without unknown topics.
 
         Raises:
             InvalidRequestError: a batch is malformed.
@@ -205,7 +205,7 @@ class ShareSessions:
         return self._answer(call, session, refused, delivered, problems)
 
     def _places(self, session: ShareSession) -> dict[str, list[int]]:
-        """Return the session's partitions by topic; those of unknown topics are left out."""
+        """Return the session's partitions by topic, without unknown topics."""
         found: dict[str, list[int]] = {}
         for topic_id, partition in session.places:
             name = self._home.topic_name(_Topic(topic_id))
@@ -356,7 +356,7 @@ def _acks(batch: Any) -> list[Acknowledgement]:  # noqa: ANN401 - of any version
 
 
 def _sources_of(group: ShareGroup, state: GroupsState, partitions: Sequence[int], log: TopicLog) -> list[ShareSource]:
-    """Return the partitions of a topic that exist; one that was added later begins at its first record."""
+    """Return the partitions of a topic that exist; a partition added later begins at its first record."""
     name, topic_id = str(log.info.name), log.info.topic_id
     shares = group.shares(state)
     started = any(tp.topic == name and share.topic_id == topic_id for tp, share in shares.items())

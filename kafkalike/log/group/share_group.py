@@ -109,7 +109,7 @@ class ShareGroup:
 
         Args:
             member_id: the member.
-            acknowledgements: its verdicts by partition. Those that the state refuses are left out; the others count.
+            acknowledgements: its verdicts by partition. Verdicts that the state refuses are left out; the others count.
             sources: partitions to acquire from, in order.
             most: most records to acquire.
             known: ranges of offsets that the member knows to own. Its other locks are returned first: they are of a

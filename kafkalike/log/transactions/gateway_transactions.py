@@ -283,7 +283,7 @@ class GatewayTransactions:
         """Check that a producer that asks for a new epoch has the current one.
 
         Raises:
-            ProducerFencedError: it has not. A producer whose id has expired may begin anew.
+            ProducerFencedError: it has not. A producer whose id has expired may start over.
         """
         standing = self._cluster.groups.refresh().transactions.get(transactional_id)
         if standing is not None and (standing.producer_id, standing.epoch) != (producer_id, epoch):

@@ -155,7 +155,7 @@ def _bounds(content: bytes, counts: Sequence[int], stops: Sequence[int]) -> tupl
     try:
         for count, stop in zip(counts, stops, strict=True):
             for _ in range(count):
-                # This loop is the only one that runs once per record: lengths of one and two bytes are read in place.
+                # Only this loop runs once per record: lengths of one and two bytes are read in place.
                 length = content[at]
                 if length < _MORE:
                     at += 1

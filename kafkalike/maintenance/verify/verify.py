@@ -52,7 +52,7 @@ def verify(
 
     Raises:
         UnknownTopicOrPartitionError: a topic does not exist.
-        KafkaConnectionError: there is no such root.
+        KafkaConnectionError: the root does not exist.
 
     Example:
         >>> from kafkalike import KafkaProducer, verify

@@ -112,6 +112,6 @@ def _is_stale(before: LatestPosition, now: LatestPosition, settled: Mapping[int,
         or before.corrections != now.corrections
         # Only a foreign writer can take records back.
         or any(now.ends.get(p, 0) < end for p, end in before.ends.items())
-        # Tombstones that the table has not seen are gone.
+        # Tombstones that the table has not seen were removed.
         or any(0 < end < settled.get(p, 0) for p, end in before.ends.items())
     )

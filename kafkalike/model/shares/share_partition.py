@@ -37,7 +37,7 @@ class RecordState(IntEnum):
 
 
 class RecordVerdict(StrEnum):
-    """What a member says of an acquired record."""
+    """A member's verdict on an acquired record."""
 
     ACCEPT = "accept"
     RELEASE = "release"
@@ -64,7 +64,7 @@ class RecordRun(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of offsets."""
+        """Number of offsets in the run."""
         return self.last - self.first + 1
 
     @property
@@ -134,7 +134,7 @@ class SharePartition:
 
 
 class Acquisition(NamedTuple):
-    """Result of `acquire`."""
+    """Result of `acquire`: the new state and its ranges."""
 
     after: SharePartition
     taken: tuple[RecordRun, ...]
@@ -165,7 +165,7 @@ def acquire(
 ) -> Acquisition:
     """Lock records for a member, the lowest offsets first.
 
-    Records whose lock has ended, or whose time has come, are available. Those that have been delivered as often as
+    Records whose lock has ended, or whose time has come, are available. Records that have been delivered as often as
     allowed are archived instead.
 
     Args:
@@ -342,7 +342,7 @@ def advance(before: SharePartition, log_start: int) -> SharePartition:
 
 
 def reset(topic_id: str, start: int) -> SharePartition:
-    """Return a state in which everything from an offset on is to be delivered, and nothing below it."""
+    """Return a state in which all records from an offset on are available, and none below it."""
     return SharePartition(topic_id, start)
 
 

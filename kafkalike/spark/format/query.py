@@ -37,7 +37,7 @@ class IdlePolls:
     last: float = 0.0
     """End of the last one."""
     waits: bool = False
-    """Whether the query was idle at the last one, so that the next one may wait for news."""
+    """True if the query was idle at the last one, so that the next one may wait for news."""
 
     def looks(self, now: float) -> int:
         """Return how often to look at the topics in a call, `LOOK_SECONDS` apart.

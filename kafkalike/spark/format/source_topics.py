@@ -132,7 +132,7 @@ def offsets_of_table(topics: SourceTopics, given: Mapping[str, Any]) -> tuple[di
         given: offsets of Delta's source: all earlier versions of the table are read, and the files up to an index.
 
     Raises:
-        CheckpointMismatchError: the table is no topic of the query, or the offsets do not tell which records were read.
+        CheckpointMismatchError: the query does not read this table, or the offsets do not tell which records were read.
     """
     # Imported here, because most queries never had another engine.
     from kafkalike.log.cluster.topic_lineage import ends_at

@@ -207,7 +207,7 @@ def _has_delta() -> bool:
 
 
 def _has_class(name: str) -> bool:
-    SparkContext._ensure_initialized()  # noqa: SLF001 - under spark-submit there may be no session yet
+    SparkContext._ensure_initialized()  # noqa: SLF001 - under spark-submit the session may not exist yet
     jvm: Any = SparkContext._jvm  # noqa: SLF001
     return bool(jvm.org.apache.spark.util.Utils.classIsLoadable(name))
 
@@ -260,7 +260,7 @@ def java_problem() -> str | None:
     )
     asked = f"Spark needs Java {JAVA} or later"
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr  # noqa: S603 - the one that Spark would start
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr  # noqa: S603 - the program that Spark would start
     except OSError:
         there = f"JAVA_HOME is {home}, where there is none" if home else "there is no java on the PATH"
         return f"{asked}, and {there}: {install}"
@@ -277,7 +277,7 @@ def _quiet_submitted(options: str) -> None:
     If spark-submit was started in another folder, a relative path to the settings is not found, and Spark's own
     settings would log hundreds of lines.
     """
-    SparkContext._ensure_initialized()  # noqa: SLF001 - there is no session yet
+    SparkContext._ensure_initialized()  # noqa: SLF001 - the session does not exist yet
     jvm: Any = SparkContext._jvm  # noqa: SLF001
     named = jvm.java.lang.System.getProperty("log4j2.configurationFile")
     if LOG4J.as_uri() not in options or (named and Path(str(named).removeprefix("file:")).exists()):

@@ -2,7 +2,7 @@
 
 Everything that depends on the version of Spark is decided here, by looking for the class or function itself. Each
 acceleration that reaches into PySpark's internals has a switch, an environment variable that turns it off, and is off
-where the internals differ from those that it was written for.
+where the internals are not as it expects.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ else:
             """The limit of a batch, which only kafkalike asks for here."""
 
         class ReadAllAvailable(ReadLimit):
-            """No limit."""
+            """A version above all others: no limit."""
 
         class ReadMaxRows(ReadLimit):
             """A number of rows."""

@@ -269,7 +269,7 @@ class NotedStream:
     topic: str
     include_headers: bool
     forced: bool
-    """Whether the caller named the engine, or gave options that only Delta's source has."""
+    """True if the caller named the engine, or gave options that only Delta's source has."""
 
     def options(self) -> dict[str, str]:
         """Return the option for Delta's reader, and have queries over the frame settled at their start."""

@@ -205,7 +205,7 @@ def table_frame(spark: SparkSession, options: SourceOptions) -> DataFrame | None
             return None
         frame = topic_frame(spark, log.info, cluster.table_uri(log.info), include_headers=options.include_headers)
         whole = {p: range(log.log_start(p), log.log_end(p)) for p in log.info.partitions}
-        # Delta counts rows without reading files if there is no condition.
+        # Without a condition, Delta counts rows without reading files.
         frames.append(frame if ranges == whole else frame.where(within(ranges)))
     return reduce(DataFrame.unionByName, frames)
 
@@ -226,7 +226,7 @@ class QueryPlans:
         return node.withNewChildren(self._seq(nodes))
 
     def renamed(self, plan: Any, wanted: Any) -> Any:  # noqa: ANN401
-        """Return a plan whose columns have the names and ids of those of another node, so that it can replace it."""
+        """Return a plan whose columns have the names and ids of another node's columns, so that it can replace it."""
         catalyst, none, empty = self._jvm.org.apache.spark.sql.catalyst, self._jvm.scala.Option.empty(), self._seq([])
         given, names = plan.output(), wanted.output()
         aliases = [

@@ -44,7 +44,7 @@ class DatabaseTables:
         self._spark = spark
         self._cluster = cluster
         self._database = database
-        session: Any = spark._jsparkSession  # noqa: SLF001 - the only way to a table whose folder is gone
+        session: Any = spark._jsparkSession  # noqa: SLF001 - the only way to a table without its folder
         self._catalog = session.sessionState().catalog().externalCatalog()
         self._held: dict[str, str] = {}
         self._names: dict[str, str] = {}
@@ -79,7 +79,7 @@ class DatabaseTables:
         taken = sorted(topic for topic in chosen if self._names[topic] in others)
         if taken:
             raise IllegalArgumentError(
-                f"{self._database}.{self._names[taken[0]]} exists, but is no table of topic {taken[0]}; nothing was "
+                f"{self._database}.{self._names[taken[0]]} exists, but is not a table of topic {taken[0]}; nothing was "
                 "made. Rename or drop it, or register in another database"
             )
         return {
@@ -88,7 +88,7 @@ class DatabaseTables:
         }
 
     def make(self, chosen: Mapping[str, TopicInfo], topics: Iterable[str], *, drop: bool) -> list[str]:
-        """Create the tables of `plan`, and drop those of deleted topics; no data is touched.
+        """Create the tables of `plan`, and drop the tables of deleted topics; no data is touched.
 
         Args:
             chosen: topics that get a table.
