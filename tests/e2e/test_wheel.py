@@ -88,7 +88,7 @@ def test_readme_on_a_package_index_links_only_to_pages_and_pictures_of_the_site(
     broken = [page for page, source in sources.items() if not (PROJECT / "docs" / made.get(source, source)).is_file()]
 
     assert told["Description-Content-Type"] == "text/markdown"
-    assert {"limits.html", "changelog.html", "decisions/index.html"} <= sources.keys()
+    assert {"guide.html", "changelog.html", "decisions/index.html"} <= sources.keys()
     assert broken == []
 
 
