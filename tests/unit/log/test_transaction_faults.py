@@ -90,9 +90,11 @@ class FaultySession:
         """Stage as the test says."""
         self.cluster.run("stage", lambda: self.inner.stage(number, log, batch, **options))
 
-    def commit(self, number: int, offsets: Any, deadline: Deadline) -> Mapping[str, Appended]:
+    def commit(self, number: int, offsets: Any, deadline: Deadline, **options: Any) -> Mapping[str, Appended]:
         """Commit as the test says."""
-        done: Mapping[str, Appended] = self.cluster.run("commit", lambda: self.inner.commit(number, offsets, deadline))
+        done: Mapping[str, Appended] = self.cluster.run(
+            "commit", lambda: self.inner.commit(number, offsets, deadline, **options)
+        )
         return done
 
     def abort(self, number: int, deadline: Deadline) -> None:
