@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from kafkalike import errors
 
@@ -67,3 +67,11 @@ def attempt(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[Ou
         return DONE, call(*args, **kwargs)
     except (errors.KafkaError, OSError, ValueError) as error:
         return Outcome.of(error), None
+
+
+def heartbeat_answer(beaten: Callable[[T], Mapping[str, Any]], call: T) -> Mapping[str, Any]:
+    """Return the answer to a heartbeat of a consumer or share group, or an answer with its error."""
+    outcome, answer = attempt(beaten, call)
+    if answer is not None:
+        return answer
+    return {"error_code": outcome.of_group.code, "error_message": outcome.message, "member_id": None}

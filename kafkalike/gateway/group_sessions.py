@@ -44,6 +44,9 @@ PARKED_LOOK_SECONDS: Final = (0.02, 0.2)
 WATCH_SECONDS: Final = 3.0
 """Time between two looks at the heartbeats of a group."""
 
+SESSION_MS: Final = 45_000.0
+"""Session timeout of members of consumer and share groups, which do not choose it; Kafka's default."""
+
 MAX_SESSION_MS: Final = 1_800_000.0
 """Longest session timeout; Kafka's default of `group.max.session.timeout.ms`."""
 

@@ -28,6 +28,8 @@ from kafkalike.cli.output import output_option
 from kafkalike.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, NoError
 from kafkalike.model.structs import TopicPartition
 
+ACTIONS: Final = ("list", "describe", "delete", "reset_offsets", "delete_offsets")
+
 SCENARIOS: Final = (
     "to_earliest",
     "to_latest",
@@ -88,20 +90,13 @@ class ConsumerGroupsOptions:
     as_json: bool
 
 
-def chosen_action(options: ConsumerGroupsOptions) -> str:
-    """Return the action: the name of a method of `Actions`.
+def chosen_action(options: object) -> str:
+    """Return the action of a command on groups, whose options have a flag `do_…` for each of `ACTIONS`.
 
     Raises:
         click.UsageError: the options name no action, or several.
     """
-    flags = {
-        "list": options.do_list,
-        "describe": options.do_describe,
-        "delete": options.do_delete,
-        "reset_offsets": options.do_reset_offsets,
-        "delete_offsets": options.do_delete_offsets,
-    }
-    chosen = [action for action, flag in flags.items() if flag]
+    chosen = [action for action in ACTIONS if getattr(options, f"do_{action}")]
     if len(chosen) != 1:
         raise click.UsageError(
             "Command must include exactly one action: --list, --describe, --delete, --reset-offsets or --delete-offsets"

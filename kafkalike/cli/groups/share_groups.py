@@ -12,6 +12,7 @@ import click
 from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.admin.share_group_operations import SharePartitionReport
 from kafkalike.cli.environment import Environment, pass_options
+from kafkalike.cli.groups.consumer_groups import NO_EXECUTE, chosen_action
 from kafkalike.cli.groups.group_report import KafkaTable, shown
 from kafkalike.cli.groups.reset_plan import parse_datetime, parse_topic
 from kafkalike.cli.options import (
@@ -28,7 +29,6 @@ from kafkalike.errors import KafkaError
 from kafkalike.model.clock import utc_text
 from kafkalike.model.structs import OffsetSpec, OffsetTimestamp, TopicPartition
 
-ACTIONS: Final = ("list", "describe", "delete", "reset_offsets", "delete_offsets")
 SCENARIOS: Final = ("to_earliest", "to_latest", "to_datetime")
 
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
@@ -78,12 +78,7 @@ def action_of(options: ShareGroupsOptions) -> str:
     Raises:
         click.UsageError: no action or several, or options that do not belong together.
     """
-    chosen = [action for action in ACTIONS if getattr(options, f"do_{action}")]
-    if len(chosen) != 1:
-        raise click.UsageError(
-            "Command must include exactly one action: --list, --describe, --delete, --reset-offsets or --delete-offsets"
-        )
-    (action,) = chosen
+    action = chosen_action(options)
     check_belongs(options, action, ALLOWED)
     one = action in {"reset_offsets", "delete_offsets"}
     if action != "list" and (len(options.group) != 1 if one else bool(options.group) == options.all_groups):
@@ -251,7 +246,7 @@ class ShareGroupActions:
                 self._refuse(str(error))
                 return
         elif not self._options.dry_run:
-            click.echo("WARN: No action will be performed as the --execute option is missing.", err=True)
+            click.echo(NO_EXECUTE, err=True)
         rows = [(group_id, *tp, offset) for tp, offset in sorted(offsets.items())]
         report = KafkaTable(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows, (30, 30, 10, 15), {0, 1})
         yield from report.lines(as_json=self._options.as_json)

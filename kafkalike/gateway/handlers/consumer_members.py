@@ -10,15 +10,12 @@ from typing import Any, Final
 from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
-from kafkalike.gateway.error_codes import NONE, attempt
+from kafkalike.gateway.error_codes import NONE, heartbeat_answer
 from kafkalike.gateway.gateway_cluster import Call, Handler
-from kafkalike.gateway.group_sessions import GroupSession, GroupSessions
+from kafkalike.gateway.group_sessions import SESSION_MS, GroupSession, GroupSessions
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.groups.wire_member import ClientView, is_unclear, permitted, released_by_heartbeat
 from kafkalike.model.structs import TopicPartition
-
-CONSUMER_SESSION_MS: Final = 45_000.0
-"""Session timeout of members, which do not choose it; Kafka's default."""
 
 STABLE_BEAT_MS: Final = 1000
 MOVING_BEAT_MS: Final = 200
@@ -55,10 +52,7 @@ class ConsumerMembers:
         return {keys.CONSUMER_GROUP_HEARTBEAT: self._sessions.home.in_thread(self._heartbeat)}
 
     def _heartbeat(self, call: Call) -> Answer:
-        outcome, answer = attempt(self._beaten, call)
-        if answer is not None:
-            return answer
-        return {"error_code": outcome.of_group.code, "error_message": outcome.message, "member_id": None}
+        return heartbeat_answer(self._beaten, call)
 
     def _beaten(self, call: Call) -> Answer:
         body = call.body
@@ -113,7 +107,7 @@ class ConsumerMembers:
         assignor = call.field("server_assignor")
         rebalance_ms = body.rebalance_timeout.total_seconds() * 1000
         names = CONSUMER_ASSIGNORS[assignor]
-        return self._sessions.new(call, names, CONSUMER_SESSION_MS, rebalance_ms, body.member_id or str(uuid.uuid4()))
+        return self._sessions.new(call, names, SESSION_MS, rebalance_ms, body.member_id or str(uuid.uuid4()))
 
     def _roster(self, session: GroupSession, epoch: int) -> tuple[Roster, Member]:
         """Join or look, and record what the client has given up."""

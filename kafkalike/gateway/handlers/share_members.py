@@ -10,9 +10,9 @@ from kafkalike import errors
 from kafkalike.admin.share_group_operations import SharePartitionReport
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
-from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt
+from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt, heartbeat_answer
 from kafkalike.gateway.gateway_cluster import Call, Handler
-from kafkalike.gateway.group_sessions import GroupSession, GroupSessions
+from kafkalike.gateway.group_sessions import SESSION_MS, GroupSession, GroupSessions
 from kafkalike.gateway.handlers.share_sessions import FINAL_EPOCH, group_of
 from kafkalike.log.group.assignors import SHARE_SCHEME
 from kafkalike.log.group.member import GroupMember
@@ -22,9 +22,8 @@ from kafkalike.model.groups.wire_member import WIRE_HOST
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import TopicPartition
 
-SHARE_SESSION_MS: Final = 45_000.0
 SHARE_BEAT_MS: Final = 3_000
-"""Kafka's session timeout of share groups; the time between two heartbeats."""
+"""Time between two heartbeats."""
 
 
 class ShareMembers:
@@ -53,10 +52,7 @@ class ShareMembers:
     # --- membership ----------------------------------------------------------------------------
 
     def _heartbeat(self, call: Call) -> Answer:
-        outcome, answer = attempt(self._beaten, call)
-        if answer is not None:
-            return answer
-        return {"error_code": outcome.of_group.code, "error_message": outcome.message, "member_id": None}
+        return heartbeat_answer(self._beaten, call)
 
     def _beaten(self, call: Call) -> Answer:
         body, epoch = call.body, int(call.body.member_epoch)
@@ -103,9 +99,9 @@ class ShareMembers:
             group_id=call.body.group_id,
             schemes={SHARE: SHARE_SCHEME},
             client_id=call.client_id,
-            session_timeout_ms=SHARE_SESSION_MS,
+            session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=SHARE_BEAT_MS,
-            max_poll_interval_ms=SHARE_SESSION_MS,
+            max_poll_interval_ms=SESSION_MS,
             host=f"{WIRE_HOST}{call.host}",
         )
         member = GroupMember.of(self._home.cluster, settings, self._home.clock, member_id=call.body.member_id)

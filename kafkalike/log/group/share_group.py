@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -166,17 +166,11 @@ class ShareGroup:
     def _without_unknown(
         self, share: SharePartition, member_id: str, known: Sequence[tuple[int, int]]
     ) -> SharePartition:
-        unknown = []
-        for run in rules.owned(share, member_id):
-            at = run.first
-            for first, last in known:
-                if last < at or first > run.last:
-                    continue
-                if first > at:
-                    unknown.append(Acknowledgement(at, first - 1, RecordVerdict.RETURN))
-                at = last + 1
-            if at <= run.last:
-                unknown.append(Acknowledgement(at, run.last, RecordVerdict.RETURN))
+        unknown = [
+            Acknowledgement(first, last, RecordVerdict.RETURN)
+            for run in rules.owned(share, member_id)
+            for first, last in gaps(run.first, run.last, known)
+        ]
         if not unknown:
             return share
         return rules.acknowledge(share, member_id, unknown, now_ms=self.clock.now_ms(), limits=self.limits)[0]
@@ -231,6 +225,19 @@ def ranges(offsets: Iterable[int]) -> Iterable[tuple[int, int, tuple[()]]]:
     return merged_offsets((offset, ()) for offset in offsets)
 
 
+def gaps(first: int, last: int, covered: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of the offsets `first` to `last` that no sorted range covers."""
+    at = first
+    for begin, end in covered:
+        if end < at or begin > last:
+            continue
+        if begin > at:
+            yield at, begin - 1
+        at = end + 1
+    if at <= last:
+        yield at, last
+
+
 def undelivered(
     run: RecordRun,
     found: Sequence[int],
@@ -248,10 +255,9 @@ def undelivered(
         undue: offsets of records that are not due, with their times.
     """
     acks = [Acknowledgement(a, b, RecordVerdict.RETURN, None, due) for a, b, (due,) in merged_offsets(undue)]
-    there = set(found)
     # Compaction has removed these.
-    gaps = ranges(offset for offset in range(run.first, after) if offset not in there)
-    acks += [Acknowledgement(a, b, RecordVerdict.REJECT) for a, b, _ in gaps]
+    removed = gaps(run.first, after - 1, ((a, b) for a, b, _ in ranges(found)))
+    acks += [Acknowledgement(a, b, RecordVerdict.REJECT) for a, b in removed]
     if error is not None:
         acks.append(Acknowledgement(after, after, RecordVerdict.RELEASE))
         after += 1
