@@ -6,7 +6,7 @@ import base64
 import binascii
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -168,6 +168,26 @@ def is_given(value: object) -> bool:
 def flag_name(option: str) -> str:
     """Return the flag of an option without dashes: `dry-run` for `dry_run`."""
     return "output" if option == "as_json" else option.replace("_", "-")
+
+
+NO_EXECUTE: Final = "WARN: No action will be performed as the --execute option is missing."
+
+
+def chosen_action(options: object, actions: Sequence[str]) -> str:
+    """Return the action of a command, whose options have a flag `do_…` for each action.
+
+    Args:
+        options: options of a command.
+        actions: the command's actions, in the order of the error.
+
+    Raises:
+        click.UsageError: the options name no action, or several.
+    """
+    chosen = [action for action in actions if getattr(options, f"do_{action}")]
+    if len(chosen) != 1:
+        flags = [f"--{flag_name(action)}" for action in actions]
+        raise click.UsageError(f"Command must include exactly one action: {', '.join(flags[:-1])} or {flags[-1]}")
+    return chosen[0]
 
 
 def check_belongs(options: object, action: str, allowed: Mapping[str, Collection[str]]) -> None:

@@ -15,7 +15,9 @@ from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.groups import group_report, reset_plan
 from kafkalike.cli.options import (
+    NO_EXECUTE,
     check_belongs,
+    chosen_action,
     cluster_options,
     flag_name,
     is_given,
@@ -88,20 +90,6 @@ class ConsumerGroupsOptions:
     execute: bool
     export: bool
     as_json: bool
-
-
-def chosen_action(options: object) -> str:
-    """Return the action of a command on groups, whose options have a flag `do_…` for each of `ACTIONS`.
-
-    Raises:
-        click.UsageError: the options name no action, or several.
-    """
-    chosen = [action for action in ACTIONS if getattr(options, f"do_{action}")]
-    if len(chosen) != 1:
-        raise click.UsageError(
-            "Command must include exactly one action: --list, --describe, --delete, --reset-offsets or --delete-offsets"
-        )
-    return chosen[0]
 
 
 def check_options(action: str, options: ConsumerGroupsOptions) -> None:
@@ -222,7 +210,7 @@ def chosen_scenario(options: ConsumerGroupsOptions, group_ids: Sequence[str]) ->
 @pass_options(ConsumerGroupsOptions)
 def consumer_groups(environment: Environment, options: ConsumerGroupsOptions) -> None:
     """List, describe, delete and reset consumer groups."""
-    action = chosen_action(options)
+    action = chosen_action(options, ACTIONS)
     check_options(action, options)
     actions = Actions(environment, options)
     run = {
@@ -242,8 +230,6 @@ STATUS: Final = {
     GroupSubscribedToTopicError: "Error: Deleting offsets of a topic is forbidden while the consumer group is actively "
     "subscribed to it.",
 }
-
-NO_EXECUTE: Final = "WARN: No action will be performed as the --execute option is missing."
 
 
 def print_lines(lines: Iterator[str]) -> None:

@@ -12,11 +12,12 @@ import click
 from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.admin.share_group_operations import SharePartitionReport
 from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.groups.consumer_groups import NO_EXECUTE, chosen_action
 from kafkalike.cli.groups.group_report import KafkaTable, shown
 from kafkalike.cli.groups.reset_plan import parse_datetime, parse_topic
 from kafkalike.cli.options import (
+    NO_EXECUTE,
     check_belongs,
+    chosen_action,
     cluster_options,
     flag_name,
     refused,
@@ -29,6 +30,7 @@ from kafkalike.errors import KafkaError
 from kafkalike.model.clock import utc_text
 from kafkalike.model.structs import OffsetSpec, OffsetTimestamp, TopicPartition
 
+ACTIONS: Final = ("list", "describe", "delete", "reset_offsets", "delete_offsets")
 SCENARIOS: Final = ("to_earliest", "to_latest", "to_datetime")
 
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
@@ -78,7 +80,7 @@ def action_of(options: ShareGroupsOptions) -> str:
     Raises:
         click.UsageError: no action or several, or options that do not belong together.
     """
-    action = chosen_action(options)
+    action = chosen_action(options, ACTIONS)
     check_belongs(options, action, ALLOWED)
     one = action in {"reset_offsets", "delete_offsets"}
     if action != "list" and (len(options.group) != 1 if one else bool(options.group) == options.all_groups):

@@ -13,6 +13,7 @@ import click
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import (
     check_belongs,
+    chosen_action,
     cluster_options,
     key_values,
     refused,
@@ -119,27 +120,11 @@ class TopicsOptions:
 @pass_options(TopicsOptions)
 def topics(environment: Environment, options: TopicsOptions) -> None:
     """Create, list, describe, alter and delete topics."""
-    action = _action(options)
+    action = chosen_action(options, ("list", "describe", "create", "alter", "delete"))
     _check(action, options)
     with environment.admin(options.bootstrap_server, options.command_config, existing=not options.do_create) as admin:
         for line in RUN[action](admin, options):
             click.echo(line)
-
-
-def _action(options: TopicsOptions) -> str:
-    flags = {
-        "list": options.do_list,
-        "describe": options.do_describe,
-        "create": options.do_create,
-        "alter": options.do_alter,
-        "delete": options.do_delete,
-    }
-    chosen = [action for action, flag in flags.items() if flag]
-    if len(chosen) != 1:
-        raise click.UsageError(
-            "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
-        )
-    return chosen[0]
 
 
 def _check(action: str, options: TopicsOptions) -> None:

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from kafkalike import AcknowledgeType, KafkaAdminClient, KafkaProducer, KafkaShareConsumer, TopicPartition, errors
 from kafkalike.admin.testing import ManualClock, MemoryCluster
-from kafkalike.cli.groups.consumer_groups import ACTIONS
+from kafkalike.cli.groups.share_groups import ACTIONS
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_expiry import expire_offsets
 from kafkalike.ui.access_control import AccessControl
