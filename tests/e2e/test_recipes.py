@@ -151,7 +151,9 @@ def test_dbt_makes_a_table_of_a_topic(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     wheel = built(tmp_path / "dist")
-    home = environment(tmp_path, "dbt-core>=1.10,<1.11", "dbt-spark[session]>=1.9", str(wheel))
+    home = environment(
+        tmp_path, "dbt-core>=1.10,<1.11", "dbt-spark[session]>=1.9", f"kafkalike[spark] @ {wheel.as_uri()}"
+    )
     path = {"PATH": f"{home}{os.pathsep}{clean()['PATH']}"}
 
     told = ran("bash", "-euc", command.replace("/srv/log", str(tmp_path / "log")), folder=tmp_path, more=path)
