@@ -38,7 +38,9 @@ share_logs := $(addprefix tests/contract/,log delta)
 share_clients := $(filter-out $(share_replicas) $(share_logs) %/__pycache__,$(patsubst %/,%,$(wildcard tests/contract/*/)))
 share_modules := kafkalike tests/unit tests/architecture tests/jepsen
 
-.PHONY: $(shares:%=quick-%) $(shares:%=usual-%)
+programs_alone := usual-programs
+
+.PHONY: $(shares:%=quick-%) $(shares:%=usual-%) $(programs_alone)
 .PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e programs objects recipes lowest spark-matrix wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline soak-gateway bench bench-kafka gateway-judges reference rooms pictures notebooks docs
 
 ##@ Try it
@@ -97,8 +99,8 @@ every = $(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m "not soak and no
 order := --randomly-seed=33
 
 # What starts programs waits a lot; so the tests in one process run beside it, one share after the other.
-test: setup ## Run what must pass for each change: lint, types, layers, tests of all folders.
-	@$(beside) 2 programs lint types arch $(shares:%=usual-%)
+test: classes ## Run what must pass for each change: lint, types, layers, tests of all folders.
+	@$(beside) 3 $(programs_alone) lint types arch $(shares:%=usual-%)
 
 $(shares:%=usual-%): usual-%: setup
 	$(call step,tests in one process)
@@ -146,6 +148,10 @@ e2e: classes ## Run the command line, the jobs and the notebooks, as a user runs
 	@$(pytest) tests/e2e
 
 programs: classes ## Run the last three, as `make test` does: all tests that start programs and JVMs.
+	@$(MAKE) --no-print-directory $(programs_alone)
+
+# Without `classes`, whose end make would only notice after it has begun all other targets of `make test`.
+$(programs_alone): setup
 	$(call step,pytest)
 	@$(pytest) $(order) $(programs) --durations=40 tests/processes tests/spark tests/e2e
 
