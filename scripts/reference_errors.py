@@ -126,7 +126,7 @@ def page() -> str:
         "<!-- Written by `make reference`; tests say when it is out of date. -->",
         "",
         "All are `kafkalike.errors.KafkaError`, with kafka-python's names, codes and parents.",
-        "Every change has one of three endings.",
+        "A change can end in three ways.",
         "It is done, it is refused and nothing was written, or nobody knows (`UnknownOutcomeError`).",
         "`error.retriable` says whether the same call may succeed later.",
         "",

@@ -56,7 +56,7 @@ class SharePartitionReport:
 def share_partitions(
     cluster: Cluster, group_ids: Sequence[str] | None = None, without_topics: Container[str] = ()
 ) -> Iterator[SharePartitionReport]:
-    """Yield the share partitions of groups, without those of deleted topics; sorted.
+    """Yield the share partitions of groups, without partitions of deleted topics; sorted.
 
     Args:
         cluster: the cluster.

@@ -133,7 +133,7 @@ def ui(environment: Environment, options: _Options) -> None:
 
 
 def _clusters(environment: Environment, options: _Options) -> dict[str, Cluster]:
-    """Open the clusters of `--cluster`; those that do not answer are shown with their error."""
+    """Open the clusters of `--cluster`; a cluster that does not answer is shown with its error."""
     if options.bootstrap_server is not None:
         raise click.UsageError("--cluster and --bootstrap-server exclude each other")
     if options.spark:

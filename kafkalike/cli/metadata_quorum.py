@@ -41,7 +41,7 @@ HEADS: Final = (
 def metadata_quorum(context: click.Context, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
     """Describe the voters on the metadata: topics, leaders and brokers.
 
-    Voters are roots without a process. There is no leader: a majority of the roots decides each change.
+    Voters are roots without a process. They have no leader: a majority of the roots decides each change.
     """
     keep_where(context, bootstrap_server, command_config)
 
@@ -65,8 +65,8 @@ def describe(
 ) -> None:
     """Describe the voters.
 
-    Offsets are versions of the table __cluster_metadata. LeaderId is -1, because there is no leader. LeaderEpoch counts
-    the recoveries with other voters.
+    Offsets are versions of the table __cluster_metadata. LeaderId is -1, because voters have no leader. LeaderEpoch
+    counts the recoveries with other voters.
     """
     if status == replication:
         raise click.UsageError("One of --status or --replication must be specified with describe sub-command")

@@ -255,7 +255,7 @@ def _check_time(tp: TopicPartition, time: object) -> int:
 
 
 class RootCheck:
-    """Refuses a root that has vanished, and one that never held a cluster. Belongs to its consumer.
+    """Refuses a root that has vanished or never held a cluster. Belongs to its consumer.
 
     If the root is missing, each poll looks. A root that has vanished (removed, or its file system is not mounted) and a
     misspelled one would look like roots without news, and a group would create a cluster there.

@@ -228,7 +228,7 @@ class ShareReader:
 def divided(
     acknowledgements: Acknowledgements, refused: Acknowledgements
 ) -> tuple[dict[TopicPartition, Sequence[Acknowledgement]], dict[TopicPartition, Sequence[Acknowledgement]]]:
-    """Return the parts of acknowledgements that count, and those that were refused."""
+    """Return the accepted and the refused parts of acknowledgements."""
     good: dict[TopicPartition, Sequence[Acknowledgement]] = {}
     bad: dict[TopicPartition, Sequence[Acknowledgement]] = {}
     for tp, said in acknowledgements.items():

@@ -86,7 +86,7 @@ class ShareLetters:
 
         Returns:
             The acknowledgements of other verdicts, and the rejections with their errors. Partitions have separate
-            transactions, so a lost lock fails only the records of one of them.
+            transactions, so a lost lock fails only the records of its partition.
 
         Raises:
             KafkaError: nothing was written, or the outcome is unknown.

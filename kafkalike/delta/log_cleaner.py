@@ -112,8 +112,8 @@ class LogCleaner:
 
         Args:
             landed: the version just made.
-            known: what is known of its table; None if another thread has just lost its state. It is not read again
-                here, because a failure would look like one of the commit.
+            known: the known state of its table; None if another thread has just lost its state. It is not read again
+                here, because a failure would look like a failed commit.
         """
         version, joining = landed.version, self._joining
         if joining is not None:

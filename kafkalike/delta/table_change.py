@@ -163,7 +163,7 @@ def planned_commit(change: Change, version: int, append_id: str) -> CommitFile:
 _log = logging.getLogger(__name__)
 
 NEW_SECONDS: Final = 1.0
-"""A writer that has read a commit, or made one, so short a time ago queues without another look."""
+"""A writer that has read or made a commit within this time queues without refreshing."""
 
 SHORT_PATIENCE_SECONDS: Final = 0.05
 """Wait of an impatient writer, after it did not get its turn the last time."""

@@ -124,8 +124,8 @@ class UserFile:
 
         Args:
             name: the user.
-            password: None keeps that of a known user.
-            allowed: rules; None keeps those of a known user.
+            password: None keeps a known user's password.
+            allowed: rules; None keeps a known user's rules.
 
         Raises:
             KafkaConfigurationError: the name, the password or a rule is not valid, or a new user has no password.

@@ -49,7 +49,7 @@ class ByteBudget:
             raise
 
     def release(self, size: int) -> None:
-        """Return bytes that `reserve` has reserved, and reserve them for those that wait, in their order."""
+        """Return bytes that `reserve` has reserved, and reserve them for waiting callers, in their order."""
         self._left += size
         while self._left > 0 and self._waiting:
             turn, wanted = self._waiting.popleft()

@@ -341,7 +341,7 @@ def _refused(key: int, call: Call, code: int) -> Reply:
 
 
 def _answered(items: _Items, call: Call, reply: Reply, refused: Sequence[Any]) -> Reply:
-    """Return an answer with those of the refused items."""
+    """Return an answer with the refused items added."""
     if not call.field("acks", -1):
         # As in Kafka: the client expects no answer, so only the end of the connection tells it.
         raise ConnectionAbortedError("records of a producer with acks=0 were refused")

@@ -46,7 +46,7 @@ def view_names(topics: Iterable[str], held: Mapping[str, str] | None = None) -> 
 
     If several topics would share a name, as `a.b` and `a_b`, the topic that already has it keeps it; otherwise the
     topic of exactly that name gets it, otherwise the first by name. The names of the others are spelled out, see
-    `sql_name`, and so are names that end like those of `DERIVED` views.
+    `sql_name`, and so are names with the ending of a `DERIVED` view.
 
     Args:
         topics: all topics of the cluster.

@@ -100,7 +100,7 @@ class OutcomeFuture(Generic[T]):
                 waiter.set_result(None)
 
         def wake() -> None:
-            # The loop may be closed by now, with nobody waiting.
+            # The loop may already be closed, with nobody waiting.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(settle)
 

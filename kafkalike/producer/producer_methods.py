@@ -262,7 +262,7 @@ class TransactionMethods:
             IllegalStateError: no transaction is open.
             TransactionAbortableError: a record of the transaction failed; abort it.
             TypeError: wrong types.
-            InvalidRecordStateError: another member has acquired one of the records; abort.
+            InvalidRecordStateError: another member has acquired a record; abort.
             KafkaStorageError: the group could not be read; call again, or abort.
         """
         self._manager().send_acknowledgements(acknowledgements, share_group_metadata)

@@ -163,7 +163,7 @@ class DocumentReferences:
         referenced: the schemas that it references, by reference name.
 
     Raises:
-        InvalidSchemaError: one of the documents is not a JSON Schema.
+        InvalidSchemaError: a document is not a JSON Schema.
     """
 
     def __init__(self, schema: Schema, referenced: Mapping[str, Schema]) -> None:

@@ -291,12 +291,12 @@ class NoRegistry:
         return self._schema
 
     def latest(self, subject: str) -> Registered | None:
-        """Return None: there are no subjects."""
+        """Return None, because this source has no subjects."""
         del subject
         return None
 
     def ids_of(self, subject: str) -> Sequence[int]:
-        """Return an empty sequence: there are no subjects."""
+        """Return an empty sequence, because this source has no subjects."""
         del subject
         return ()
 

@@ -1,6 +1,6 @@
 """Control group commit: one commit for the rows that threads of many processes add to a control table.
 
-The threads of a process hand their changes over to each other (`SharedChanges`): one of them writes all waiting changes
+The threads of a process hand their changes over to each other (`SharedChanges`): one thread writes all waiting changes
 while the others wait. The processes make versions for each other (`GroupCommit`) where every machine may write. A
 change that is a value can be staged beside the table, for the process that makes the next version. Any other change
 competes for the version, and takes the staged ones with it. Each change makes its rows from the state right before them
@@ -78,7 +78,7 @@ class ControlGroupCommit(Generic[S, R]):
 
     Args:
         table: the table.
-        load: makes a staged unit from its JSON; raises one of `UNREADABLE` for invalid JSON.
+        load: makes a staged unit from its JSON; raises an error of `UNREADABLE` for invalid JSON.
         helpers: threads that keep the table's log short.
     """
 
@@ -195,7 +195,7 @@ class ControlGroupCommit(Generic[S, R]):
         part: waiting_appends.WaitingAppend | None,
         others: Sequence[tuple[waiting_appends.WaitingAppend, bytes]] | None,
     ) -> GroupedChange | waiting_appends.Placed:
-        """Make the next version. It decides all readable staged units, those that refuse the state included."""
+        """Make the next version. It decides all readable staged units, including units that refuse the state."""
         sequence = 0 if part is None else part.sequence
         bundles, unfit = self._readable(others or ())
         # Own units that are not staged come last, because the others began to wait before them.
@@ -307,7 +307,7 @@ class SharedChanges(Generic[U]):
         """Changes that are being written. A change that is also waiting was not started."""
 
     def bring(self, unit: U, deadline: Deadline) -> None:
-        """Write a change together with those of other threads.
+        """Write a change together with changes of other threads.
 
         Raises:
             KafkaTimeoutError: the deadline expired; nothing was written.

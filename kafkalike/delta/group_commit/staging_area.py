@@ -39,7 +39,7 @@ MOST_BYTES: Final = 8 * 1024 * 1024
 """Most bytes of others' appends in one commit."""
 
 STALE_MS: Final = 300_000
-"""Age, ms, by the storage's clock, from which on a waiting append is not taken, because its writer is gone."""
+"""Age, ms, by the storage's clock, from which on a waiting append is ignored, because its writer is presumed dead."""
 
 
 MOST_RECALLED: Final = 1024
@@ -130,7 +130,8 @@ class StagingArea:
             room: the caller's own request for room.
 
         Returns:
-            The appends; or `GIVES_WAY` if another writer has asked for room, so that no version is to be made.
+            The appends; or `GIVES_WAY` if another writer has asked for room: then the caller must not
+            make a version.
 
         Raises:
             KafkaStorageError: the storage does not answer.
@@ -165,7 +166,7 @@ class StagingArea:
         self._unfit = self._unfit.union(unfit)
 
     def _read_all(self, names: Sequence[str]) -> list[bytes | None]:
-        """Return the contents of files, read side by side; None for a file that is gone or cannot be read."""
+        """Return the contents of files, read side by side; None for a missing or unreadable file."""
         found: list[bytes | None] = []
         for at in range(0, len(names), READ_BESIDE):
             found += self._store.scheduler.beside([partial(self._read, name) for name in names[at : at + READ_BESIDE]])
@@ -314,7 +315,7 @@ class OpenAppends:
         """Appends that were taken: their files may be removed."""
 
     def open(self, base: int) -> waiting_appends.WaitingAppend:
-        """Return a name for an append of this thread. Until `close`, the append counts as one that may land.
+        """Return a name for an append of this thread. Until `close`, the append counts as possibly landing.
 
         Args:
             base: the latest known version of the table.

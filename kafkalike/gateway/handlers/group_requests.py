@@ -303,7 +303,7 @@ def _common(member: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _opaque(roster: Roster, member: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return a member's metadata and assignment as bytes; in a client-led group, those of the clients."""
+    """Return a member's metadata and assignment as bytes; in a client-led group, the clients' own bytes."""
     led, member_id = roster.led, member["member_id"]
     if led is not None and member_id in led.offers:
         return {

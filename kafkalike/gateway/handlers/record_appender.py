@@ -322,7 +322,8 @@ class RecordAppender:
         """Wait for as many requests as the last append had, if it has just ended, for half as long as it took.
 
         Clients with several requests in flight send the next ones when they get the answers, and one append of all
-        costs half as much as one of the first and one of the others. A client that waits for each answer never waits.
+        costs half as much as two appends, for the first request and for the others. A client that waits for each
+        answer never waits.
         """
         loop = asyncio.get_running_loop()
         if len(topic.waiting) < topic.expected and loop.time() - topic.ended < topic.took:

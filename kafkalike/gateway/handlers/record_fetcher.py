@@ -40,7 +40,7 @@ ANSWER_BYTES: Final = 16 * 1024 * 1024
 """Most bytes of an answer, whatever the client allows, because answers are made in memory."""
 
 SCARCE_BYTES: Final = 64 * 1024
-"""Most bytes of an answer while slow clients have not taken those that fill the memory."""
+"""Most bytes of an answer while answers that slow clients have not read fill the memory."""
 
 MAX_WAIT_SECONDS: Final = 60.0
 """Longest wait of a long poll."""
@@ -311,7 +311,7 @@ class TopicTails:
             self._task = None
 
     def _changed(self, names: Sequence[str]) -> list[str]:
-        """Look at topics; return those with news, and those that cannot be read: a read finds out why."""
+        """Look at topics; return topics with news and unreadable topics. Reading these reports the cause."""
         changed = []
         for name in names:
             try:

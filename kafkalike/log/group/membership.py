@@ -70,7 +70,7 @@ class MemberSettings:
     max_poll_interval_ms: float = 300_000
     host: str = field(default_factory=socket.gethostname)
     watch: SessionWatch | None = None
-    """Shared by the members of the group in this process; None for one of its own."""
+    """Shared by the members of the group in this process; None for a private one."""
 
 
 @dataclass(frozen=True, slots=True)

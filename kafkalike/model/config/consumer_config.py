@@ -206,7 +206,7 @@ class ConsumerConfig(DeadLetterSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareConsumerConfig(IdleSettings):
-    """Settings of a share consumer. Names and defaults are those of Kafka's clients and groups, with `_` for `.`."""
+    """Settings of a share consumer. Names and defaults come from Kafka's clients and groups, with `_` for `.`."""
 
     bootstrap_servers: Address | None = None
     """The cluster, as for a `KafkaConsumer`."""
@@ -237,7 +237,7 @@ class ShareConsumerConfig(IdleSettings):
     request_timeout_ms: float = 30_000
     """ms for the commit in `close`."""
     isolation_level: str = "read_uncommitted"
-    """As for a `KafkaConsumer`: both values return the same records, because uncommitted ones are not in a topic."""
+    """As with a `KafkaConsumer`, both values return the same records, because uncommitted ones are not in a topic."""
     errors_deadletterqueue_topic_name: str | None = None
     """Topic of the dead letters of records that were rejected, or delivered too often. A letter and the end of its
     record are one transaction. None: such records are only archived, as in Kafka."""

@@ -42,8 +42,8 @@ def permitted(roster: Roster, member: Member) -> Partitions:
 def released_by_join(roster: Roster, member: Member, owned: frozenset[TopicPartition]) -> Partitions:
     """Return the partitions that a client gives up by JoinGroup.
 
-    A client of an eager assignor has given up everything when it sends the request. A cooperative one names what it
-    still holds; what it lost without ever holding it needs no further step.
+    A client of an eager assignor has given up everything when it sends the request. A cooperative one names the
+    partitions that it still holds; a partition lost before the member held it needs no further step.
 
     Args:
         roster: the roster.
@@ -90,7 +90,7 @@ def released_by_heartbeat(roster: Roster, member: Member, view: ClientView) -> P
 
 
 def is_unclear(roster: Roster, member: Member, view: ClientView) -> bool:
-    """Return whether a client must start over: it should give up partitions, and has not said what it holds.
+    """Return whether a client must start over: it should give up partitions, and has not named its partitions.
 
     This occurs after another gateway's death. The client answers the error by giving up everything.
     """

@@ -87,7 +87,7 @@ def acknowledged_shares(
     """Return the share partitions after a transaction's acknowledgements.
 
     Raises:
-        InvalidRecordStateError: a member does not own one of its records any more.
+        InvalidRecordStateError: a member no longer owns a record.
     """
     from kafkalike.model.shares.share_partition import ShareLimits, acknowledge_all  # few transactions need it
 

@@ -1,6 +1,6 @@
 """Mirror sync: one pass that brings the mirrors in a target cluster to one moment of their source cluster.
 
-The moment is a consistent cut through all transactions of the source. A pass first stages what it needs. Then one
+The moment is a consistent cut through all transactions of the source. A pass first stages its files. Then one
 version of the target's metadata decides the pass for all topics at once. Then any client applies the decided pass to
 all topics and committed offsets. So a target that is promoted at any time shows one moment of its source.
 """
@@ -308,7 +308,7 @@ class MirrorSync:
     # --- afterwards ----------------------------------------------------------------------------
 
     def _look_after(self, passed: SyncResult) -> Generator[str, None, None]:
-        """Clean logs that have grown, remove staged files of old passes, and record what was seen of the source."""
+        """Clean logs that have grown, remove staged files of old passes, and record the observed source state."""
         state = self._target.metadata.refresh()
         for name, topic in passed.topics.items():
             info = state.topics.get(name)
@@ -355,11 +355,11 @@ class TopicSync:
     version: int = -1
     """Version of the mirror's table after the pass."""
     restarted: bool = False
-    """Whether it restarted at a checkpoint, so that earlier versions cannot be read one by one."""
+    """True if the mirror restarted at a checkpoint, so that earlier versions cannot be read one by one."""
     bytes: int = 0
     """Number of copied bytes."""
     problem: str = ""
-    """Why the topic made no more progress; empty if there was no problem."""
+    """Why the topic made no more progress; empty without a problem."""
 
 
 @dataclass(slots=True)
@@ -374,7 +374,7 @@ class SyncResult:
     cut_ms: int = 0
     """A time before the moment that the target has reached, ms; 0 if the pass found none."""
     overtaken: bool = False
-    """Whether another pass was decided meanwhile, so that this one changed nothing."""
+    """True if another pass was decided meanwhile, so that this one changed nothing."""
 
     @property
     def sound(self) -> bool:

@@ -201,7 +201,7 @@ def _restart(target: Cluster, files: Storage, part: TopicPart) -> Iterator[str]:
 
 
 def _jump(part: TopicPart) -> bytes:
-    """Return the version in the place of the first one that a mirror skips; readers ignore it below a checkpoint."""
+    """Return a substitute for the first version that a mirror skips; readers ignore it below a checkpoint."""
     time_ms = parse_commit(part.first, part.versions[0].encode(), part.name).timestamp_ms
     note = {"mirror": f"goes on at version {part.first}"}
     version = part.after + 1
@@ -220,7 +220,7 @@ def _drop_if_late(files: Storage, version: int, looked: float) -> None:
 
 
 def _check_not_promoted(target: Cluster, info: TopicInfo, part: TopicPart, version: int) -> None:
-    """Reject a mirror with foreign writes; ignore one that was promoted meanwhile.
+    """Reject a mirror with foreign writes; ignore a mirror promoted meanwhile.
 
     Raises:
         MirrorError: the next version differs from the source's.
@@ -265,7 +265,7 @@ class TopicPart:
     versions: tuple[str, ...]
     """Contents of versions; with a checkpoint, only that of its own version."""
     checkpoint: str = ""
-    """File of a checkpoint of version `first`; empty if the versions follow those of the mirror."""
+    """File of a checkpoint of version `first`; empty if the versions follow the mirror's."""
     checksum: int = 0
     """CRC-32 of the checkpoint."""
     actions: int = 0
@@ -273,7 +273,7 @@ class TopicPart:
     after: int = -1
     """With a checkpoint, the mirror's last version before it."""
     durable: bool = False
-    """Whether commits of the topic must survive a power failure."""
+    """True if commits of the topic must survive a power failure."""
 
     @property
     def last(self) -> int:

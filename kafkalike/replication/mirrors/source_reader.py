@@ -163,7 +163,7 @@ class SourceReader:
             raise CutTooOldError
 
     def _check_removed(self, cause: MissingSourceFileError, commits: list[TableCommit], removed: set[str]) -> None:
-        """Raise if a file is missing, unless a later one of these versions removes it from the table.
+        """Raise if a file is missing, unless a later version among these removes it from the table.
 
         Raises:
             LogCorruptError: the source's newest version names it: the source is damaged.

@@ -211,7 +211,7 @@ def _entries(values: pa.Array, key: Write, item: Write) -> pa.BinaryArray:
 
 
 def _without_doubles(values: pa.Array, path: str) -> pa.Array:
-    """Return the maps; reject a duplicate key, because readers would keep only one of its values."""
+    """Return the maps; reject a duplicate key, because readers would keep only one value."""
     doubled = doubled_key(values)
     if doubled is not None:
         raise SerializationError(f"{path or 'a value'} has the key {doubled!r} twice")
@@ -314,7 +314,7 @@ def _same(values: pa.Array) -> pa.Array:
 
 
 def _check_uuids(values: pa.Array) -> pa.Array:
-    """Return the strings; reject one that is not a UUID, because readers parse each of them."""
+    """Return the strings; reject any that is not a UUID, because readers parse each of them."""
     wrong = pc.invert(pc.match_substring_regex(values, rf"\A{_UUID.pattern}\z"))
     if pc.any(wrong).as_py():
         raise ValueError(f"{values.filter(wrong)[0].as_py()!r} is not a UUID")

@@ -248,7 +248,7 @@ def _check_meaning(wrote: AvroType, wants: AvroType) -> None:
 
 
 def _meaning(of: AvroType) -> str | None:
-    """Return the meaning of a type's logical type; None without one that Avro defines."""
+    """Return the meaning of a type's logical type; None if Avro does not define one."""
     return _MEANINGS.get((of.kind, of.logical or ""))
 
 

@@ -74,7 +74,7 @@ class BatchEncoder:
 
 
 def _check_names(kind: pa.DataType, path: str) -> None:
-    """Reject a struct with a duplicate field name, because a value could have only one of them."""
+    """Reject a struct with a duplicate field name, because a value could have only one such field."""
     if pa.types.is_struct(kind):
         doubled = next((name for name, count in Counter(kind.names).items() if count > 1), None)
         if doubled is not None:

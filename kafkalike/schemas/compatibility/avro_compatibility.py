@@ -27,7 +27,7 @@ def problems(new: Schema, old: Schema, resolve: Resolve) -> list[str]:
         One sentence per incompatibility, starting with the path in the reader's schema; empty if compatible.
 
     Raises:
-        InvalidSchemaError: one of them is not an Avro schema.
+        InvalidSchemaError: a schema is not a valid Avro schema.
     """
     with no_deeper_than_the_stack():
         reader = parse_avro(new, resolve(new), strict=False)

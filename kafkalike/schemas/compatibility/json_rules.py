@@ -175,7 +175,7 @@ _ARRAY: Final = (
 _NUMBER: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _STRING: Final = ("minLength", "maxLength", "pattern")
 KEYWORDS: Final = frozenset((*_OBJECT, *_ARRAY, *_NUMBER, *_STRING, "type", "enum", "const", "not", "if", "$ref"))
-"""Keywords that restrict values, without those that combine schemas."""
+"""Keywords that restrict values, without keywords that combine schemas."""
 _UPPER: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 _LOWER: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 

@@ -34,7 +34,7 @@ def problems(new: Schema, old: Schema, resolve: Resolve) -> list[str]:
         One sentence per incompatibility, starting with the message or the field; empty if compatible.
 
     Raises:
-        InvalidSchemaError: one of them is not a Protobuf schema.
+        InvalidSchemaError: a schema is not a valid Protobuf schema.
     """
     with no_deeper_than_the_stack():
         reader, writer = build_file(new, resolve(new)), build_file(old, resolve(old))

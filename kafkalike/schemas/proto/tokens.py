@@ -254,7 +254,7 @@ def _aggregate(tokens: Tokens) -> str:
 def _default(value: Value) -> str:
     kind, found = value
     if kind == "string":
-        # Defaults of `bytes` are stored escaped, those of `string` as text, which is always UTF-8.
+        # Defaults of `bytes` are stored escaped, defaults of `string` as text, which is always UTF-8.
         try:
             return str(found.decode())
         except UnicodeDecodeError:

@@ -449,9 +449,9 @@ SCHEMAS: Final[Mapping[str, spark_types.StructType]] = {
 unconsumed record was written. `lag_history` has a row every five minutes of the last three hours; its rates cover the
 15 minutes before it, and `catch_up_seconds` is NULL if the lag does not shrink.
 
-`share_groups` has a row for each partition of a share group: `lag` counts unfinished records, `acquired` those that
-members have locked, `scheduled` those that wait for a time. `share_state` has a row for each run of its records that
-are in the same state: `member_id` holds them `since` a time, `until` another member may take them.
+`share_groups` has a row for each partition of a share group: `lag` counts unfinished records, `acquired` records
+that members have locked, `scheduled` records that wait for a time. `share_state` has a row for each run of its records
+that are in the same state: `member_id` holds them `since` a time, `until` another member may take them.
 
 `transactions` has a row for each transactional id that is not forgotten, with its last transaction: `reason` explains
 its state, `start_timestamp` is set while it is open, `records` counts the records of a committed transaction by topic
