@@ -14,13 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.delta.log_files import DELETED_FILES_STAY, LAST_CHECKPOINT, duration_ms
+from kafkalike.delta.log_files import CHECKPOINT_INTERVAL, DELETED_FILES_STAY, LAST_CHECKPOINT, duration_ms
 from kafkalike.delta.snapshot import LogSnapshot
 from kafkalike.storage.arrays import held_numbers, scalars
 from kafkalike.storage.port import Storage
-
-INTERVAL: Final = 100
-"""Fewest commits between two checkpoints; the same as the tables' `delta.checkpointInterval`."""
 
 SHARE: Final = 10
 """After a checkpoint of n files, the next one is due after n / `SHARE` commits at the earliest. So all checkpoints of a
@@ -43,7 +40,7 @@ def is_due(version: int, last: int, files: int, share: int = SHARE) -> bool:
         files: number of data files of the table.
         share: `SHARE` or `FAR_SHARE`.
     """
-    return version > 0 and version - max(last, 0) >= max(INTERVAL, files // share)
+    return version > 0 and version - max(last, 0) >= max(CHECKPOINT_INTERVAL, files // share)
 
 
 def checkpoint_name(version: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from kafkalike.delta.log_files import CHECKPOINT_INTERVAL
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.model import cluster_state as metadata_rows
 from kafkalike.model import group_state, names
@@ -166,14 +167,13 @@ def delta_schema(schema: pa.Schema) -> dict[str, Any]:
 TOPIC_TABLE_PROPERTIES: Final = {
     # Statistics of offset and timestamp are the index; statistics of keys and values would only cost.
     "delta.dataSkippingStatsColumns": "offset,timestamp",
-    # Every checkpoint writes the whole state; Delta's default of 10 doubled the mean cost of an append.
-    "delta.checkpointInterval": "100",
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     # Delta lists the whole log at each commit, so old entries cost every writer.
     "delta.logRetentionDuration": "interval 1 days",
 }
 
 CONTROL_TABLE_PROPERTIES: Final = {
-    "delta.checkpointInterval": "100",
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     # Each commit of an offset is a version and a file. With a day's retention and a hundred commits a second, each
     # checkpoint, which names all removed files, and each list of the log would grow by millions of entries.
     "delta.logRetentionDuration": "interval 1 hours",

@@ -15,9 +15,9 @@ from typing import Final
 import pyarrow as pa
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checkpoint import FAR_SHARE, INTERVAL, SHARE, checkpoint_name, is_due, make_checkpoint
+from kafkalike.delta.checkpoint import FAR_SHARE, SHARE, checkpoint_name, is_due, make_checkpoint
 from kafkalike.delta.commit_bundles import EACH, EVERY, CommitBundler
-from kafkalike.delta.log_files import clean_log, is_clean, last_checkpoint
+from kafkalike.delta.log_files import CHECKPOINT_INTERVAL, clean_log, is_clean, last_checkpoint
 from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.delta.table_change import Landed, cleaning_turn
 from kafkalike.delta.table_state import TableState
@@ -26,7 +26,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.concurrency import Latch, inherited
 from kafkalike.storage.port import Storage, copies_of
 
-CLEANUP_INTERVAL: Final = 10 * INTERVAL
+CLEANUP_INTERVAL: Final = 10 * CHECKPOINT_INTERVAL
 """Commits between two clean-ups by writers, because each clean-up lists the whole log."""
 
 THREAD_NAME: Final = "kafkalike-checkpoint"
@@ -102,7 +102,7 @@ class LogCleaner:
         scheduler = self._files.scheduler
         self._joining = CommitBundler(self._files, self._every) if scheduler.combines and scheduler.is_remote else None
         """None on a disk, where a request is cheap and bundles are not written."""
-        self.interval = INTERVAL if self._joining is None else 1
+        self.interval = CHECKPOINT_INTERVAL if self._joining is None else 1
         """`after_commit` has work only for versions that are multiples of this."""
 
     def after_commit(self, landed: Landed, known: TableState | None) -> None:
@@ -173,7 +173,7 @@ class LogCleaner:
         In an object store each commit above the checkpoint costs a reader a request, so a quiet table gets a checkpoint
         of its last version.
         """
-        return 1 if self._files.scheduler.is_remote else INTERVAL
+        return 1 if self._files.scheduler.is_remote else CHECKPOINT_INTERVAL
 
     def _clean(self, version: int | None, table_id: str) -> bool:
         try:
@@ -225,7 +225,7 @@ def _join(joining: CommitBundler, version: int, table_id: str, paths: Sequence[s
     """Bundle the commits up to a version; return True if a checkpoint may be due."""
     with contextlib.suppress(KafkaError, OSError):
         joining.join(version, table_id, paths)
-    return version % INTERVAL == 0
+    return version % CHECKPOINT_INTERVAL == 0
 
 
 def _note_cleaned(replica: Storage, below: int) -> None:

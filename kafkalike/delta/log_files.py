@@ -37,9 +37,12 @@ _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\
 _JOINED: Final = re.compile(r"(\d{20})\.commits")
 """Name of a bundle of a block's commits; other readers of Delta skip it."""
 
-BLOCK: Final = 100
-"""Versions per bundle; the same as the tables' `delta.checkpointInterval`, so that the commits above a checkpoint are
-usually one block."""
+CHECKPOINT_INTERVAL: Final = 100
+"""Fewest commits between two checkpoints, also in the tables' property `delta.checkpointInterval`. Each checkpoint
+writes the whole state: Delta's default of 10 doubled the mean cost of an append."""
+
+BLOCK: Final = CHECKPOINT_INTERVAL
+"""Versions per bundle, so that the commits above a checkpoint are usually one block."""
 
 
 def block_of(version: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkalike.connect import connect
-from kafkalike.delta.checkpoint import INTERVAL as CHECKPOINT_INTERVAL
+from kafkalike.delta.log_files import CHECKPOINT_INTERVAL
 from kafkalike.delta.row_table import MERGE_INTERVAL
 from tests.tools.children import run
 from tests.tools.effort import examples

@@ -112,7 +112,11 @@ def joining(
 def leaving(
     replica: registration.Replica, registered: registration.Registration, view: registration.View, seen: Seen
 ) -> Generator[effects.ReplicaEffect, Any, registration.View | None]:
-    """Take a replica out as planned, to elect it or to drain its broker. None if the registration has changed."""
+    """Take a replica that answers out of the chain, to drain its broker or to let it join again as the leader.
+
+    Returns:
+        The view after it left; None if the registration has changed.
+    """
     smaller = registration.without(registered, replica)
     if not (yield from effects.Register(registered, smaller)):
         return None

@@ -12,7 +12,7 @@ import pytest
 
 from kafkalike.connect import open_cluster
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checkpoint import INTERVAL as CHECKPOINT_INTERVAL
+from kafkalike.delta.log_files import CHECKPOINT_INTERVAL
 from kafkalike.delta.row_table import MERGE_INTERVAL
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.cluster import Cluster

@@ -13,8 +13,7 @@ from deltalake import DeltaTable
 
 from kafkalike.connect import connect
 from kafkalike.delta.actions import log_name, parse_commit
-from kafkalike.delta.checkpoint import INTERVAL as CHECKPOINT_INTERVAL
-from kafkalike.delta.log_files import LAST_CHECKPOINT, last_checkpoint
+from kafkalike.delta.log_files import CHECKPOINT_INTERVAL, LAST_CHECKPOINT, last_checkpoint
 from kafkalike.errors import (
     CorruptRecordError,
     DataLossError,
