@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import resource
 import socket
 import statistics
@@ -242,7 +243,23 @@ def main() -> None:
                 idle(report, server)
     if "objects" in options.only:
         objects(report)
+    compare(report)
     report.finish()
+
+
+def compare(report: Report) -> None:
+    """Put Kafka's figures beside the gateway's, with the ratio of the first number of each."""
+    broker = {row["what"]: row for row in report.rows if row["against"] == "Kafka"}
+    report.rows = [row for row in report.rows if row["against"] != "Kafka"]
+    for row in report.rows:
+        if row["against"] == "gateway":
+            row["against"] = ""
+            if beside := broker.get(row["what"]):
+                ours, theirs = (
+                    float(re.findall(r"\b\d[\d,.]*", one["figure"])[0].replace(",", "")) for one in (row, beside)
+                )
+                what = "speed" if "records/s" in row["figure"] else "memory" if "MB" in row["figure"] else "time"
+                row |= {"against": f"Kafka: {beside['figure']}", "ratio": f"{ours / theirs:.2f} x its {what}"}
 
 
 def start(report: Report) -> None:

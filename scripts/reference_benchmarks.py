@@ -25,7 +25,7 @@ SUMMARY: Final = (
     ),
     (
         "Kafka with Spark's connector",
-        "batch writes take the same time, scans a fifth; streams of micro-batches 1.2 to 1.4 times as long",
+        "batch writes take the same time, scans a fifth; streams by `ks.read_stream` 0.8 to 1.2 times as long, the format's 1.2 to 1.9 times",
     ),
     ("one record at a time", "a `send().get()` takes 1.5 ms on a local disk and some 55 ms in an object store"),
     ("replicas (factor 3)", "an append takes 1.3 times as long in folders, 3.3 times in buckets"),
@@ -101,12 +101,16 @@ SECTIONS: Final[tuple[tuple[str, str, tuple[Row, ...]], ...]] = (
             Row("kafka-10000000", "full scan 10,000,000: format kafkalike", "the format, full scan of 10 M"),
             Row("kafka-10000000", "key look-up 10,000,000: kafkalike.spark.read", "`ks.read`, a key of 10 M"),
             Row("kafka-10000000", "stream of 10, 10,000,000: kafkalike", "stream of 10 M, ten micro-batches"),
-            Row("kafka-streams-1-10", "stream of 1, 1,000,000: kafkalike", "stream of 1 M, one micro-batch"),
-            Row("kafka-streams-1-10", "stream of 10, 1,000,000: kafkalike", "ten micro-batches"),
-            Row("kafka-streams-1-10", "stream of 10, 1,000,000: kafkalike, engine delta", "ten, engine delta"),
-            Row("kafka-streams-100", "stream of 100, 1,000,000: kafkalike", "a hundred micro-batches"),
-            Row("kafka-streams-100", "stream of 100, 1,000,000: kafkalike, engine delta", "a hundred, engine delta"),
-            Row("kafka-streams-100", "one record through a stream", "one record through a running query"),
+            Row("kafka-1000000", "sink, ten micro-batches, 1,000,000", "stream of 1 M into a topic, ten micro-batches"),
+            Row("kafka-1000000", "stream of 1, 1,000,000: kafkalike", "the format, stream of 1 M, one micro-batch"),
+            Row("kafka-1000000", "stream of 1, 1,000,000: kafkalike, engine delta", "one, engine delta"),
+            Row("kafka-1000000", "stream of 10, 1,000,000: kafkalike", "ten micro-batches"),
+            Row("kafka-1000000", "stream of 10, 1,000,000: kafkalike, engine delta", "ten, engine delta"),
+            Row("kafka-1000000", "stream of 100, 1,000,000: kafkalike", "a hundred micro-batches"),
+            Row("kafka-1000000", "stream of 100, 1,000,000: kafkalike, engine delta", "a hundred, engine delta"),
+            Row("kafka-1000000", "one record through a stream", "one record through a running query"),
+            Row("kafka-1000000", "count() 1,000,000", "the format, `count()` of 1 M"),
+            Row("kafka-1000000", "filter on offset 1,000,000", "the format, 1 M, filter on offset"),
         ),
     ),
     (
@@ -148,6 +152,23 @@ SECTIONS: Final[tuple[tuple[str, str, tuple[Row, ...]], ...]] = (
                 "lag of 100 groups x 100 partitions, from nothing, in-process",
                 "lag of 100 groups in 100 partitions each, in process",
             ),
+        ),
+    ),
+    (
+        "Gateway",
+        (
+            "Clients of confluent-kafka (librdkafka). Speeds are of a server's core (CPU), then of the "
+            "clock. The rival is Kafka 4.3.1, one node, in the same run."
+        ),
+        (
+            Row("kafka_gateway", "start to the first answer", "start to the first answer"),
+            Row("kafka_gateway", "memory after the load", "memory after the load"),
+            Row("kafka_gateway", "produce, 16 kB batches", "produce, batches of 16 kB", "Kafka"),
+            Row("kafka_gateway", "produce, 16 kB batches, idempotent", "the same, idempotent", "Kafka"),
+            Row("kafka_gateway", "fetch", "fetch", "Kafka"),
+            Row("kafka_gateway", "one record, sent to acknowledged", "one record, sent to acknowledged", "Kafka"),
+            Row("kafka_gateway", "one record, sent to read by a poll", "one record, sent to read by a poll", "Kafka"),
+            Row("kafka_gateway", "100 idle members", "100 idle members of a group"),
         ),
     ),
     (
