@@ -25,7 +25,10 @@ SUMMARY: Final = (
     ),
     (
         "Kafka with Spark's connector",
-        "batch writes take the same time, scans a fifth; streams by `ks.read_stream` 0.8 to 1.2 times as long, the format's 1.2 to 1.9 times",
+        (
+            "batch writes take the same time, scans a fifth; streams by `ks.read_stream` 0.8 to 1.2 times as long, "
+            "the format's 1.2 to 1.9 times"
+        ),
     ),
     ("one record at a time", "a `send().get()` takes 1.5 ms on a local disk and some 55 ms in an object store"),
     ("replicas (factor 3)", "an append takes 1.3 times as long in folders, 3.3 times in buckets"),
