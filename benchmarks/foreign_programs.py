@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+from prometheus_client import CollectorRegistry
 
 from kafkalike.cli.jobs.kafka_jars import resolve
 from kafkalike.log.cluster.cluster import Cluster
@@ -50,6 +51,8 @@ class Place:
     cluster: Cluster
     address: str
     folder: Path
+    registry: CollectorRegistry
+    """Metrics of the gateway."""
 
 
 def run(command: Sequence[str], *, given: str = "", **more: str) -> str:

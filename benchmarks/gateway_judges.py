@@ -1,7 +1,7 @@
 """Judges of the gateway: programs of Kafka's world, unchanged, against a gateway of this machine.
 
     python -m benchmarks.gateway_judges                # all judges
-    python -m benchmarks.gateway_judges kcat java      # some of them
+    python -m benchmarks.gateway_judges kcat java-4.4.0   # some of them
 
 Each judge comes from a package registry by its ordinary client: kafka-python's integration tests from its source
 package, Kafka's Java tools from Maven by Spark's resolver, kcat from the system's packages. A judge that is not there
@@ -20,22 +20,23 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import kafka as kafka_library
+from prometheus_client import CollectorRegistry
 
-from benchmarks.foreign_programs import HOME, Place, Verdict, eventually, fetched, java, run, running, verdict_of
+from benchmarks.foreign_programs import HOME, Place, Verdict, eventually, run, running, verdict_of
 from benchmarks.gateway_services import distributed, flink, mirror_maker, standalone, streams
-from benchmarks.kafka_broker import broker, jars
+from benchmarks.java_tools import VERSIONS, java_tools, share_tools
+from benchmarks.kafka_broker import broker
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.cli.jobs.kafka_jars import ROUNDS, resolve
 from kafkalike.connect import connect
 from kafkalike.gateway.gateway_server import GatewayServer
 from tests.tools.wire_group_cases import EVERY_CASE
 from tests.tools.wire_transcript import accepted, differences, record, transcripts, unexpected
-
-JAVA_TOOLS: Final = "org.apache.kafka:kafka-tools:4.3.1"
 
 REAL_TIME_RECORDS: Final = 60
 
@@ -108,149 +109,6 @@ def kcat(place: Place) -> Verdict:
         "offset": "kcat [0] offset 1000" in run([*base, "-Q", "-t", "kcat:0:-1"]),
         "group": run([*base, "-q", "-o", "beginning", "-c", "3", "-G", "kcat-group", "kcat"]) == "0\n1\n2\n",
     }
-    return verdict_of(checks)
-
-
-def java_tools(place: Place) -> Verdict:
-    """Run Kafka's command-line tools."""
-    tools = fetched("kafka-tools-4.3.1", JAVA_TOOLS)
-    program = java(tools)
-    server = ["--bootstrap-server", place.address]
-
-    def tool(name: str, *arguments: str, given: str = "") -> str:
-        return run([*program, f"org.apache.kafka.tools.{name}", *arguments], given=given)
-
-    def consumer(protocol: str) -> str:
-        arguments = ("--topic", "java", "--group-id", f"java-{protocol}", "--max-messages", "500")
-        return tool("VerifiableConsumer", *server, *arguments, "--group-protocol", protocol)
-
-    steps: dict[str, tuple[Callable[[], str], str]] = {
-        "TopicCommand --create": (
-            lambda: tool("TopicCommand", *server, "--create", "--topic", "java", "--partitions", "4"),
-            r"Created topic java",
-        ),
-        "TopicCommand --describe": (
-            lambda: tool("TopicCommand", *server, "--describe", "--topic", "java"),
-            r"PartitionCount: 4",
-        ),
-        "VerifiableProducer": (
-            lambda: tool("VerifiableProducer", *server, "--topic", "java", "--max-messages", "500"),
-            r'"sent":500,"acked":500',
-        ),
-        "VerifiableConsumer classic": (lambda: consumer("classic"), r'"offsets_committed".*"success":true'),
-        "VerifiableConsumer consumer": (lambda: consumer("consumer"), r'"offsets_committed".*"success":true'),
-        "ConsumerGroupCommand --describe": (
-            lambda: tool("consumer.group.ConsumerGroupCommand", *server, "--describe", "--group", "java-classic"),
-            r"java-classic\s+java\s+\d\s+\d+\s+\d+\s+0\b",
-        ),
-        "ConsumerGroupCommand --list": (
-            lambda: tool("consumer.group.ConsumerGroupCommand", *server, "--list"),
-            r"java-consumer",
-        ),
-        "GetOffsetShell": (lambda: tool("GetOffsetShell", *server, "--topic", "java"), r"java:0:\d+"),
-        "ConsoleProducer": (
-            lambda: tool("ConsoleProducer", *server, "--topic", "console", given="hello\n"),
-            r"^(?!.*ERROR)",
-        ),
-        "ConsoleConsumer": (
-            lambda: tool(
-                "consumer.ConsoleConsumer", *server, "--topic", "console", "--from-beginning", "--max-messages", "1"
-            ),
-            r"hello",
-        ),
-        "ConfigCommand": (
-            lambda: run(
-                [
-                    *java(Path(jars().partition(":")[0]).parent), "kafka.admin.ConfigCommand", *server, "--alter",
-                    "--topic", "java", "--add-config", "retention.ms=100000",
-                ]
-            ),
-            r"Completed updating config for topic java",
-        ),
-        "ProducerPerformance": (
-            lambda: tool(
-                "ProducerPerformance", *server, "--topic", "perf", "--num-records", "50000", "--record-size", "100",
-                "--throughput", "-1",
-            ),
-            r"50000 records sent",
-        ),
-        "ConsumerPerformance": (
-            lambda: tool("ConsumerPerformance", *server, "--topic", "perf", "--num-records", "50000"),
-            r"\b50\d{3}\b",
-        ),
-        "DeleteRecordsCommand": (
-            lambda: tool("DeleteRecordsCommand", *server, "--offset-json-file", str(deleted)),
-            r"perf-0\s+low_watermark: 5",
-        ),
-        "GetOffsetShell --time earliest": (
-            lambda: tool("GetOffsetShell", *server, "--topic", "perf", "--time", "earliest"),
-            r"perf:0:5",
-        ),
-        "ConsumerGroupCommand --reset-offsets": (
-            lambda: tool(
-                "consumer.group.ConsumerGroupCommand", *server, "--group", "java-classic", "--topic", "java",
-                "--reset-offsets", "--to-earliest", "--execute",
-            ),
-            r"java-classic\s+java\s+\d\s+0\b",
-        ),
-        "ConsumerGroupCommand --delete": (
-            lambda: tool("consumer.group.ConsumerGroupCommand", *server, "--delete", "--group", "java-consumer"),
-            r"Deletion of requested consumer groups \('java-consumer'\) was successful",
-        ),
-        "TransactionalMessageCopier": (
-            lambda: tool(
-                "TransactionalMessageCopier", "--broker-list", place.address, "--input-topic", "java",
-                "--input-partition", "0", "--output-topic", "copied", "--max-messages", "-1", "--consumer-group",
-                "copier", "--transaction-size", "20", "--transactional-id", "copier",
-            ),
-            r'"remaining":0.*"stage":"ShutdownComplete"|"stage":"ShutdownComplete".*"remaining":0',
-        ),
-        "TransactionsCommand list": (
-            lambda: tool("TransactionsCommand", *server, "list"),
-            r"copier\s+\d+\s+\d+\s+(Empty|CompleteCommit)",
-        ),
-        "TransactionsCommand describe": (
-            lambda: tool("TransactionsCommand", *server, "describe", "--transactional-id", "copier"),
-            r"copier\s+\d+\s+\d+\s+(Empty|CompleteCommit)",
-        ),
-        "TransactionsCommand describe-producers": (
-            lambda: tool("TransactionsCommand", *server, "describe-producers", "--topic", "java", "--partition", "0"),
-            r"LastSequence",
-        ),
-        "TransactionsCommand find-hanging": (
-            lambda: tool("TransactionsCommand", *server, "find-hanging", "--broker-id", "0"),
-            r"ProducerEpoch",
-        ),
-        "LeaderElectionCommand": (
-            lambda: tool(
-                "LeaderElectionCommand", *server, "--election-type", "preferred", "--topic", "java", "--partition", "0"
-            ),
-            r"Valid replica already elected for partitions java-0",
-        ),
-        "ReassignPartitionsCommand --list": (
-            lambda: tool("reassign.ReassignPartitionsCommand", *server, "--list"),
-            r"No partition reassignments found",
-        ),
-        "EndToEndLatency": (
-            lambda: tool(
-                "EndToEndLatency", "--bootstrap-server", place.address, "--topic", "latency", "--num-records", "200",
-                "--producer-acks", "all", "--record-size", "100",
-            ),
-            r"Avg latency: .* ms",
-        ),
-        "TopicCommand --delete": (
-            lambda: tool("TopicCommand", *server, "--delete", "--topic", "java") + "deleted",
-            r"^(?!.*Error).*deleted",
-        ),
-    }  # fmt: skip
-    deleted = place.folder / "deleted.json"
-    deleted.write_text('{"version": 1, "partitions": [{"topic": "perf", "partition": 0, "offset": 5}]}')
-    checks: dict[str, bool] = {}
-    for name, (step, expected) in steps.items():
-        told = step()
-        checks[name] = re.search(expected, told, re.DOTALL) is not None
-        if not checks[name]:
-            print(f"{name}: {told[-1500:]}", file=sys.stderr)
     return verdict_of(checks)
 
 
@@ -363,7 +221,8 @@ JUDGES: Final[dict[str, Callable[[Place], Verdict]]] = {
     "kafka": kafka,
     "kafka-python": kafka_python,
     "kcat": kcat,
-    "java": java_tools,
+    **{f"java-{version}": partial(java_tools, version=version) for version in VERSIONS},
+    **{f"java-share-{version}": partial(share_tools, version=version) for version in VERSIONS},
     "spark": spark,
     "spark-real-time": real_time,
     "connect": standalone,
@@ -385,10 +244,11 @@ def main() -> int:
     for name in wanted:
         with tempfile.TemporaryDirectory(prefix="judge-") as folder:
             cluster = connect(f"{folder}/root")
-            server = GatewayServer(cluster)
+            registry = CollectorRegistry()
+            server = GatewayServer(cluster, registry=registry)
             server.start()
             try:
-                verdict = JUDGES[name](Place(cluster, server.bootstrap_servers, Path(folder)))
+                verdict = JUDGES[name](Place(cluster, server.bootstrap_servers, Path(folder), registry))
             finally:
                 server.stop()
         satisfied &= not verdict.wrong

@@ -242,6 +242,7 @@ class ClientConnection:
             raise MalformedRequestError(f"request {key} came before authentication")
         known = api_versions.MessageFormat.of(key, version)
         header, body = known.request(frame)
+        self._metrics.asked(key, version)
         reply: asyncio.Task[Reply] | Reply
         if key == api_versions.API_VERSIONS:
             reply = self._versions()

@@ -37,6 +37,9 @@ class GatewayMetrics:
             ["request", "code"],
             registry=registry,
         )
+        self._requests = Counter(
+            "kafkalike_gateway_requests", "Requests by their version", ["request", "version"], registry=registry
+        )
         self._seconds = Histogram(
             "kafkalike_gateway_request_seconds",
             "Time from a request to its answer, waiting of long polls included",
@@ -50,6 +53,14 @@ class GatewayMetrics:
 
         self._in, self._out = self._bytes.labels("in"), self._bytes.labels("out")
         self._of_key: dict[int, Histogram] = {}
+        self._of_version: dict[tuple[int, int], Counter] = {}
+
+    def asked(self, key: int, version: int) -> None:
+        """Count a request that the gateway offers, by API key and version."""
+        found = self._of_version.get((key, version))
+        if found is None:
+            found = self._of_version[key, version] = self._requests.labels(api_key_map[key], str(version))
+        found.inc()
 
     def answered(self, key: int, seconds: float, received: int, sent: int) -> None:
         """Count a request and its answer.

@@ -38,7 +38,11 @@ class Recorder:
 
     def event(self, kind: str, f: str, value: object, **extra: object) -> None:
         """Write one event. The clock is the machine's monotonic one, which all its processes share."""
-        line = {"process": self.process, "type": kind, "f": f, "time": time.monotonic_ns(), "value": value, **extra}
+        self.event_at(time.monotonic_ns(), kind, f, value, **extra)
+
+    def event_at(self, at_ns: int, kind: str, f: str, value: object, **extra: object) -> None:
+        """Write one event of another process, which has told when it was."""
+        line = {"process": self.process, "type": kind, "f": f, "time": at_ns, "value": value, **extra}
         self._stream.write(json.dumps(line) + "\n")
 
     def send(self, records: Sequence[Send], do: Callable[[], Sequence[int]], *, atomic: bool = True) -> bool:

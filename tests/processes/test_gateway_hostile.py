@@ -6,27 +6,26 @@ reader gets, 10 million by default. What was seen is printed.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gzip
 import os
 import random
 import resource
 import socket
+import statistics
 import struct
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient
 from crc32c import crc32c
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kio.index import load_request_schema
@@ -38,6 +37,8 @@ from kafkalike.gateway.message_codec import MalformedRequestError, writer_of
 from kafkalike.log.wire.batch_heads import read_batches
 from kafkalike.log.wire.record_decoder import InflatedBatch, decode
 from tests.processes.test_gateway_soak import Gateways
+from tests.tools import mutating_proxy
+from tests.tools.mutating_proxy import MutatingProxy, mutated
 from tests.tools.wire_messages import some_message
 
 SECONDS = float(os.environ.get("KAFKALIKE_GATEWAY_SECONDS", "60"))
@@ -45,31 +46,10 @@ FRAMES = int(os.environ.get("KAFKALIKE_FRAMES", "10000000"))
 MOST_MEGABYTES = 1200
 """150 at rest, and three times 256 for requests, records to append and answers, with room for copies."""
 
-EXTREMES = [b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xff", b"\xff\x7f", b"\0" * 8]
+MOST_GROWTH = 2.0
+STUCK_SECONDS = 30
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(SECONDS + 3600)]
-
-
-def mutated(chance: random.Random, content: bytes) -> bytes:
-    """Return the bytes with one to three faults."""
-    out = bytearray(content)
-    for _ in range(chance.randint(1, 3)):
-        at = chance.randrange(len(out) + 1)
-        kind = chance.randrange(6)
-        if kind == 0:
-            out[at : at + 1] = bytes([chance.randrange(256)])
-        elif kind == 1:
-            del out[at:]
-        elif kind == 2:
-            out[at:at] = chance.randbytes(chance.randint(1, 40))
-        elif kind == 3:
-            value = chance.choice(EXTREMES)
-            out[at : at + len(value)] = value
-        elif kind == 4:
-            del out[at : at + chance.randint(1, 20)]
-        else:
-            out[at:at] = out[: chance.randint(1, 60)]
-    return bytes(out)
 
 
 def report(line: str) -> None:
@@ -214,7 +194,7 @@ class Attacked:
         self._gateways = Gateways(self.root, 1)
         self.address = self._gateways.addresses
         self.port = self._gateways.ports[0]
-        self.most = 0.0
+        self._megabytes: list[float] = []
         self._log = folder / "gateway-1.log"
 
     def look(self) -> None:
@@ -222,7 +202,7 @@ class Attacked:
         process = self._gateways.running[0]
         assert process.poll() is None, self._log.read_text()[-3000:]
         status = Path(f"/proc/{process.pid}/status").read_text()
-        self.most = max(self.most, int(status.split("VmRSS:")[1].split()[0]) / 1024)
+        self._megabytes.append(int(status.split("VmRSS:")[1].split()[0]) / 1024)
 
     def close(self) -> None:
         self.look()
@@ -231,7 +211,19 @@ class Attacked:
     def check(self) -> None:
         log = self._log.read_text()
         assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]
-        assert self.most < MOST_MEGABYTES
+        assert max(self._megabytes) < MOST_MEGABYTES
+
+    def _tenth(self, at: int) -> float:
+        """Return the median memory of a tenth of the time, in MB."""
+        size = len(self._megabytes) // 10 + 1
+        return statistics.median(self._megabytes[at * size : (at + 1) * size] or self._megabytes[-1:])
+
+    def grown(self) -> float:
+        """Return the memory of the last tenth of the time as a multiple of the second tenth's."""
+        return self._tenth(9) / self._tenth(1)
+
+    def memory(self) -> str:
+        return f"{max(self._megabytes):.0f} MB at most, by tenths {[round(self._tenth(at)) for at in range(10)]}"
 
     @property
     def closed(self) -> int:
@@ -248,159 +240,37 @@ def attacked(folder: Path) -> Iterator[tuple[Attacked, Witness]]:
         gateway.close()
 
 
-class MutatingProxy:
-    """Passes bytes between clients and a gateway, and damages some of the requests."""
-
-    def __init__(self, port: int, seed: int) -> None:
-        self._target, self._chance = port, random.Random(seed)
-        self.passed = self.damaged = self.connections = 0
-        self._loop = asyncio.new_event_loop()
-        self._server = self._loop.run_until_complete(asyncio.start_server(self._connected, "127.0.0.1", 0))
-        self.port = int(self._server.sockets[0].getsockname()[1])
-        self.address = f"127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._target)
-        try:
-            back = asyncio.create_task(self._copy(to_reader, writer))
-            await self._requests(reader, to_writer)
-            await asyncio.wait([back], timeout=5)
-        except (OSError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            for one in (writer, to_writer):
-                one.close()
-
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass answers on. Where the gateway names its own address, it is the proxy's, so that clients come again."""
-        own, ours = (b"127.0.0.1" + struct.pack(">i", port) for port in (self._target, self.port))
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while True:
-                head = await reader.readexactly(4)
-                answer = await reader.readexactly(*struct.unpack(">i", head))
-                writer.write(head + answer.replace(own, ours))
-                await writer.drain()
-        writer.close()
-
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            (size,) = struct.unpack(">i", await reader.readexactly(4))
-            frame = await reader.readexactly(size)
-            self.passed += 1
-            if self._chance.random() < 0.03:
-                self.damaged += 1
-                frame = mutated(self._chance, frame)
-                size = len(frame) if self._chance.random() < 0.9 else self._chance.randint(-5, 200_000)
-            writer.write(struct.pack(">i", size) + frame)
-            await writer.drain()
-
-    def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(20)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(20)
-        self._loop.close()
-
-    async def _end(self) -> None:
-        self._server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-
-class ProxiedClients:
-    """Producers, members of groups and an administrator that reach a gateway through a proxy."""
-
-    def __init__(self, address: str) -> None:
-        self._settings: dict[str, str | int | float | bool] = {
-            "bootstrap.servers": address,
-            "log_level": 0,
-            "socket.timeout.ms": 3000,
-        }
-        targets = (
-            self._produce,
-            self._transact,
-            self._ask,
-            lambda: self._consume("classic"),
-            lambda: self._consume("consumer"),
-        )
-        self._threads = [threading.Thread(target=self._repeated, args=(one,)) for one in targets]
-        for thread in self._threads:
-            thread.start()
-
-    def join(self) -> None:
-        """Run until the process is killed."""
-        for thread in self._threads:
-            thread.join()
-
-    def _repeated(self, act: Callable[[], None]) -> None:
-        while True:
-            with contextlib.suppress(KafkaException):
-                act()
-
-    def _send(self, producer: Producer) -> None:
-        for _ in range(300):
-            with contextlib.suppress(BufferError):
-                producer.produce("target", os.urandom(50))
-            producer.poll(0.002)
-
-    def _produce(self) -> None:
-        producer = Producer({**self._settings, "message.timeout.ms": 5000, "linger.ms": 1})
-        self._send(producer)
-        producer.flush(1)
-        producer.purge()
-        producer.flush(1)
-
-    def _transact(self) -> None:
-        producer = Producer({**self._settings, "transactional.id": "t", "transaction.timeout.ms": 5000})
-        producer.init_transactions(5)
-        producer.begin_transaction()
-        self._send(producer)
-        producer.commit_transaction(5)
-
-    def _consume(self, protocol: str) -> None:
-        settings = {"group.id": protocol, "group.protocol": protocol, "auto.offset.reset": "earliest"}
-        consumer = Consumer({**self._settings, **settings})
-        consumer.subscribe(["target"])
-        end = time.monotonic() + 10
-        while time.monotonic() < end:
-            with contextlib.suppress(KafkaException):
-                consumer.consume(1000, 0.2)
-        consumer.close()
-
-    def _ask(self) -> None:
-        admin = AdminClient(self._settings)
-        for _ in range(20):
-            admin.list_topics(timeout=2)
-            admin.list_consumer_groups(request_timeout=2).result(5)
-
-
 def test_mutating_proxy_between_clients_and_a_gateway_harms_nobody_else(tmp_path: Path) -> None:
     with attacked(tmp_path) as (gateway, witness):
         proxy = MutatingProxy(gateway.port, int(os.environ.get("KAFKALIKE_SEED", "1")))
-        # Apart, because the answers to damaged requests make librdkafka crash after some minutes.
-        command = [sys.executable, "-c", f"from {__name__} import ProxiedClients as P; P({proxy.address!r}).join()"]
-        crashes, clients = -1, None
-        end = time.monotonic() + SECONDS
+        # Apart, because damaged answers, and the answers to damaged requests, make librdkafka crash or hang.
+        command = [sys.executable, "-m", mutating_proxy.__name__, proxy.address]
+        ends: Counter[str] = Counter()
+        clients = subprocess.Popen(command)
+        end, passed, moved = time.monotonic() + SECONDS, 0, time.monotonic()
         while time.monotonic() < end:
-            if clients is None or clients.poll() is not None:
-                clients, crashes = subprocess.Popen(command), crashes + 1
             gateway.look()
+            if proxy.requests.total() > passed:
+                passed, moved = proxy.requests.total(), time.monotonic()
+            stuck = time.monotonic() - moved > STUCK_SECONDS
+            if stuck or clients.poll() is not None:
+                clients.kill()
+                code = clients.wait(60)
+                ends["stuck" if stuck else str(code)] += 1
+                clients, moved = subprocess.Popen(command), time.monotonic()
             time.sleep(0.5)
-        if clients is not None:
-            clients.kill()
-            clients.wait(60)
+        clients.kill()
+        clients.wait(60)
         proxy.close()
 
-    report(
-        f"{proxy.passed:,} requests of {proxy.connections} connections, {proxy.damaged:,} damaged, {gateway.closed} "
-        f"lines of closed connections; {gateway.most:.0f} MB at most; {crashes} crashes of the clients; "
-        f"{witness.report()}"
-    )
-    assert proxy.damaged > SECONDS
+    asked, answered = proxy.requests.total(), proxy.answers
+    report(f"{asked:,} requests of {proxy.connections:,} connections, {proxy.damaged_requests:,} damaged")
+    report(f"{answered:,} answers, {proxy.damaged_answers:,} damaged; ends of the clients {dict(ends)}")
+    report(f"{gateway.closed:,} lines of closed connections; {gateway.memory()}; {witness.report()}")
+    report(f"requests by API key {dict(sorted(proxy.requests.items()))}")
+    assert proxy.damaged_requests > SECONDS
+    assert proxy.damaged_answers > SECONDS / 10
+    assert gateway.grown() < MOST_GROWTH
     gateway.check()
     witness.check()
 
@@ -460,6 +330,6 @@ def test_crowds_bombs_and_slow_clients_harm_nobody_else(tmp_path: Path) -> None:
         for client in held:
             client.close()
 
-    report(f"{dict(seen)}; {gateway.most:.0f} MB at most; {witness.report()}")
+    report(f"{dict(seen)}; {gateway.memory()}; {witness.report()}")
     gateway.check()
     witness.check()
