@@ -90,7 +90,9 @@ def java(*folders: Path, heap: str = "256m", log4j: Path | None = None) -> list[
     names = ("slf4j-api-*", "scala-library-*", "log4j-*", "jackson-*")
     own = [str(jar) for name in names for jar in SPARK_JARS.glob(f"{name}.jar")]
     home = os.environ.get("JAVA_HOME")
-    program = [f"{home}/bin/java" if home else "java", f"-Xmx{heap}", "-XX:+UseSerialGC"]
+    # Most of these programs end before the second compiler would pay.
+    options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    program = [f"{home}/bin/java" if home else "java", *options]
     program += [] if log4j is None else [f"-Dlog4j2.configurationFile={log4j}"]
     return [*program, "-cp", ":".join([*own, *(str(folder / "*") for folder in folders)])]
 

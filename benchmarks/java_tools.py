@@ -170,7 +170,8 @@ def share_tools(place: Place, version: str) -> Verdict:
     expect(r"Processed a total of 20 messages", *console, "--max-messages", "20", "--reject")
     expect(r"Processed a total of 10 messages", *console, "--max-messages", "10", "--release")
     shows = ("--formatter-property", "print.delivery=true")
-    expect(r"Delivery:2.*Processed a total of 180 messages", *console, "--max-messages", "180", *shows)
+    # A consumer that ends gives back what it has fetched, so that this is the fourth delivery of each job, as in Kafka.
+    expect(r"Delivery:4.*Processed a total of 180 messages", *console, "--max-messages", "180", *shows)
     left = {tp.partition: report.lag for tp, report in _offsets(place, "console").items()}
     tools.note(left == {0: 0, 1: 0}, "every job is accepted or rejected once", left)
 
@@ -218,7 +219,8 @@ def share_tools(place: Place, version: str) -> Verdict:
         "--to-datetime", "2020-01-01T00:00:00.000", "--dry-run",
     )  # fmt: skip
     expect(r"jobs\s+Successful", groups, "--delete-offsets", "--group", "auto", "--topic", "jobs")
-    expect(r"has no offset information", groups, "--describe", "--group", "auto")
+    # A share group without members and offsets does not exist; Kafka keeps its name.
+    expect(r"'auto' does not exist", groups, "--describe", "--group", "auto")
     expect(r"\('sync'\) was successful", groups, "--delete", "--group", "sync")
     expect(r"does not exist|GroupIdNotFound", groups, "--describe", "--group", "sync")
     start("perf")

@@ -1,6 +1,7 @@
 """Ownership: histories of group members in, who used which partition as its own from when to when out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,46 @@ def _committed_late(one: Span, after: Span) -> bool:
     if one.landed is None or after.generation is None or not after.start < one.answered:
         return False
     return one.landed >= after.generation
+
+
+def reread(folder: Path, group: str) -> tuple[int, list[str]]:
+    """Return how many records members read again, and those reads that commits rule out.
+
+    A member that gets a partition may read again what its former owner has read and not committed. It must not read
+    what was committed before it got the partition.
+
+    Args:
+        folder: holds one history per process.
+        group: the group.
+    """
+    members = [load(path) for path in sorted(folder.glob("*.jsonl"))]
+    committed = _committed([event for events in members for event in events], group)
+    seen: Counter[tuple[str, int]] = Counter()
+    wrong = []
+    for events in members:
+        since: dict[str, int] = {}
+        for event in events:
+            if event["type"] != "ok":
+                continue
+            if event.get("how") == "assigned":
+                since |= dict.fromkeys(event["which"], event["time"])
+            elif event["f"] == "poll":
+                for partition, records in event["value"][0][1].items():
+                    seen.update((partition, offset) for offset, _ in records)
+                    before = [offset for at, offset in committed.get(partition, ()) if at < since.get(partition, 0)]
+                    if records and before and records[0][0] < max(before):
+                        wrong.append(f"{event['process']} read {partition} from {records[0][0]} on after {max(before)}")
+    return sum(count - 1 for count in seen.values()), wrong
+
+
+def _committed(events: Iterable[dict[str, Any]], group: str) -> dict[str, list[tuple[int, int]]]:
+    """Return by partition when a commit was accepted, and its offset."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for event in events:
+        if event["f"] == "commit" and event["type"] == "ok" and event.get("group") == group:
+            for partition, offset in event["value"].items():
+                found.setdefault(partition, []).append((event["time"], offset))
+    return found
 
 
 def explained(folder: Path, clashes: Sequence[tuple[Span, Span]]) -> str:

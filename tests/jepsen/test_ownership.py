@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.jepsen.ownership import NS_PER_MS, overlaps, spans
+from tests.jepsen.ownership import NS_PER_MS, overlaps, reread, spans
 
 Story = list[tuple[float, str, str, Any, dict[str, Any]]]
 
@@ -89,3 +89,24 @@ def test_a_partition_that_comes_back_is_judged_by_what_was_committed_since(tmp_p
     member(tmp_path, "b", [*assigned(1000, "assigned", 2), *assigned(1500, "revoked"), *assigned(3000, "assigned", 4)])
 
     assert overlaps(spans(tmp_path, "g", {})) == []
+
+
+def polled(ms: float, *offsets: int) -> Story:
+    return [(ms, "ok", "poll", [["poll", {"t-0": [[offset, str(offset)] for offset in offsets]}]], {})]
+
+
+@pytest.mark.parametrize(
+    ("second", "found"),
+    [
+        ([*assigned(9, "assigned"), *polled(10, 3, 4, 5)], (2, ["b read t-0 from 3 on after 5"])),
+        ([*assigned(9, "assigned"), *polled(10, 5)], (0, [])),
+        ([*assigned(7, "assigned"), *polled(10, 3, 4)], (2, [])),
+    ],
+    ids=["below a commit before it", "from the commit on", "below a commit after it"],
+)
+def test_records_are_read_again_only_above_what_was_committed_before(
+    tmp_path: Path, second: Story, found: tuple[int, list[str]]
+) -> None:
+    member(tmp_path, "a", [*assigned(1, "assigned"), *polled(2, 0, 1, 2, 3, 4), *committed(5, 8)])
+    member(tmp_path, "b", second)
+    assert reread(tmp_path, "g") == found

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -117,13 +118,14 @@ class MixedFleet:
         self.live: dict[str, Child | JavaMember] = {}
         self.halted: dict[str, list[int]] = {}
         """When processes were killed, ns of the monotonic clock."""
+        self.kinds: Counter[str] = Counter()
+        """Members that have joined."""
         self._java: dict[str, JavaMember] = {}
-        self._count = 0
 
     def join(self, kind: str) -> str:
         """Start a member, and return its name."""
-        self._count += 1
-        name = f"{kind.replace(' ', '-')}-{self._count}"
+        self.kinds[kind] += 1
+        name = f"{kind.replace(' ', '-')}-{self.kinds[kind]}"
         given = {"topic": "t", "name": name, "group": "g", "history": str(self.histories / f"{name}.jsonl")}
         if kind in JAVA:
             self._java[name] = JavaMember(

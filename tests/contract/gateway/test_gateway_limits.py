@@ -110,6 +110,22 @@ def test_errors_are_counted_by_request_and_code() -> None:
     assert found == {("produce", "3"): 2, ("fetch", "1"): 1, ("heartbeat", "27"): 1}
 
 
+def test_requests_are_counted_by_version(served: Served) -> None:
+    registry = CollectorRegistry()
+    server = gateway_server.GatewayServer(served[0], registry=registry)
+    server.start()
+    with WireClient(server.bootstrap_servers) as client:
+        for version in (9, 12, 12):
+            client.ask(keys.METADATA, version, {"topics": ()})
+    server.stop()
+
+    def count(version: int) -> float | None:
+        labels = {"request": "metadata", "version": str(version)}
+        return registry.get_sample_value("kafkalike_gateway_requests_total", labels)
+
+    assert [count(version) for version in (9, 11, 12)] == [1, None, 2]
+
+
 def test_refused_records_without_an_answer_end_the_connection(served: Served) -> None:
     """As in Kafka, a producer with acks=0 learns this way that its topic is gone."""
     partition = {"index": 0, "records": b"no batch"}
