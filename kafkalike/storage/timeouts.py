@@ -84,7 +84,8 @@ class TimedCalls:
 
     def reset(self) -> None:
         """Forget all calls and threads: a forked child has none of them."""
-        self._waiting: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        """Calls to make; None ends the workers."""
         self._idle: list[None] = []
         """One entry per waiting worker. An interrupt may lose an entry; workers correct that when they end."""
         self._running: set[_Call] = set()
@@ -92,6 +93,10 @@ class TimedCalls:
         """Calls that still hang though later ones were answered."""
         self._next_try = 0.0
         self._deferred.clear()
+
+    def __del__(self) -> None:
+        """End the idle workers: they would wait for a minute for calls that nobody can make."""
+        self._waiting.put(None)
 
     def set_lag(self, lag_ms: int) -> None:
         """Set the timeout to a tenth of `replica.lag.time.max.ms`, at least one second and at most three."""
@@ -214,7 +219,7 @@ class TimedCalls:
                     work()
 
 
-def _work(waiting: queue.SimpleQueue[_Call], idle: list[None]) -> None:
+def _work(waiting: queue.SimpleQueue[_Call | None], idle: list[None]) -> None:
     """Make calls one after the other, without keeping a closed root alive."""
     promised = False
     while True:
@@ -228,6 +233,10 @@ def _work(waiting: queue.SimpleQueue[_Call], idle: list[None]) -> None:
                 if not promised:
                     promised = True
                     continue
+            return
+        if call is None:
+            # The next worker needs it, too.
+            waiting.put(None)
             return
         promised = False
         _here.call = call

@@ -185,6 +185,23 @@ def test_stream_of_several_topics_creates_each_with_the_partitions_of_its_source
     assert all_records(other, "two") == {0: [(0, "a")], 1: [(0, "c")]}
 
 
+def test_stream_of_several_topics_to_one_of_their_names_creates_it_with_the_most_partitions(
+    spark: SparkSession, root: str, checkpoint: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The records of the other topics need theirs in later batches."""
+    cluster, other = on_disk(root), str(tmp_path_factory.mktemp("other"))
+    for topic, total in (("four", 4), ("two", 2)):
+        cluster.create_topic(topic, total, {})
+    fill(cluster, "two", "a")
+    frame = ks.read_stream(spark, ["four", "two"], root, starting_offsets="earliest")
+    stream_by_format(frame, "two", other, checkpoint)
+    fill(cluster, "four", "b", partition=3)
+
+    stream_by_format(frame, "two", other, checkpoint)
+
+    assert all_records(other, "two") == {0: [(0, "a")], 1: [], 2: [], 3: [(0, "b")]}
+
+
 @pytest.mark.parametrize("stream", STREAMS)
 def test_partition_that_only_a_later_batch_names_is_refused_by_topic_and_number(
     lines: Lines, root: str, checkpoint: str, stream: Callable[..., None]

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,34 @@ def test_session_without_delta_catalog_is_refused_before_anything_is_created(spa
         ks.read(plain, "t", root)
 
     assert not plain.catalog.databaseExists("log_without_catalog")
+
+
+@pytest.fixture
+def without_extension(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session of a Spark that was started without Delta's extension, as its settings say."""
+    java = spark.sparkContext._jsc
+    assert java is not None
+    settings = java.sc().conf()
+    extensions = settings.get("spark.sql.extensions")
+    settings.remove("spark.sql.extensions")
+    yield spark
+    settings.set("spark.sql.extensions", extensions)
+
+
+@pytest.mark.spark
+def test_session_without_delta_extension_is_refused_before_any_setting_is_changed(
+    without_extension: SparkSession, root: str
+) -> None:
+    on_disk(root).create_topic("t", 1, {})
+    before = without_extension.conf.getAll
+    told = (
+        r"this Spark was started without Delta's extension \(spark.sql.extensions=io.delta.sql."
+        r"DeltaSparkSessionExtension\), .*; nothing was changed. Stop it with spark.stop\(\) and call"
+    )
+
+    with pytest.raises(KafkaConfigurationError, match=told):
+        ks.session(**{"spark.sql.shuffle.partitions": "77"})
+    with pytest.raises(KafkaConfigurationError, match=told):
+        ks.read(without_extension, "t", root)
+
+    assert without_extension.conf.getAll == before

@@ -87,7 +87,8 @@ JAVA: Final = 17
 JAR_LISTS: Final = {"spark.jars", "spark.jars.packages", "spark.jars.excludes"}
 
 CATALOG: Final = "spark.sql.catalog.spark_catalog"
-DELTA_CONF: Final = {"spark.sql.extensions", CATALOG}
+EXTENSIONS: Final = "spark.sql.extensions"
+DELTA_CONF: Final = {EXTENSIONS, CATALOG}
 """Settings whose classes are Delta's. With a class that the JVM lacks, no statement of SQL works."""
 
 CONNECT_CONF: Final = {
@@ -130,12 +131,13 @@ def delta_session(
         Spark Connect runs, the session belongs to that server and its jars and static settings.
 
     Raises:
-        KafkaConfigurationError: Java is missing, or too old, or a running JVM has no Delta. Then no setting is changed.
+        KafkaConfigurationError: Java is missing or too old, or the running JVM has no Delta, or has started Spark
+            without Delta's extension. Then no setting is changed.
     """
     connect = is_connect(conf)
     plain = not connect and _has_jvm() and not _has_delta()
-    if plain and needs_delta:
-        raise _without_delta()
+    if needs_delta and not connect:
+        _check_jvm(plain=plain)
     for name in QUERY_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     # Workers must run the same Python as the driver, because another one may lack the packages.
@@ -181,7 +183,7 @@ def check_delta(spark: SparkSession) -> None:
     """Refuse a session that cannot read tables; the server of Spark Connect has its own error.
 
     Raises:
-        KafkaConfigurationError: the session's JVM has no Delta, or the session does not use it.
+        KafkaConfigurationError: the session's JVM has no Delta, or the session lacks Delta's catalog or extension.
     """
     if is_remote(spark):
         return
@@ -194,6 +196,34 @@ def check_delta(spark: SparkSession) -> None:
         raise KafkaConfigurationError(
             "this session lacks Delta's catalog, through which a topic is read as a table; nothing was changed. Start "
             "its JVM with SPARK_CONF_DIR=$(kafkalike conf-path), or make its first session by kafkalike.spark.session"
+        )
+    if catalog == SESSION_CONF[CATALOG]:
+        _check_extension(spark.sparkContext)
+
+
+def _check_jvm(*, plain: bool) -> None:
+    """Refuse a running JVM without Delta, or with a Spark that does not use it."""
+    if plain:
+        raise _without_delta()
+    _check_extension(SparkContext._active_spark_context)  # noqa: SLF001 - PySpark has no public name for it
+
+
+def _check_extension(context: SparkContext | None) -> None:
+    """Refuse a running Spark that was started without Delta's extension: Spark loads extensions at its start only.
+
+    Raises:
+        KafkaConfigurationError: its settings do not name the extension.
+    """
+    if context is None:
+        return
+    java: Any = context._jsc  # noqa: SLF001 - a copy of all settings in Python costs 20 ms
+    loaded = str(java.sc().getConf().get(EXTENSIONS, ""))
+    if SESSION_CONF[EXTENSIONS] not in map(str.strip, loaded.split(",")):
+        raise KafkaConfigurationError(
+            f"this Spark was started without Delta's extension ({EXTENSIONS}={SESSION_CONF[EXTENSIONS]}), which reads "
+            "a topic as a table and cannot be added later; nothing was changed. Stop it with spark.stop() and call "
+            "kafkalike.spark.session, or start it with SPARK_CONF_DIR=$(kafkalike conf-path). Without the extension, "
+            'call kafkalike.spark.register_format(spark): format("kafkalike") and kafkalike.spark.write need none'
         )
 
 

@@ -79,13 +79,17 @@ class BatchOffsets:
                 found[tp] = min(offset, found.get(tp, offset))
         return dict(sorted(found.items()))
 
-    @property
-    def partitions(self) -> dict[str, int]:
-        """Return the number of partitions of each topic that the batch reads, as far as `ends` tells."""
+    def partitions_for(self, target: str | None) -> dict[str, int]:
+        """Return the number of partitions of each topic that the batch reads, as far as `ends` tells.
+
+        Args:
+            target: the topic that gets the records of all topics, which counts as one with the largest number of them;
+                None if each record names its topic.
+        """
         found: dict[str, int] = {}
         for tp in self.ends:
             found[tp.topic] = max(tp.partition + 1, found.get(tp.topic, 0))
-        return found
+        return found if target is None or not found else {**found, target: max(found.values())}
 
     @property
     def sources(self) -> list[str]:

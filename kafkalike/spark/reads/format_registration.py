@@ -294,7 +294,7 @@ def session(
 
     Raises:
         KafkaConfigurationError: `bootstrap_servers` or `storage_options` are wrong, or the running session lacks
-            Hadoop's client for that root, or its JVM has no Delta; then no setting of it is changed.
+            Hadoop's client for that root, or Delta or its extension; then no setting of it is changed.
         IllegalArgumentError: the storage options are not a dict of strings.
     """
     from kafkalike.spark.jvm.spark_session import delta_session, tell_hadoop

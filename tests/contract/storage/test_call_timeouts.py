@@ -107,6 +107,23 @@ def test_what_nobody_has_open_is_not_asked_when_another_one_hangs(stuck: threadi
     assert not [name for name in names if "/closed/" in name]
 
 
+def test_threads_of_a_root_that_nobody_has_open_end_at_once() -> None:
+    """Their idle time is a minute, in which a process can open and close many clusters."""
+    calls, both = TimedCalls("/dropped", 30.0), threading.Barrier(2)
+    callers = [threading.Thread(target=calls.call, args=(both.wait,)) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    workers = [thread for thread in threading.enumerate() if thread.name == "kafkalike calls of /dropped"]
+    del calls, caller, callers
+
+    for worker in workers:
+        worker.join(timeouts.IDLE_SECONDS / 2)
+
+    assert [worker.is_alive() for worker in workers] == [False, False]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_makes_its_calls_in_threads_of_its_own() -> None:

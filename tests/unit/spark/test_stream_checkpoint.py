@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike.errors import IllegalStateError, KafkaStorageError
-from kafkalike.spark.jvm.stream_checkpoint import checkpoint_at
+from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, checkpoint_at
 
 
 def test_a_checkpoint_has_the_id_of_its_query(tmp_path: Path) -> None:
@@ -53,3 +53,21 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path: Path, kind: str) ->
         checkpoint.query_id()
     with pytest.raises(KafkaStorageError, match=f"{where}: the checkpoint cannot be read"):
         checkpoint.offsets(0)
+
+
+@pytest.mark.parametrize(
+    ("target", "partitions"),
+    [
+        pytest.param(None, {"clicks": 8, "orders": 3}, id="topics of the records"),
+        pytest.param("orders", {"clicks": 8, "orders": 8}, id="one of the sources"),
+        pytest.param("all", {"all": 8, "clicks": 8, "orders": 3}, id="another topic"),
+    ],
+)
+def test_target_of_all_records_counts_as_the_largest_source(target: str | None, partitions: dict[str, int]) -> None:
+    offsets = BatchOffsets(0, 'v1\n{}\n{"orders":{"0":1,"2":1}}\n{"clicks":{"7":4}}\n')
+
+    assert offsets.partitions_for(target) == partitions
+
+
+def test_batch_without_topics_says_nothing_about_its_target() -> None:
+    assert BatchOffsets(0, "v1\n{}\n17\n").partitions_for("orders") == {}
