@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike import errors
 from kafkalike.admin.admin_base import as_names, outcome, raise_first
 from kafkalike.admin.replica_operations import ReplicaOperations, partition_entry
-from kafkalike.model.brokers import Replicas
+from kafkalike.model.replication.replicas import Replicas
 from kafkalike.model.segments import MAX_OFFSET
 from kafkalike.model.structs import IsolationLevel, NewPartitions, OffsetAndTimestamp, OffsetSpec, TopicPartition
 

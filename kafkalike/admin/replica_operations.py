@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike import errors
 from kafkalike.admin.admin_base import AdminBase, as_names, outcome, raise_first
-from kafkalike.model.brokers import ONLY_BROKER, Broker, Replicas
+from kafkalike.model.brokers import ONLY_BROKER, Broker
+from kafkalike.model.replication.replicas import Replicas
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:

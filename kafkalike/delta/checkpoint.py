@@ -14,38 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.delta.log_files import CHECKPOINT_INTERVAL, DELETED_FILES_STAY, LAST_CHECKPOINT, duration_ms
+from kafkalike.delta.log_files import DELETED_FILES_STAY, LAST_CHECKPOINT, checkpoint_name, duration_ms
 from kafkalike.delta.snapshot import LogSnapshot
 from kafkalike.storage.arrays import held_numbers, scalars
 from kafkalike.storage.port import Storage
 
-SHARE: Final = 10
-"""After a checkpoint of n files, the next one is due after n / `SHARE` commits at the earliest. So all checkpoints of a
-table's life together hold about `SHARE` times as many entries as the last one, however often the table is written."""
-
-FAR_SHARE: Final = 100
-"""`SHARE` for object stores: a reader pays one request per commit above a checkpoint, and a put costs the same for any
-size."""
-
 _KEYS: Final = {"txn": "appId", "add": "path", "remove": "path"}
 """Field that identifies an action, by kind."""
-
-
-def is_due(version: int, last: int, files: int, share: int = SHARE) -> bool:
-    """Return True if a checkpoint is due after a commit.
-
-    Args:
-        version: the commit's version.
-        last: version of the latest checkpoint; -1 without one.
-        files: number of data files of the table.
-        share: `SHARE` or `FAR_SHARE`.
-    """
-    return version > 0 and version - max(last, 0) >= max(CHECKPOINT_INTERVAL, files // share)
-
-
-def checkpoint_name(version: int) -> str:
-    """Return the path of a checkpoint in the table's folder."""
-    return f"_delta_log/{version:020d}.checkpoint.parquet"
 
 
 def make_checkpoint(store: Storage, snapshot: LogSnapshot, now_ms: int) -> None:

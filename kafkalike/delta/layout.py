@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from kafkalike.delta.log_files import CHECKPOINT_INTERVAL
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model import cluster_state as metadata_rows
-from kafkalike.model import group_state, names
+from kafkalike.model import names
 
 ROOT_FORMAT: Final = "kafkalike.root.format"
 """Property of `__cluster_metadata` with the root's format. Tables of releases without it have format 1."""
@@ -78,9 +77,9 @@ def taken_error(root: str) -> UnsupportedVersionError:
     )
 
 
-CLUSTER_METADATA: Final = metadata_rows.TABLE
-CONSUMER_OFFSETS: Final = group_state.TABLE
-SCHEMAS: Final = names.TABLE
+CLUSTER_METADATA: Final = names.CLUSTER_METADATA
+CONSUMER_OFFSETS: Final = names.CONSUMER_OFFSETS
+SCHEMAS: Final = names.SCHEMAS
 
 CONTROL_TABLES: Final = (CLUSTER_METADATA, CONSUMER_OFFSETS, SCHEMAS)
 """Tables whose rows make up a state."""

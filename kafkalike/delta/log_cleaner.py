@@ -15,9 +15,17 @@ from typing import Final
 import pyarrow as pa
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checkpoint import FAR_SHARE, SHARE, checkpoint_name, is_due, make_checkpoint
 from kafkalike.delta.commit_bundles import EACH, EVERY, CommitBundler
-from kafkalike.delta.log_files import CHECKPOINT_INTERVAL, clean_log, is_clean, last_checkpoint
+from kafkalike.delta.log_files import (
+    CHECKPOINT_INTERVAL,
+    FAR_SHARE,
+    SHARE,
+    checkpoint_name,
+    clean_log,
+    is_clean,
+    is_due,
+    last_checkpoint,
+)
 from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.delta.table_change import Landed, cleaning_turn
 from kafkalike.delta.table_state import TableState
@@ -214,6 +222,8 @@ class LogCleaner:
                 name = log_name(snapshot.newest)
                 if files.look(name) != self._files.look(name):
                     return False
+            from kafkalike.delta.checkpoint import make_checkpoint  # most processes never write one
+
             make_checkpoint(files, snapshot, now)
         if version is None or not version % CLEANUP_INTERVAL:
             note = None if files is self._files else partial(_note_cleaned, files)

@@ -41,8 +41,33 @@ CHECKPOINT_INTERVAL: Final = 100
 """Fewest commits between two checkpoints, also in the tables' property `delta.checkpointInterval`. Each checkpoint
 writes the whole state: Delta's default of 10 doubled the mean cost of an append."""
 
+SHARE: Final = 10
+"""After a checkpoint of n files, the next one is due after n / `SHARE` commits at the earliest. So all checkpoints of a
+table's life together hold about `SHARE` times as many entries as the last one, however often the table is written."""
+
+FAR_SHARE: Final = 100
+"""`SHARE` for object stores: a reader pays one request per commit above a checkpoint, and a put costs the same for any
+size."""
+
 BLOCK: Final = CHECKPOINT_INTERVAL
 """Versions per bundle, so that the commits above a checkpoint are usually one block."""
+
+
+def is_due(version: int, last: int, files: int, share: int = SHARE) -> bool:
+    """Return True if a checkpoint is due after a commit.
+
+    Args:
+        version: the commit's version.
+        last: version of the latest checkpoint; -1 without one.
+        files: number of data files of the table.
+        share: `SHARE` or `FAR_SHARE`.
+    """
+    return version > 0 and version - max(last, 0) >= max(CHECKPOINT_INTERVAL, files // share)
+
+
+def checkpoint_name(version: int) -> str:
+    """Return the path of a checkpoint in the table's folder."""
+    return f"_delta_log/{version:020d}.checkpoint.parquet"
 
 
 def block_of(version: int) -> int:

@@ -22,7 +22,6 @@ from kafkalike.delta.table_change import Change, FilesLive, Unchanged
 from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaStorageError, LogCorruptError
 from kafkalike.model.clock import Clock
-from kafkalike.model.maintenance.control_rows import files_to_merge
 from kafkalike.model.segments import Segment
 from kafkalike.storage.arrays import scalars, whole_numbers
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet, sound
@@ -220,6 +219,8 @@ def _read(files: Storage, path: str) -> pa.Table:
 
 def late_segments(state: TableState) -> list[Segment]:
     """Return the latest files of a table that are worth merging."""
+    from kafkalike.model.maintenance.control_rows import files_to_merge  # most processes never merge
+
     every = sorted(state.index, key=lambda segment: segment.start)
     count = files_to_merge([segment.num_records for segment in every])
     return every[-count:] if count else []

@@ -18,7 +18,7 @@ from kafkalike.delta.damage import Damage, DamagedFileError
 from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.appends.producer_sequences import BATCHES_KEY, ProducerSequences
-from kafkalike.model.appends.waiting_appends import PARTS_KEY, Placed, TakenAppends, from_note
+from kafkalike.model.appends.taken_appends import PARTS_KEY, Placed, TakenAppends, from_note
 from kafkalike.model.row_value import UNREADABLE
 from kafkalike.model.segments import Segment, SegmentIndex
 from kafkalike.storage.port import Storage

@@ -14,7 +14,7 @@ from kafkalike.maintenance.correction_report import Parts, UndoReport
 from kafkalike.maintenance.deletion import Remover, ready_to_remove, without_maintenance
 from kafkalike.maintenance.handles import opened, tasks_of
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS
-from kafkalike.model.appends.waiting_appends import parts_of
+from kafkalike.model.appends.taken_appends import parts_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.group_state import standing_of

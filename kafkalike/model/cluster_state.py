@@ -30,7 +30,7 @@ from kafkalike.model.brokers import (
 )
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.mirror import FORMAT, Mirrored, Phase, dump_mirror, load_mirror
-from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.names import CLUSTER_METADATA, TopicId, TopicName
 from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
 from kafkalike.model.topic import LogStart, TopicInfo
 
@@ -192,8 +192,6 @@ class _Draft:
         self._log_starts.put(row.topic_id, own)
         self._moved[row.topic_id] = row.topic
 
-
-TABLE: Final = "__cluster_metadata"
 
 TOPIC: Final = "topic"
 LOG_START: Final = "log_start"
@@ -390,7 +388,7 @@ def parse_row(row: MetadataRow) -> Said:
         LogCorruptError: it is damaged.
     """
     try:
-        value = row_value(TABLE, row, VERSIONS)
+        value = row_value(CLUSTER_METADATA, row, VERSIONS)
         if row.kind == TOPIC:
             return _topic_change(row, value)
         if row.kind == LOG_START:
@@ -404,7 +402,7 @@ def parse_row(row: MetadataRow) -> Said:
         broker, removed = broker_of(value)
         return BrokerChange(broker=broker, removed=removed)
     except UNREADABLE as cause:
-        raise damaged(TABLE, row, cause) from cause
+        raise damaged(CLUSTER_METADATA, row, cause) from cause
 
 
 def _topic_change(row: MetadataRow, value: Mapping[str, Any]) -> TopicChange:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.groups.roster import CLIENT_LED_VERSION, PROTOCOL_TYPE, Member, Roster, dump_roster, load_roster
-from kafkalike.model.names import GATEWAYS_GROUP
+from kafkalike.model.names import CONSUMER_OFFSETS, GATEWAYS_GROUP
 from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
 
@@ -39,8 +39,6 @@ __all__ = [
     "share_row",
     "transaction_rows",
 ]
-
-TABLE: Final = "__consumer_offsets"
 
 OFFSET: Final = "offset"
 MEMBER: Final = "member"
@@ -390,9 +388,11 @@ def standing_of(row: GroupRow) -> TransactionalIdState | None:
     from kafkalike.model.transactions.transactional_id import FORMAT, load_standing
 
     try:
-        return load_standing(row_value(TABLE, row, {TRANSACTION: FORMAT}), row.seq, row.time_ms, row.client_id)
+        return load_standing(
+            row_value(CONSUMER_OFFSETS, row, {TRANSACTION: FORMAT}), row.seq, row.time_ms, row.client_id
+        )
     except UNREADABLE as cause:
-        raise damaged(TABLE, row, cause) from cause
+        raise damaged(CONSUMER_OFFSETS, row, cause) from cause
 
 
 def share_of(row: GroupRow) -> tuple[TopicPartition, SharePartition | None]:
@@ -404,13 +404,13 @@ def share_of(row: GroupRow) -> tuple[TopicPartition, SharePartition | None]:
     from kafkalike.model.shares.share_partition import load_share
 
     try:
-        value = row_value(TABLE, row, VERSIONS)
+        value = row_value(CONSUMER_OFFSETS, row, VERSIONS)
         if row.topic is None or row.partition is None:
             raise ValueError("no topic or partition")
         where = TopicPartition(row.topic, row.partition)
         return where, None if row.offset is None else load_share(value, row.topic_id or "")
     except UNREADABLE as cause:
-        raise damaged(TABLE, row, cause) from cause
+        raise damaged(CONSUMER_OFFSETS, row, cause) from cause
 
 
 _Entry = Roster | tuple[TopicPartition, CommittedOffset | None]
@@ -422,7 +422,7 @@ def _entry(row: GroupRow) -> _Entry:
     try:
         # Most rows are offsets, without a value.
         if row.value or row.kind != OFFSET:
-            value = row_value(TABLE, row, VERSIONS)
+            value = row_value(CONSUMER_OFFSETS, row, VERSIONS)
             if row.kind == MEMBER:
                 if not value:
                     return Roster(generation=row.generation, changed_ms=row.time_ms)
@@ -441,4 +441,4 @@ def _entry(row: GroupRow) -> _Entry:
             generation=row.generation,
         )
     except UNREADABLE as cause:
-        raise damaged(TABLE, row, cause) from cause
+        raise damaged(CONSUMER_OFFSETS, row, cause) from cause

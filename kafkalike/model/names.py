@@ -1,9 +1,9 @@
-"""Names: check the names of topics and groups, and transactional ids."""
+"""Names: of topics, groups and transactional ids, with their checks; of control tables and subject strategies."""
 
 from __future__ import annotations
 
 import re
-from typing import Final, NewType
+from typing import Final, Literal, NewType
 
 from kafkalike.errors import IllegalArgumentError, InvalidGroupIdError, InvalidTopicError, InvalidTopicTypeError
 
@@ -89,4 +89,18 @@ def is_storable(text: str) -> bool:
     return True
 
 
-TABLE: Final = "__schemas"
+CLUSTER_METADATA: Final = "__cluster_metadata"
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+SCHEMAS: Final = "__schemas"
+
+Part = Literal["key", "value"]
+
+TOPIC_NAME: Final = "TopicNameStrategy"
+"""Subjects `<topic>-key` and `<topic>-value`."""
+RECORD_NAME: Final = "RecordNameStrategy"
+"""Subject: the full name of the record's schema."""
+TOPIC_RECORD_NAME: Final = "TopicRecordNameStrategy"
+"""Subjects `<topic>-<full name>`."""
+
+STRATEGIES: Final = (TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME)
+"""Strategies that name the subject of a schema."""

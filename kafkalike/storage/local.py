@@ -16,17 +16,16 @@ from typing import IO, TYPE_CHECKING, Final
 import pyarrow as pa
 
 from kafkalike.errors import KafkaStorageError
-from kafkalike.model.groups.roster import Leases
 from kafkalike.storage.leases import LocalLeases
 from kafkalike.storage.parquet import LocalFile
 from kafkalike.storage.port import TABLE_LOG, Coordination, Entry, NotStoredError, Reach, Storage
-from kafkalike.storage.probe import probe_folder
 from kafkalike.storage.root_uri import allowed_network
 from kafkalike.storage.table_lock import TableLock
 from kafkalike.storage.timeouts import PART_BYTES, extend_timeout
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
+    from kafkalike.model.groups.roster import Leases
 
 LOCKS: Final = "__locks"
 """Folder of the root's lock files."""
@@ -74,6 +73,8 @@ class FolderCoordination(Coordination):
         """Probe a network file system that the user allows, once per process; local disks are known to be safe."""
         del required
         if self.uri not in _tried and allowed_network(self.uri):
+            from kafkalike.storage.probe import probe_folder  # it needs filelock, and local disks are not probed
+
             probe_folder(self.uri)
             _tried.add(self.uri)
 

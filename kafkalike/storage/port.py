@@ -23,10 +23,10 @@ import pyarrow as pa
 
 from kafkalike.errors import KafkaError
 from kafkalike.model.config.storage_options import SentOptions
-from kafkalike.model.groups.roster import Leases
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
+    from kafkalike.model.groups.roster import Leases
 
 P = ParamSpec("P")
 T = TypeVar("T")

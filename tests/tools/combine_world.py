@@ -30,13 +30,11 @@ from kafkalike.model.appends.group_commit import (
     appending,
     withdrawing,
 )
+from kafkalike.model.appends.taken_appends import Placed, TakenAppends, WaitingAppend
 from kafkalike.model.appends.waiting_appends import (
     GIVES_WAY,
     LOST,
-    Placed,
     Room,
-    TakenAppends,
-    WaitingAppend,
     gives_way,
     numbered,
     parse_name,

@@ -28,9 +28,9 @@ from kafkalike.admin.share_group_operations import SharePartitionReport, share_p
 from kafkalike.connect import check_there, connect
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.topic_log import APPENDS, FAILED
-from kafkalike.model.brokers import Replicas
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.lag import PartitionIndex, total
+from kafkalike.model.replication.replicas import Replicas
 from kafkalike.version import __version__
 
 if TYPE_CHECKING:

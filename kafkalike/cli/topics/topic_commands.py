@@ -26,7 +26,7 @@ from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
 
 if TYPE_CHECKING:
     from kafkalike.admin.admin_client import KafkaAdminClient
-    from kafkalike.model.brokers import Replicas
+    from kafkalike.model.replication.replicas import Replicas
 
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "partitions": frozenset({"create", "alter"}),

@@ -29,6 +29,7 @@ from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model import faults
 from kafkalike.model.appends import waiting_appends
+from kafkalike.model.appends.taken_appends import PARTS_KEY, Placed, WaitingAppend
 from kafkalike.model.clock import Deadline, within
 from kafkalike.model.row_value import UNREADABLE, ControlState, checked_list
 
@@ -192,9 +193,9 @@ class ControlGroupCommit(Generic[S, R]):
         self,
         state: TableState,
         own: Bundle[S, R],
-        part: waiting_appends.WaitingAppend | None,
-        others: Sequence[tuple[waiting_appends.WaitingAppend, bytes]] | None,
-    ) -> GroupedChange | waiting_appends.Placed:
+        part: WaitingAppend | None,
+        others: Sequence[tuple[WaitingAppend, bytes]] | None,
+    ) -> GroupedChange | Placed:
         """Make the next version. It decides all readable staged units, including units that refuse the state."""
         sequence = 0 if part is None else part.sequence
         bundles, unfit = self._readable(others or ())
@@ -208,12 +209,12 @@ class ControlGroupCommit(Generic[S, R]):
             run for (found, _), run in zip(bundles, done.runs, strict=True) if found is (part or waiting_appends.OWN)
         )
         if not done.rows and part is None:
-            return waiting_appends.Placed(sequence, state.version, mine)
+            return Placed(sequence, state.version, mine)
         now = self.rows.clock.now_ms()
         note: dict[str, Any] = {"time": now}
         if others is not None:
             named = zip(bundles, done.runs, strict=True)
-            note[waiting_appends.PARTS_KEY] = waiting_appends.to_note([(found, run, None) for (found, _), run in named])
+            note[PARTS_KEY] = waiting_appends.to_note([(found, run, None) for (found, _), run in named])
         adds = []
         if done.rows:
             self.rows.check_free(int(done.rows[0].seq), state)
@@ -223,9 +224,9 @@ class ControlGroupCommit(Generic[S, R]):
         return GroupedChange(change, mine, len(bundles) - 1, unfit)
 
     def _readable(
-        self, others: Sequence[tuple[waiting_appends.WaitingAppend, bytes]]
-    ) -> tuple[list[tuple[waiting_appends.WaitingAppend, Bundle[S, R]]], list[waiting_appends.WaitingAppend]]:
-        found, unfit = list[tuple[waiting_appends.WaitingAppend, Bundle[S, R]]](), list[waiting_appends.WaitingAppend]()
+        self, others: Sequence[tuple[WaitingAppend, bytes]]
+    ) -> tuple[list[tuple[WaitingAppend, Bundle[S, R]]], list[WaitingAppend]]:
+        found, unfit = list[tuple[WaitingAppend, Bundle[S, R]]](), list[WaitingAppend]()
         for part, content in others:
             try:
                 found.append((part, self.unpacked(content)))

@@ -20,6 +20,7 @@ from kafkalike.delta.table_state import FENCE, TableState
 from kafkalike.delta.tailed_table import TailedTable
 from kafkalike.model import faults
 from kafkalike.model.appends import group_commit, waiting_appends
+from kafkalike.model.appends.taken_appends import Placed, WaitingAppend
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.effects import run
 
@@ -65,7 +66,7 @@ class GroupCommit(Generic[A]):
         self._version, self._moved = -1, 0.0
         """Latest known version, and the time at which it appeared, s."""
 
-    def append(self, own: A, deadline: Deadline) -> waiting_appends.Placed:
+    def append(self, own: A, deadline: Deadline) -> Placed:
         """Write an append into the table.
 
         Raises:
@@ -88,7 +89,7 @@ class GroupCommit(Generic[A]):
             deadline=self.clock.monotonic() + deadline.remaining(),
         )
         try:
-            placed: waiting_appends.Placed = runner.run(steps)
+            placed: Placed = runner.run(steps)
         except errors.UnknownOutcomeError:
             raise
         except errors.KafkaError:
@@ -138,7 +139,7 @@ class GroupCommit(Generic[A]):
                 ) from cause
             self.open.close(part, landed=landed)
 
-    def _settled(self, part: waiting_appends.WaitingAppend) -> bool:
+    def _settled(self, part: WaitingAppend) -> bool:
         """Return True if an append is known to have landed. It cannot land after this call."""
         deadline = Deadline(self.clock, GRACE_MS)
         try:
@@ -164,7 +165,7 @@ class _EffectRunner(Generic[A]):
         shared: GroupCommit[A],
         own: A | None,
         deadline: Deadline,
-        part: waiting_appends.WaitingAppend | None = None,
+        part: WaitingAppend | None = None,
     ) -> None:
         self._shared = shared
         self._own = own
@@ -174,7 +175,7 @@ class _EffectRunner(Generic[A]):
         self._clock = shared.clock
         self.part = part
 
-    def make(self, base: int) -> waiting_appends.WaitingAppend:
+    def make(self, base: int) -> WaitingAppend:
         """Open a name for the append; see `appending`."""
         self.part = self._shared.open.open(base)
         return self.part
@@ -183,9 +184,7 @@ class _EffectRunner(Generic[A]):
         """Run a protocol to its end, with `KafkaError`s passed to it."""
         return run(protocol, self._do, errors.KafkaError)
 
-    def _do(
-        self, act: group_commit.CommitEffect
-    ) -> waiting_appends.Placed | waiting_appends.Lost | group_commit.Seen | None:
+    def _do(self, act: group_commit.CommitEffect) -> Placed | waiting_appends.Lost | group_commit.Seen | None:
         match act:
             case group_commit.Look(admit):
                 return self._look(admit=admit)
@@ -223,7 +222,7 @@ class _EffectRunner(Generic[A]):
             taken = replace(taken, since=self.part.base, latest=self._files.recalled(self.part, version))
         return group_commit.Seen(version, taken, self._clock.monotonic(), deaf, self._shared.led == version, age)
 
-    def _put(self, part: waiting_appends.WaitingAppend) -> None:
+    def _put(self, part: WaitingAppend) -> None:
         assert self._own is not None
         content = self._shared.appends.packed(self._own)
         faults.point("append.before_waiting")
@@ -246,11 +245,11 @@ class _EffectRunner(Generic[A]):
             self._shared.made(landed)
         return self._seen()
 
-    def _attempt(self, act: group_commit.Attempt) -> waiting_appends.Placed | waiting_appends.Lost:
+    def _attempt(self, act: group_commit.Attempt) -> Placed | waiting_appends.Lost:
         own, made, shared = self._own, list[GroupedChange](), self._shared
         assert own is not None
 
-        def plan(state: TableState) -> Change | Unchanged[waiting_appends.Placed | waiting_appends.Lost]:
+        def plan(state: TableState) -> Change | Unchanged[Placed | waiting_appends.Lost]:
             # Called beside the look, and again if that found news; errors of the first call are not raised.
             found = self._made(act, own, state, tried=bool(made))
             if not isinstance(found, GroupedChange):
@@ -269,8 +268,8 @@ class _EffectRunner(Generic[A]):
             if isinstance(landed, Landed):
                 shared.made(landed)
         if isinstance(landed, Unchanged):
-            done: waiting_appends.Placed | waiting_appends.Lost = landed.value
-            if act.part is not None or not isinstance(done, waiting_appends.Placed):
+            done: Placed | waiting_appends.Lost = landed.value
+            if act.part is not None or not isinstance(done, Placed):
                 shared.meet()
             return done
         if act.combine:
@@ -278,11 +277,11 @@ class _EffectRunner(Generic[A]):
         if made[0].taken:
             shared.meet()
         sequence = 0 if act.part is None else act.part.sequence
-        return waiting_appends.Placed(sequence, landed.version, made[0].ranges, landed.change.time_ms)
+        return Placed(sequence, landed.version, made[0].ranges, landed.change.time_ms)
 
     def _made(
         self, act: group_commit.Attempt, own: A, state: TableState, *, tried: bool
-    ) -> GroupedChange | waiting_appends.Placed | waiting_appends.Lost:
+    ) -> GroupedChange | Placed | waiting_appends.Lost:
         """Make the version of an attempt on a state, with its files; or return the reason why none is made."""
         placed = None if act.part is None else self._placed(act.part, state)
         if placed is not None:
@@ -308,7 +307,7 @@ class _EffectRunner(Generic[A]):
             return False
         return True
 
-    def _placed(self, part: waiting_appends.WaitingAppend, state: TableState) -> waiting_appends.Placed | None:
+    def _placed(self, part: WaitingAppend, state: TableState) -> Placed | None:
         if state.taken.knows(part):
             return state.taken.of(part)
         return self._files.recalled(part, state.version).get(part.writer)

@@ -23,6 +23,7 @@ from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
 from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeError
 from kafkalike.model.appends import waiting_appends
+from kafkalike.model.appends.taken_appends import Placed, TakenAppends, WaitingAppend, from_note
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.storage.port import NotStoredError, Storage
 
@@ -59,10 +60,10 @@ class StagingArea:
         self._store = store
         self._clock = clock
         self._jitter = jitter
-        self._unfit: frozenset[waiting_appends.WaitingAppend] = frozenset()
+        self._unfit: frozenset[WaitingAppend] = frozenset()
         """Appends not to be read again: invalid files, and appends that the table refuses."""
 
-    def put(self, part: waiting_appends.WaitingAppend, content: bytes) -> float:
+    def put(self, part: WaitingAppend, content: bytes) -> float:
         """Stage an append; return the duration of the put, s.
 
         Raises:
@@ -85,7 +86,7 @@ class StagingArea:
         assert failed is not None
         raise KafkaStorageError(f"{self._store.uri}: the storage refused the records: {failed}") from failed
 
-    def withdraw(self, part: waiting_appends.WaitingAppend) -> None:
+    def withdraw(self, part: WaitingAppend) -> None:
         """Replace an append by a mark that it must not be taken.
 
         Raises:
@@ -102,7 +103,7 @@ class StagingArea:
             self._back_off(attempt)
         raise UnknownOutcomeError(f"append to {self._store.uri}", part.id) from failed
 
-    def discard(self, part: waiting_appends.WaitingAppend) -> None:
+    def discard(self, part: WaitingAppend) -> None:
         """Try to remove the file of an append that was taken."""
         self._store.remove(f"{FOLDER}/{part.name}", quietly=True)
 
@@ -116,10 +117,10 @@ class StagingArea:
 
     def found(
         self,
-        taken: waiting_appends.TakenAppends,
-        own: waiting_appends.WaitingAppend | None,
+        taken: TakenAppends,
+        own: WaitingAppend | None,
         room: waiting_appends.Room | None = None,
-    ) -> list[tuple[waiting_appends.WaitingAppend, bytes]] | Literal[waiting_appends.Lost.GIVES_WAY]:
+    ) -> list[tuple[WaitingAppend, bytes]] | Literal[waiting_appends.Lost.GIVES_WAY]:
         """Return the waiting appends for the next commit, with their contents.
 
         Call it when the version below that commit is known: appends that were read earlier must not be taken.
@@ -153,7 +154,7 @@ class StagingArea:
         }
         self._unfit &= sizes.keys()
         dead = self._unfit | {part for part, size in sizes.items() if size == len(WITHDRAWN)}
-        chosen, left = list[waiting_appends.WaitingAppend](), MOST_BYTES
+        chosen, left = list[WaitingAppend](), MOST_BYTES
         for part in waiting_appends.to_take(sizes, taken, dead):
             left -= sizes[part]
             if part != own and (left >= 0 or not chosen):
@@ -161,7 +162,7 @@ class StagingArea:
         contents = self._read_all([f"{FOLDER}/{part.name}" for part in chosen])
         return [(p, c) for p, c in zip(chosen, contents, strict=True) if c is not None and c != WITHDRAWN]
 
-    def skip(self, unfit: Iterable[waiting_appends.WaitingAppend]) -> None:
+    def skip(self, unfit: Iterable[WaitingAppend]) -> None:
         """Do not read these appends again."""
         self._unfit = self._unfit.union(unfit)
 
@@ -177,7 +178,7 @@ class StagingArea:
             return self._store.read(name)
         return None
 
-    def recalled(self, part: waiting_appends.WaitingAppend, version: int) -> Mapping[str, waiting_appends.Placed]:
+    def recalled(self, part: WaitingAppend, version: int) -> Mapping[str, Placed]:
         """Return the place of an append by its writer; empty if no commit up to a version took it.
 
         Raises:
@@ -192,7 +193,7 @@ class StagingArea:
                 if commit is None:
                     raise self._forgotten(part)
                 note = append_info(commit.user_metadata)
-                placed = waiting_appends.from_note(commit.version, note, commit.timestamp_ms).get(part.writer)
+                placed = from_note(commit.version, note, commit.timestamp_ms).get(part.writer)
                 if placed is not None and placed.sequence == part.sequence:
                     return {part.writer: placed}
         if len(wanted) > MOST_RECALLED:
@@ -205,7 +206,7 @@ class StagingArea:
             return parse_commit(version, self._store.read(log_name(version)), self._store.uri)
         return None
 
-    def _forgotten(self, part: waiting_appends.WaitingAppend) -> waiting_appends.ForgottenError:
+    def _forgotten(self, part: WaitingAppend) -> waiting_appends.ForgottenError:
         return waiting_appends.ForgottenError(f"append to {self._store.uri}", part.id)
 
     def _back_off(self, attempt: int) -> None:
@@ -236,7 +237,7 @@ class GroupedChange:
     """Offsets of the own append, by partition."""
     taken: int
     """Number of appends of others."""
-    unfit: Sequence[waiting_appends.WaitingAppend] = ()
+    unfit: Sequence[WaitingAppend] = ()
     """Waiting appends not to be read again: invalid files, and appends that the table refuses."""
 
 
@@ -275,9 +276,9 @@ class Appends(Protocol[A_contra]):
         self,
         state: TableState,
         own: A_contra,
-        part: waiting_appends.WaitingAppend | None,
-        others: Sequence[tuple[waiting_appends.WaitingAppend, bytes]] | None,
-    ) -> GroupedChange | waiting_appends.Placed:
+        part: WaitingAppend | None,
+        others: Sequence[tuple[WaitingAppend, bytes]] | None,
+    ) -> GroupedChange | Placed:
         """Make the next version, with its files written, or return the place of an append that has landed.
 
         Unreadable appends of others, and appends that the table refuses, are left out: their writers get an error.
@@ -309,12 +310,12 @@ class OpenAppends:
         self._mutex = threading.Lock()
         self._free: list[tuple[str, int]] = []
         """Names without a staged append, with the last sequence of each."""
-        self._open: dict[waiting_appends.WaitingAppend, int] = {}
+        self._open: dict[WaitingAppend, int] = {}
         """Appends that may still land, with their threads' ids."""
-        self._litter: list[waiting_appends.WaitingAppend] = []
+        self._litter: list[WaitingAppend] = []
         """Appends that were taken: their files may be removed."""
 
-    def open(self, base: int) -> waiting_appends.WaitingAppend:
+    def open(self, base: int) -> WaitingAppend:
         """Return a name for an append of this thread. Until `close`, the append counts as possibly landing.
 
         Args:
@@ -322,11 +323,11 @@ class OpenAppends:
         """
         with self._mutex:
             writer, sequence = self._free.pop() if self._free else (uuid.uuid4().hex, 0)
-            part = waiting_appends.WaitingAppend(base, writer, sequence + 1)
+            part = WaitingAppend(base, writer, sequence + 1)
             self._open[part] = threading.get_ident()
             return part
 
-    def close(self, part: waiting_appends.WaitingAppend, *, landed: bool) -> None:
+    def close(self, part: WaitingAppend, *, landed: bool) -> None:
         """Note that an append is settled."""
         with self._mutex:
             if self._open.pop(part, None) is None:
@@ -335,13 +336,13 @@ class OpenAppends:
                 self._litter.append(part)
             self._free.append((part.writer, part.sequence))
 
-    def left(self) -> list[waiting_appends.WaitingAppend]:
+    def left(self) -> list[WaitingAppend]:
         """Return the appends to settle before the next one: this thread's, or all of the process's."""
         me = threading.get_ident()
         with self._mutex:
             return [part for part, thread in self._open.items() if self._of_process or thread == me]
 
-    def litter(self) -> waiting_appends.WaitingAppend | None:
+    def litter(self) -> WaitingAppend | None:
         """Return an append that was taken and whose file may be removed, each once; None without one."""
         with self._mutex:
             return self._litter.pop() if self._litter else None

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike import errors
 from kafkalike.delta import layout
-from kafkalike.delta.group_commit.staging_area import OpenTables
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.log.cluster.control_logs import ControlLogs, GroupsLog, MetadataLog, SchemasLog
@@ -22,17 +21,18 @@ from kafkalike.log.cluster.topic_folders import check_not_enclosed, location_of
 from kafkalike.model.brokers import ONLY_BROKER, AddRoot, ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.groups.roster import Leases
 from kafkalike.model.names import TopicName
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     # Imported where they are used, because many programs only read the metadata of a local root.
+    from kafkalike.delta.group_commit.staging_area import OpenTables
     from kafkalike.log.cluster.single_broker import Replication
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.transactions import Transactions
     from kafkalike.model.config.server_config import ServerProperties
+    from kafkalike.model.groups.roster import Leases
 
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25
@@ -94,7 +94,6 @@ class Cluster(TopicChanges):
         """Seconds that a reader lets pass between two checks that the root exists."""
         self._is_root_checked = False
         self.helpers = Helpers()
-        self.open_appends = OpenTables()
         self.metadata: MetadataLog = self._metadata_log()
         """The table of topics, `__cluster_metadata`."""
         self.defaults = ServerDefaults(name, self.metadata, clock, read, several=self.several, took=self._took)
@@ -187,6 +186,13 @@ class Cluster(TopicChanges):
         state = metadata.refresh()
         metadata.check_sound()
         return state
+
+    @cached_property
+    def open_appends(self) -> OpenTables:
+        """Appends of this process that may still be committed."""
+        from kafkalike.delta.group_commit.staging_area import OpenTables
+
+        return OpenTables()
 
     @cached_property
     def leases(self) -> Leases:
@@ -330,7 +336,7 @@ class Cluster(TopicChanges):
             server=self.defaults.in_force,
             helpers=self.helpers,
             clock=self.clock,
-            open_appends=self.open_appends,
+            open_appends=lambda: self.open_appends,
             schemas=lambda: self.schemas,
             in_sync=self._in_sync,
         )

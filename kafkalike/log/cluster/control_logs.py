@@ -11,12 +11,12 @@ from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.row_table import RowTable
 from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
-from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     # Imported where they are used, because many programs only read the metadata of a local root.
     from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
+    from kafkalike.model.group_state import GroupRow, GroupsState
     from kafkalike.model.schemas.registry_state import RegistryState
     from kafkalike.model.schemas.schema_rows import SchemaRow
 
@@ -32,7 +32,7 @@ against a session, because a member that is stopped while it holds the lock must
 MetadataLog: TypeAlias = ControlLog[ClusterState, MetadataRow]
 """The table of topics and settings, `__cluster_metadata`."""
 
-GroupsLog: TypeAlias = ControlLog[GroupsState, GroupRow]
+GroupsLog: TypeAlias = "ControlLog[GroupsState, GroupRow]"
 """The table of groups and offsets, `__consumer_offsets`."""
 
 SchemasLog: TypeAlias = "ControlLog[RegistryState, SchemaRow]"
@@ -122,6 +122,8 @@ class ControlLogs:
         )
 
     def _groups_table(self) -> RowTable[GroupsState, GroupRow]:
+        from kafkalike.model.group_state import GroupRow, GroupsState
+
         return RowTable(
             self._store,
             layout.CONSUMER_OFFSETS,

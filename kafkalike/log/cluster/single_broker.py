@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol
 
 from kafkalike import errors
-from kafkalike.model.brokers import ONLY_BROKER, AddRoot, Broker, Replicas, ReplicateReport
+from kafkalike.model.brokers import ONLY_BROKER, AddRoot, Broker
+from kafkalike.model.replication.replicas import Replicas, ReplicateReport
 
 if TYPE_CHECKING:
     from kafkalike.model.replication.quorum_protocol import MetadataQuorum, Recovery

@@ -14,11 +14,9 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from kafkalike.delta.group_commit.staging_area import OpenTables
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.table import Table
 from kafkalike.errors import CorruptRecordError, KafkaError, LogCorruptError, TopicDeletedError
-from kafkalike.log.topic.reader import PartitionReader, first_at_or_after, latest_record
 from kafkalike.log.topic.record_rules import SchemasOf
 from kafkalike.log.topic.topic_commits import ForeignWarnings, look_back, segment_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
@@ -32,7 +30,10 @@ from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.port import NOW, Pace, Storage
 
 if TYPE_CHECKING:
+    # Readers are imported where they are used, because a process that only sends reads nothing.
     from kafkalike.delta.control_log import ControlLog
+    from kafkalike.delta.group_commit.staging_area import OpenTables
+    from kafkalike.log.topic.reader import PartitionReader
 
 T = TypeVar("T")
 
@@ -58,8 +59,8 @@ class TopicContext:
     """Threads that keep the tables' logs short."""
     clock: Clock
     """Source of time and waiting."""
-    open_appends: OpenTables
-    """Appends of this process that may still be committed."""
+    open_appends: Callable[[], OpenTables]
+    """Returns the appends of this process that may still be committed."""
     schemas: SchemasOf
     """Opens the registry for a topic that checks schemas."""
     in_sync: Callable[[TopicInfo], int] = lambda _: 1
@@ -318,6 +319,8 @@ class TailedTopic:
 
     def reader(self, partition: int, position: int) -> PartitionReader:
         """Return a reader that starts at an offset. The first read checks the offset."""
+        from kafkalike.log.topic.reader import PartitionReader
+
         return PartitionReader(self, partition, position)
 
     # --- time ----------------------------------------------------------------------------------
@@ -327,12 +330,16 @@ class TailedTopic:
 
         A file whose records have several timestamps is read, because the log's statistics do not suffice for it.
         """
+        from kafkalike.log.topic.reader import first_at_or_after
+
         start = self.log_start(partition)
         candidates = list(self._table.state.index.first_with_time(partition, timestamp_ms, start))
         return first_at_or_after(self, candidates, timestamp_ms, start)
 
     def max_timestamp(self, partition: int) -> OffsetAndTimestamp | None:
         """Return the first record with the largest timestamp; None if the partition is empty."""
+        from kafkalike.log.topic.reader import latest_record
+
         return latest_record(self, self.segments(partition), self.log_start(partition))
 
 

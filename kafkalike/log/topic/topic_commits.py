@@ -19,7 +19,7 @@ from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.table_state import TableState, end_app, records_ends
 from kafkalike.errors import CorruptRecordError, KafkaError, KafkaStorageError, LogCorruptError
 from kafkalike.log.topic.record_rules import check_after, not_in_order
-from kafkalike.model.appends.waiting_appends import ranges_of_write
+from kafkalike.model.appends.taken_appends import ranges_of_write
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.row_value import UNREADABLE as UNREADABLE_STATS
 from kafkalike.model.segments import Segment

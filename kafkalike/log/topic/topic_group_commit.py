@@ -22,7 +22,8 @@ from kafkalike.log.topic.record_rules import SchemasOf, check_after, codec_for
 from kafkalike.log.topic.topic_commits import names_of
 from kafkalike.model import faults
 from kafkalike.model.appends.producer_sequences import ProducerSequences, judge_all
-from kafkalike.model.appends.waiting_appends import OWN, PARTS_KEY, Placed, WaitingAppend, numbered, to_note
+from kafkalike.model.appends.taken_appends import PARTS_KEY, Placed, WaitingAppend
+from kafkalike.model.appends.waiting_appends import OWN, numbered, to_note
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.record_batch import Appended, RecordBatch, TxnId
 

@@ -69,7 +69,7 @@ class TopicLog(TailedTopic):
             # Imported late because only object stores combine appends.
             from kafkalike.log.topic.topic_group_commit import TopicGroupCommit
 
-            self._combined = TopicGroupCommit(self, self._table, jitter, home.open_appends.of(info.topic_id))
+            self._combined = TopicGroupCommit(self, self._table, jitter, home.open_appends().of(info.topic_id))
 
     def append(
         self,

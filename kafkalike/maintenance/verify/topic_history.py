@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike.delta.actions import TableCommit, append_info, log_name, parse_commit
 from kafkalike.errors import CorruptRecordError, LogCorruptError
 from kafkalike.log.topic.topic_commits import RUN_KEY, WORK_KEY, maintenance_of, segment_of, transaction_of, versions
-from kafkalike.model.appends.waiting_appends import ids_of, parts_of
+from kafkalike.model.appends.taken_appends import ids_of, parts_of
 from kafkalike.model.cluster_state import TOPIC, LogStartsMoved, TopicChange, moved_text, parse_row
 from kafkalike.model.segments import Segment
 from kafkalike.storage.port import Storage

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownOutcomeError
-from kafkalike.model.appends.waiting_appends import BUSY, LOST, Lost, Placed, Room, TakenAppends, WaitingAppend
+from kafkalike.model.appends.taken_appends import Placed, TakenAppends, WaitingAppend
+from kafkalike.model.appends.waiting_appends import BUSY, LOST, Lost, Room
 from kafkalike.model.effects import Effect
 
 

@@ -19,7 +19,7 @@ from kafkalike.model.config.properties import (
     whole,
     words_of,
 )
-from kafkalike.model.schemas.schema import STRATEGIES, TOPIC_NAME, Part
+from kafkalike.model.names import STRATEGIES, TOPIC_NAME, Part
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Values of `compression.type` that name a codec; `producer` keeps the producer's choice."""

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from kafkalike.model.names import RECORD_NAME, TOPIC_NAME, Part
 from kafkalike.model.schemas.registry_state import RegistryState, SchemaEntry
-from kafkalike.model.schemas.schema import RECORD_NAME, TOPIC_NAME, Part, Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.model.schemas.schema_rows import LIVE
 
 HEAD: Final = 5

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from kafkalike.model.frozen_map import Draft, FrozenMap
-from kafkalike.model.names import TABLE
+from kafkalike.model.names import SCHEMAS
 from kafkalike.model.row_value import damaged
 from kafkalike.model.schemas import refusals, schema_rows
 from kafkalike.model.schemas.schema import BACKWARD, READONLY_OVERRIDE, READWRITE, Reference, Registered, Schema
@@ -238,7 +238,7 @@ class _Draft:
         subject = self._subjects.get(stands.subject) or _NO_SUBJECT
         before = subject.versions.get(stands.version)
         if before is not None and before.id != schema_id:
-            raise damaged(TABLE, row, ValueError(f"version {stands.version} had id {before.id}"))
+            raise damaged(SCHEMAS, row, ValueError(f"version {stands.version} had id {before.id}"))
         versions = Draft(subject.versions)
         registered_ms = row.time_ms if before is None else before.registered_ms
         versions.put(stands.version, SubjectVersion(schema_id, stands.standing, registered_ms))
@@ -259,12 +259,14 @@ class _Draft:
         known, owner = self._schemas.get(named.id), self._ids.get(named.mark)
         if known is None and owner is None:
             if self._guids.get(named.guid) is not None:
-                raise damaged(TABLE, row, ValueError(f"GUID {named.guid} is that of id {self._guids.get(named.guid)}"))
+                raise damaged(
+                    SCHEMAS, row, ValueError(f"GUID {named.guid} is that of id {self._guids.get(named.guid)}")
+                )
             self._ids.put(named.mark, named.id)
             self._guids.put(named.guid, named.id)
             return SchemaEntry(named)
         if known is None or known.named.mark != named.mark:
-            raise damaged(TABLE, row, ValueError(f"id {named.id} and its schema do not belong together"))
+            raise damaged(SCHEMAS, row, ValueError(f"id {named.id} and its schema do not belong together"))
         if known.named.schema is None and named.schema is not None:
             return replace(known, named=replace(known.named, schema=named.schema))
         return known

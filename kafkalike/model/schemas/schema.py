@@ -141,17 +141,6 @@ LEVELS: Final = {
 }
 """Confluent's levels by name."""
 
-Part = Literal["key", "value"]
-
-TOPIC_NAME: Final = "TopicNameStrategy"
-"""Subjects `<topic>-key` and `<topic>-value`."""
-RECORD_NAME: Final = "RecordNameStrategy"
-"""Subject: the full name of the record's schema."""
-TOPIC_RECORD_NAME: Final = "TopicRecordNameStrategy"
-"""Subjects `<topic>-<full name>`."""
-
-STRATEGIES: Final = (TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME)
-
 
 def compact(schema: Schema, *, ordered: bool = True) -> Schema:
     """Return the schema with its text in the form in which it is kept.

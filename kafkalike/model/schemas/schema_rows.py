@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafkalike.model.names import TABLE
+from kafkalike.model.names import SCHEMAS
 from kafkalike.model.row_value import UNREADABLE as UNREADABLE_VALUE
 from kafkalike.model.row_value import as_text, as_whole, damaged, flag, row_value, text
 from kafkalike.model.schemas import schema as schemas
@@ -146,14 +146,14 @@ def parse_row(row: SchemaRow) -> Said:
         LogCorruptError: it is damaged.
     """
     try:
-        value = row_value(TABLE, row, VERSIONS)
+        value = row_value(SCHEMAS, row, VERSIONS)
         if row.kind == SCHEMA:
             return _stands(row, value)
         if row.kind == CONFIG:
             return Configured(row.subject, _config(value) if row.value else None)
         return ModeSet(row.subject, _one_of(text(value, "mode"), schemas.MODES) if row.value else None)
     except UNREADABLE_VALUE as cause:
-        raise damaged(TABLE, row, cause) from cause
+        raise damaged(SCHEMAS, row, cause) from cause
 
 
 def _stands(row: SchemaRow, value: dict[str, Any]) -> Stands:

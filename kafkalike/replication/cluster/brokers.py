@@ -9,11 +9,12 @@ from kafkalike import errors
 from kafkalike.delta.layout import BROKERS, CONTROL_TABLES
 from kafkalike.log.cluster.single_broker import Replication
 from kafkalike.log.cluster.topic_folders import check_not_enclosed
-from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
+from kafkalike.model.brokers import Broker, ReplicatedTable
 from kafkalike.model.clock import Deadline
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row, replicas_row
 from kafkalike.model.replication.quorum_protocol import MetadataQuorum, Recovery
 from kafkalike.model.replication.replica_assignment import check_factor
+from kafkalike.model.replication.replicas import ReplicaEnd, Replicas, ReplicateReport
 from kafkalike.replication.cluster.controller import owner
 from kafkalike.replication.cluster.format_storage import check_apart, is_cluster
 from kafkalike.replication.cluster.mirror_store import mirror_at

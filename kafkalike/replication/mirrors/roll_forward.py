@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.delta.actions import log_name, parse_commit
-from kafkalike.delta.checkpoint import checkpoint_name, name_last
+from kafkalike.delta.checkpoint import name_last
 from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.layout import MIRRORS
-from kafkalike.delta.log_files import LogFiles, last_checkpoint
+from kafkalike.delta.log_files import LogFiles, checkpoint_name, last_checkpoint
 from kafkalike.delta.table_state import REPAIR
 from kafkalike.errors import KafkaError, LogCorruptError, MirrorError, UnsupportedVersionError
 from kafkalike.model import faults

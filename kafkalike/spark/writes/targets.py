@@ -14,7 +14,7 @@ from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, codec_for
 from kafkalike.model.config.dead_letter_config import topic_settings
 from kafkalike.model.config.topic_config import NO_CHECKS, TopicConfig
 from kafkalike.model.dead_letter import SUFFIX, default_topic
-from kafkalike.model.names import check_topic_name
+from kafkalike.model.names import RECORD_NAME, check_topic_name
 from kafkalike.spark.writes.staged_files import KnownTopic, StagingTarget, TaskResult, TopicRuns
 
 if TYPE_CHECKING:
@@ -144,7 +144,6 @@ def _letters_configs(cluster: Cluster, source: TopicInfo) -> dict[str, str]:
 def _schema_ids(cluster: Cluster, topic: str | None, config: TopicConfig) -> tuple[tuple[str, frozenset[int]], ...]:
     """Return the current ids of the schemas that keys and values may have."""
     from kafkalike.model.schemas.admission import admitted
-    from kafkalike.model.schemas.schema import RECORD_NAME
 
     known = cluster.schemas.refresh()
     return tuple(

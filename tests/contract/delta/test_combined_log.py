@@ -39,7 +39,8 @@ from kafkalike.log.topic.batch_payload import pack, unpack
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.topic_history import list_commits
 from kafkalike.model.appends import group_commit as protocol
-from kafkalike.model.appends.waiting_appends import MOST_PARTS, ForgottenError, TakenAppends, WaitingAppend
+from kafkalike.model.appends.taken_appends import TakenAppends, WaitingAppend
+from kafkalike.model.appends.waiting_appends import MOST_PARTS, ForgottenError
 from kafkalike.model.record_batch import TxnId
 from tests.tools.effort import examples, seeds
 from tests.tools.everywhere import EverywhereStore, Mood, NoThreads, SimulatedClock

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from kafkalike.admin.testing import ManualClock
 from kafkalike.connect import connect
 from kafkalike.delta.actions import Add, log_name, parse_commit
-from kafkalike.delta.checkpoint import SHARE, checkpoint_name, make_checkpoint
+from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.commit_bundles import CommitBundle
 from kafkalike.delta.commit_file import CommitFile, creation, lines_of
 from kafkalike.delta.layout import TOPIC_SCHEMA
 from kafkalike.delta.log_cleaner import Helpers, LogCleaner
-from kafkalike.delta.log_files import HOUR_MS, clean_log, joined_name
+from kafkalike.delta.log_files import HOUR_MS, SHARE, checkpoint_name, clean_log, joined_name
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.table_change import Change, Landed
 from kafkalike.delta.table_state import TableState, end_app, load_table

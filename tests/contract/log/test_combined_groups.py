@@ -36,7 +36,7 @@ from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
 from kafkalike.model import offset_commit
 from kafkalike.model.appends import waiting_appends
-from kafkalike.model.appends.waiting_appends import Placed, TakenAppends
+from kafkalike.model.appends.taken_appends import Placed, TakenAppends
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.group_protocol import check_commit

@@ -26,7 +26,8 @@ from kafkalike.model.appends.group_commit import (
     Seen,
     Withdraw,
 )
-from kafkalike.model.appends.waiting_appends import BUSY, LOST, Placed, Room, TakenAppends, WaitingAppend
+from kafkalike.model.appends.taken_appends import MOST_WRITERS, Placed, TakenAppends, WaitingAppend, from_note, ids_of
+from kafkalike.model.appends.waiting_appends import BUSY, LOST, Room
 from tests.tools import combine_world
 from tests.tools.combine_world import Request, Trouble, World, Writer, writers
 from tests.tools.effort import examples, seeds
@@ -436,11 +437,11 @@ def test_who_has_waited_longest_comes_first_and_of_each_writer_the_last() -> Non
 
 def test_a_state_that_forgets_writers_takes_nothing_that_they_may_have_written() -> None:
     taken = TakenAppends(0)
-    for version in range(1, 3 * waiting_appends.MOST_WRITERS):
+    for version in range(1, 3 * MOST_WRITERS):
         taken = taken.after({f"{version:x}": Placed(1, version, {})})
     versions = [found.version for found in taken.latest.values()]
 
-    assert len(taken.latest) <= waiting_appends.MOST_WRITERS
+    assert len(taken.latest) <= MOST_WRITERS
     assert min(versions) == taken.since + 1
     assert not taken.may_take(WaitingAppend(taken.since - 1, "new", 1))
     assert taken.may_take(WaitingAppend(taken.since, "new", 1))
@@ -453,10 +454,10 @@ def test_a_note_is_read_as_it_was_written() -> None:
     }
 
     assert note["parts"] == [["ab", 7, {"0": [4, 6], "2": [0, 1]}]]
-    assert waiting_appends.from_note(9, note, 1) == {"ab": Placed(7, 9, {0: range(4, 6), 2: range(1)}, 55)}
-    assert waiting_appends.from_note(9, {}, 1) == {}
-    assert waiting_appends.ids_of({"parts": [*note["parts"], ["", 0, {}]]}) == ("ab-7",)
-    assert waiting_appends.ids_of({}) == ()
+    assert from_note(9, note, 1) == {"ab": Placed(7, 9, {0: range(4, 6), 2: range(1)}, 55)}
+    assert from_note(9, {}, 1) == {}
+    assert ids_of({"parts": [*note["parts"], ["", 0, {}]]}) == ("ab-7",)
+    assert ids_of({}) == ()
 
 
 def test_runs_follow_each_other() -> None:

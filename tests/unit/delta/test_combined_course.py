@@ -27,16 +27,8 @@ from kafkalike.model.appends.group_commit import (
     Put,
     Seen,
 )
-from kafkalike.model.appends.waiting_appends import (
-    BUSY,
-    GIVES_WAY,
-    LOST,
-    MOST_WRITERS,
-    Placed,
-    Room,
-    TakenAppends,
-    WaitingAppend,
-)
+from kafkalike.model.appends.taken_appends import MOST_WRITERS, Placed, TakenAppends, WaitingAppend
+from kafkalike.model.appends.waiting_appends import BUSY, GIVES_WAY, LOST, Room
 
 PACE = CommitTimings(0.025)
 PART = WaitingAppend(4, "a", 1)

@@ -2,15 +2,8 @@
 
 from typing import Any
 
-from kafkalike.model.appends.waiting_appends import (
-    OWN,
-    PARTS_KEY,
-    WaitingAppend,
-    ids_of,
-    parts_of,
-    ranges_of_write,
-    to_note,
-)
+from kafkalike.model.appends.taken_appends import PARTS_KEY, WaitingAppend, ids_of, parts_of, ranges_of_write
+from kafkalike.model.appends.waiting_appends import OWN, to_note
 from kafkalike.model.record_batch import TRANSACTIONS
 
 

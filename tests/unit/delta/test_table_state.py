@@ -12,7 +12,7 @@ from kafkalike.delta.actions import APPEND, APPEND_KEY, Add, TableCommit
 from kafkalike.delta.table_change import EndsAt, FilesLive, LastOf, Requirement, Still
 from kafkalike.delta.table_state import FENCE, REPAIR, REWINDING, TableState, end_app, records_ends, rewinds, took
 from kafkalike.errors import LogCorruptError
-from kafkalike.model.appends.waiting_appends import PARTS_KEY, Placed
+from kafkalike.model.appends.taken_appends import PARTS_KEY, Placed
 from kafkalike.model.segments import Segment, SegmentIndex
 
 

@@ -9,9 +9,6 @@ from hypothesis import strategies as st
 
 from kafkalike.model.brokers import (
     Broker,
-    ReplicaEnd,
-    ReplicaLag,
-    Replicas,
     ReplicatedTable,
     broker_of,
     broker_value,
@@ -20,6 +17,7 @@ from kafkalike.model.brokers import (
     replicas_value,
 )
 from kafkalike.model.replication.registration import Registration, Replica, UncleanElection
+from kafkalike.model.replication.replicas import ReplicaEnd, ReplicaLag, Replicas
 from kafkalike.model.row_value import parse_json
 
 TABLE = ReplicatedTable(

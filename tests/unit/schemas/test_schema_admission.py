@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from kafkalike.model.names import RECORD_NAME, STRATEGIES, TOPIC_NAME, TOPIC_RECORD_NAME
 from kafkalike.model.row_value import INT32, checked_int, checked_list, checked_text
 from kafkalike.model.schemas import registration_rules
 from kafkalike.model.schemas.admission import admits, admitted, heads_of, id_of, refusal, topics_with_subjects
 from kafkalike.model.schemas.registry_state import RegistryState
-from kafkalike.model.schemas.schema import RECORD_NAME, STRATEGIES, TOPIC_NAME, TOPIC_RECORD_NAME, Checks, Schema
+from kafkalike.model.schemas.schema import Checks, Schema
 from tests.tools.schema_world import World
 
 SHOP_ORDER = Schema("AVRO", '{"type":"record","namespace":"shop","name":"Order","fields":[]}')
