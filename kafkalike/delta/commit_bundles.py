@@ -181,7 +181,7 @@ EACH: Final = 1
 
 
 class CommitFiles:
-    """Reads the commit files of one log.
+    """Reads the commit files of one log in an object store.
 
     Args:
         store: the table.
@@ -194,7 +194,7 @@ class CommitFiles:
     def __init__(self, store: Storage, files: LogFiles, *, joined: bool = True, every: int = EVERY) -> None:
         self._store = store
         self._files = files
-        self._joined = joined and store.scheduler.is_remote and store.scheduler.combines
+        self._joined = joined and store.scheduler.combines
         self._every = every
         self.tables: set[str] = set()
         """Ids of the tables whose bundles were used."""
@@ -211,9 +211,9 @@ class CommitFiles:
             FileNotFoundError: a file was removed since the log was listed.
             OSError: the storage does not answer.
         """
-        if not self._store.scheduler.is_remote:
-            return zip(versions, map(self._store.read, map(log_name, versions)), strict=True)
-        return self._remote(versions)
+        blocks = [(block, list(part)) for block, part in groupby(versions, block_of)]
+        for at in range(0, len(blocks), READ_BESIDE):
+            yield from self._blocks(blocks[at : at + READ_BESIDE])
 
     def mislead(self, table_id: str) -> bool:
         """Return True if bundles of another table were used: then read again with `joined=False`.
@@ -224,11 +224,6 @@ class CommitFiles:
             table_id: the id of this table.
         """
         return bool(self.tables) and self.tables != {table_id}
-
-    def _remote(self, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        blocks = [(block, list(part)) for block, part in groupby(versions, block_of)]
-        for at in range(0, len(blocks), READ_BESIDE):
-            yield from self._blocks(blocks[at : at + READ_BESIDE])
 
     def _blocks(self, blocks: Sequence[tuple[int, list[int]]]) -> Iterator[tuple[int, bytes]]:
         found = self._believed(blocks) if self._joined else {}
@@ -345,7 +340,7 @@ class CommitBundler:
 
     def __init__(self, store: Storage, every: int) -> None:
         self._store = store
-        self._every = every
+        self.every = every
         self._mutex = threading.Lock()
         self._run = _Run(-1)
         self._earlier = self._run
@@ -419,7 +414,7 @@ class CommitBundler:
         versions = [v for at, v in enumerate(reversed(versions)) if v == last - at][::-1]
         if sum(files.sizes[v] for v in versions) > MOST_BYTES:
             return False
-        found = CommitFiles(self._store, files, every=self._every)
+        found = CommitFiles(self._store, files, every=self.every)
         read = list(found.read(versions))
         if found.mislead(table_id):
             read = list(CommitFiles(self._store, files, joined=False).read(versions))

@@ -10,12 +10,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.commit_bundles import EACH, EVERY, CommitBundler
 from kafkalike.delta.log_files import (
     CHECKPOINT_INTERVAL,
     FAR_SHARE,
@@ -33,6 +32,9 @@ from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.concurrency import Latch, inherited
 from kafkalike.storage.port import Storage, copies_of
+
+if TYPE_CHECKING:
+    from kafkalike.delta.commit_bundles import CommitBundler
 
 CLEANUP_INTERVAL: Final = 10 * CHECKPOINT_INTERVAL
 """Commits between two clean-ups by writers, because each clean-up lists the whole log."""
@@ -106,12 +108,16 @@ class LogCleaner:
         self._helpers = helpers
         self._clock = clock
         self._rare = rare
-        self._every = EACH if rare else EVERY
         scheduler = self._files.scheduler
-        self._joining = CommitBundler(self._files, self._every) if scheduler.combines and scheduler.is_remote else None
+        self._joining = self._bundler() if scheduler.combines and scheduler.is_remote else None
         """None on a disk, where a request is cheap and bundles are not written."""
         self.interval = CHECKPOINT_INTERVAL if self._joining is None else 1
         """`after_commit` has work only for versions that are multiples of this."""
+
+    def _bundler(self) -> CommitBundler:
+        from kafkalike.delta.commit_bundles import EACH, EVERY, CommitBundler
+
+        return CommitBundler(self._files, EACH if self._rare else EVERY)
 
     def after_commit(self, landed: Landed, known: TableState | None) -> None:
         """Bundle commits and write a checkpoint if either is due, in a thread beside the caller.
@@ -126,7 +132,7 @@ class LogCleaner:
         version, joining = landed.version, self._joining
         if joining is not None:
             joining.note(version, landed.content)
-        if known is None or version % (self.interval if joining is None else self._every):
+        if known is None or version % (self.interval if joining is None else joining.every):
             return
         table_id, paths = known.table_id, known.index.paths
         files, carried = len(paths), tuple(paths) if self._rare else ()

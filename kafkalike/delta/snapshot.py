@@ -7,15 +7,14 @@ the data files' statistics, so the entries of foreign writers survive our checkp
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafkalike.delta import actions as log_actions
-from kafkalike.delta.commit_bundles import EACH, EVERY, CommitFiles
 from kafkalike.delta.damage import REPAIR_COMMAND, Damage
 from kafkalike.delta.log_files import LogFiles, base_of, block_of, first_missing, last_checkpoint
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
@@ -132,7 +131,7 @@ def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = Fa
         if not files.commits and not files.checkpoints:
             raise FileNotFoundError(store.uri)
         try:
-            return _read(store, files, version, every=EACH if rare else EVERY)
+            return _read(store, files, version, rare=rare)
         except FileNotFoundError as cause:
             # A clean-up has removed a file since the list.
             if not left:
@@ -161,7 +160,7 @@ def _from_last_checkpoint(store: Storage) -> LogSnapshot | None:
     return found if found.damage is None and found.version >= last else None
 
 
-def _read(store: Storage, files: LogFiles, version: int | None, *, every: int = EVERY) -> LogSnapshot:
+def _read(store: Storage, files: LogFiles, version: int | None, *, rare: bool = False) -> LogSnapshot:
     newest = max([*files.commits[-1:], *files.checkpoints])
     target = newest if version is None else version
     problems: list[str] = []
@@ -179,17 +178,11 @@ def _read(store: Storage, files: LogFiles, version: int | None, *, every: int = 
             _log.warning("%s: checkpoint %d cannot be read, an older one is taken: %s", store.uri, base, cause)
             continue
         above = [v for v in files.commits if base < v <= target]
-        contents = CommitFiles(store, files, every=every)
-        found = _with_commits(
-            store, LogSnapshot(version=base, actions=actions), contents, above, cut_end=version is None
-        )
-        if not contents.tables or not contents.mislead(str(found.metadata().get("id"))):
-            found.carried = contents.carried
-            return found
-        contents = CommitFiles(store, files, joined=False)
-        return _with_commits(
-            store, LogSnapshot(version=base, actions=actions), contents, above, cut_end=version is None
-        )
+        cut_end = version is None
+        if store.scheduler.is_remote:
+            return _from_bundles(store, files, LogSnapshot(version=base, actions=actions), above, rare, cut_end)
+        commits = zip(above, map(store.read, map(log_actions.log_name, above)), strict=True)
+        return _with_commits(store, LogSnapshot(version=base, actions=actions), commits, above, cut_end=cut_end)
     if version is not None and not base_of(files, version):
         problems = [f"there is no version {version} any more, or not yet; the newest one is {newest}"]
     else:
@@ -197,14 +190,42 @@ def _read(store: Storage, files: LogFiles, version: int | None, *, every: int = 
     raise LogCorruptError(f"the log of {store.uri} cannot be read: {'; '.join(problems)}")
 
 
+def _from_bundles(  # noqa: PLR0917
+    store: Storage,
+    files: LogFiles,
+    base: LogSnapshot,
+    versions: Sequence[int],
+    rare: bool,  # noqa: FBT001
+    cut_end: bool,  # noqa: FBT001
+) -> LogSnapshot:
+    """Return a checkpoint with the commits above it, read from bundles where the log confirms them."""
+    from kafkalike.delta.commit_bundles import EACH, EVERY, CommitFiles  # local disks have no bundles
+
+    contents = CommitFiles(store, files, every=EACH if rare else EVERY)
+    # A copy, because the commits of another table's bundles are discarded.
+    found = _with_commits(
+        store, replace(base, commits=[], committed=[]), contents.read(versions), versions, cut_end=cut_end
+    )
+    if not contents.tables or not contents.mislead(str(found.metadata().get("id"))):
+        found.carried = contents.carried
+        return found
+    single = CommitFiles(store, files, joined=False).read(versions)
+    return _with_commits(store, base, single, versions, cut_end=cut_end)
+
+
 def _with_commits(
-    store: Storage, snapshot: LogSnapshot, contents: CommitFiles, versions: Sequence[int], *, cut_end: bool
+    store: Storage,
+    snapshot: LogSnapshot,
+    commits: Iterable[tuple[int, bytes]],
+    versions: Sequence[int],
+    *,
+    cut_end: bool,
 ) -> LogSnapshot:
     """Return a checkpoint with the commits above it, up to a damaged end.
 
     A damaged commit below sound ones is an error, because they rest on its unknown content.
     """
-    for version, content in contents.read(versions):
+    for version, content in commits:
         try:
             actions = log_actions.parse_actions(version, content, store.uri)
             commit = log_actions.commit_of(version, actions, store.uri)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kafkalike.model.group_state import OFFSET, Group, GroupRow, GroupsState
-from kafkalike.model.groups.group_protocol import check_commit
+from kafkalike.model.groups.roster import check_commit
 from kafkalike.model.row_value import INT32, checked_int, checked_list, checked_text
 from kafkalike.model.segments import MAX_OFFSET
 from kafkalike.model.structs import CommittedOffset, GroupState, TopicPartition

@@ -25,7 +25,7 @@ from kafkalike.storage.timeouts import PART_BYTES, extend_timeout
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
-    from kafkalike.model.groups.roster import Leases
+    from kafkalike.model.groups.sessions import Leases
 
 LOCKS: Final = "__locks"
 """Folder of the root's lock files."""

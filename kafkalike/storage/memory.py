@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.groups.roster import Leases
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.leases import MemoryLeases
 from kafkalike.storage.port import Coordination, Entry, Reach, Scheduler, Storage
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkalike.errors import KafkaError, TopicAuthorizationFailedError
-from kafkalike.model.groups.roster import Leases
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.port import NOW, Coordination, Pace, Reach, Scheduler
 from kafkalike.storage.shared_root import SharedRoot
 

@@ -26,7 +26,7 @@ from kafkalike.model.config.storage_options import SentOptions
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
-    from kafkalike.model.groups.roster import Leases
+    from kafkalike.model.groups.sessions import Leases
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -26,8 +26,8 @@ from kafkalike.errors import (
 from kafkalike.log.group.assignors import schemes_of
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import KnownTopics, MemberSettings, Membership, RosterChange, SessionWatch
-from kafkalike.model.groups import assignment, group_protocol
-from kafkalike.model.groups.roster import Roster
+from kafkalike.model.groups import assignment
+from kafkalike.model.groups.roster import Roster, check_commit
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import GroupState, TopicPartition
 from kafkalike.model.topic import TopicInfo
@@ -183,7 +183,7 @@ class World:
         fate = self.chance.random() if self.faulty else 1.0
         if fate < 0.05:
             raise KafkaTimeoutError("refused")
-        group_protocol.check_commit(self.roster, "g", member.member_id, member.generation, member.group_instance_id)
+        check_commit(self.roster, "g", member.member_id, member.generation, member.group_instance_id)
         for tp, (position, life) in held.items():
             owner = self.roster.owner(tp)
             assert owner is not None, (tp, "was committed by one who does not own it", self)

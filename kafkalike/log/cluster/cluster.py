@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.transactions import Transactions
     from kafkalike.model.config.server_config import ServerProperties
-    from kafkalike.model.groups.roster import Leases
+    from kafkalike.model.groups.sessions import Leases
 
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25

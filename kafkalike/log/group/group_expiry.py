@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.model.clock import Clock
 from kafkalike.model.group_state import Group, GroupRow, GroupsState, roster_row, share_row
 from kafkalike.model.groups.group_protocol import GroupFacts, leave
-from kafkalike.model.groups.roster import Leases, Roster
+from kafkalike.model.groups.roster import Roster
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.offset_commit import MINUTE_MS, deletion_rows, expired, orphaned
 from kafkalike.model.structs import TopicPartition
 

@@ -22,7 +22,8 @@ from kafkalike.model.clock import Clock, SystemClock
 from kafkalike.model.concurrency import ReportErrors
 from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import GroupFacts
-from kafkalike.model.groups.roster import Leases, Member, Roster
+from kafkalike.model.groups.roster import Member, Roster
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:

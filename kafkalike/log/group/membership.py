@@ -17,7 +17,8 @@ from kafkalike.model.clock import Clock
 from kafkalike.model.group_state import GroupRow, GroupsState, roster_row
 from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import GroupFacts, Scheme
-from kafkalike.model.groups.roster import Leases, Member, Roster, Sessions
+from kafkalike.model.groups.roster import Member, Roster
+from kafkalike.model.groups.sessions import Leases, Sessions
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:

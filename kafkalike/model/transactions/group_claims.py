@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.errors import InvalidRecordStateError, UnknownTopicOrPartitionError
-from kafkalike.model.groups.group_protocol import check_commit
-from kafkalike.model.groups.roster import Roster
+from kafkalike.model.groups.roster import Roster, check_commit
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.transaction_views import PendingDecisions

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafkalike.errors import KafkaConnectionError, KafkaStorageError
-from kafkalike.model.groups.roster import Leases
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.replication.cluster.root_sign import Founding, opened_root
 from kafkalike.storage.local import LOCKS, LocalStorage
 from kafkalike.storage.port import Coordination, Reach

@@ -14,7 +14,7 @@ from kafkalike.delta import layout
 from kafkalike.delta.layout import TRANSACTIONS as STAGED_TRANSACTIONS
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions
-from kafkalike.model.groups.roster import Leases
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.replication.registration import Replica
 from kafkalike.replication.cluster.broker_coordination import SeveralLeases
 from kafkalike.replication.cluster.broker_storage import BrokerStorage

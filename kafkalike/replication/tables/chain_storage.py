@@ -22,7 +22,7 @@ from kafkalike.delta.damage import DamagedFileError
 from kafkalike.delta.replica_files import MARK
 from kafkalike.model.brokers import by_turns, nearest_first
 from kafkalike.model.config.storage_options import SentOptions
-from kafkalike.model.groups.roster import Leases
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.replication.registration import Replica
 from kafkalike.replication.tables.replicated_storage import LOG, ReplicatedStorage, version_in
 from kafkalike.replication.tables.table_replicas import TableReplicas

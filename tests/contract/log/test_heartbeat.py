@@ -17,7 +17,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import GroupsState, Roster, roster_row
-from kafkalike.model.groups.roster import Leases
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
 from kafkalike.storage.leases import LocalLeases, MemoryLeases
 from kafkalike.storage.table_lock import TableLock

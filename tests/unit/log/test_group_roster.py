@@ -19,14 +19,13 @@ from kafkalike.log.group.assignors import schemes_of
 from kafkalike.model.groups.group_protocol import (
     EXCLUSIVE,
     GroupFacts,
-    check_commit,
     join,
     leave,
     pending_partitions,
     release,
     renew,
 )
-from kafkalike.model.groups.roster import Member, Roster, dump_roster, load_roster
+from kafkalike.model.groups.roster import Member, Roster, check_commit, dump_roster, load_roster
 from kafkalike.model.structs import GroupState, TopicPartition
 
 # --- JSON ------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Sessions: who is taken for dead, and who must not be."""
 
-from kafkalike.model.groups.roster import Member, Sessions, Silence
+from kafkalike.model.groups.roster import Member
+from kafkalike.model.groups.sessions import Sessions, Silence
 
 SECOND = 1_000_000_000
 QUIET = Member(member_id="quiet", session_timeout_ms=10_000, heartbeat_interval_ms=1000)

@@ -12,7 +12,7 @@ from kafkalike import errors
 from kafkalike.model.groups import client_led_group as client_led
 from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import GroupFacts
-from kafkalike.model.groups.roster import Member, Roster, dump_roster, load_roster
+from kafkalike.model.groups.roster import Member, Roster, check_commit, dump_roster, load_roster
 from kafkalike.model.structs import GroupState
 
 OFFER = {"own": b"\x00meta"}
@@ -167,10 +167,10 @@ def test_commit_counts_only_in_the_current_generation_and_after_the_assignment()
     roster = joined(joined(stable("a"), "b"), "a")
 
     with pytest.raises(errors.CommitFailedError):
-        group_protocol.check_commit(roster, "g", "a", 1)
+        check_commit(roster, "g", "a", 1)
     with pytest.raises(errors.RebalanceInProgressError):
-        group_protocol.check_commit(roster, "g", "a", 2)
-    group_protocol.check_commit(client_led.sync(roster, "a", 2, {}, 1), "g", "a", 2)
+        check_commit(roster, "g", "a", 2)
+    check_commit(client_led.sync(roster, "a", 2, {}, 1), "g", "a", 2)
 
 
 class World:

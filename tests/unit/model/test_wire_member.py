@@ -11,7 +11,7 @@ from kafkalike.errors import CommitFailedError, KafkaError
 from kafkalike.log.group.assignors import schemes_of
 from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import GroupFacts
-from kafkalike.model.groups.roster import Member, Roster
+from kafkalike.model.groups.roster import Member, Roster, check_commit
 from kafkalike.model.groups.wire_member import (
     WIRE_HOST,
     ClientView,
@@ -198,7 +198,7 @@ class Group:
     def commit_of_everyone_lands(self) -> None:
         for client in self.clients.values():
             if client.owned:
-                group_protocol.check_commit(self.roster, "g", client.name, client.epoch)
+                check_commit(self.roster, "g", client.name, client.epoch)
                 self.commits += 1
 
     def settle(self) -> None:
@@ -250,7 +250,7 @@ def test_former_owner_cannot_commit_after_its_release() -> None:
 
     assert len(first.owned) in {3, 4}
     with pytest.raises(CommitFailedError) as refused:
-        group_protocol.check_commit(group.roster, "g", "a", old_epoch)
+        check_commit(group.roster, "g", "a", old_epoch)
     assert isinstance(refused.value, KafkaError)
 
 
