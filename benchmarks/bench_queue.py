@@ -1,6 +1,6 @@
 """Queue: share consumers in, records per second and the time of a poll out; also the cost of a million locks.
 
-    python -m benchmarks.bench_queue [--tiny] [--parts throughput,locks,history]
+    python -m benchmarks.bench_queue [--tiny] [--workers N] [--parts throughput,s3,locks,history]
 
 Workers are processes. Each polls, which acknowledges its last records and acquires the next ones, until the queue is
 empty. `locks` measures in one process what a million records that are locked at once cost. `history` measures a poll
@@ -10,14 +10,19 @@ after 1,000, 10,000 and 100,000 earlier ones, whose rows maintenance has compact
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from typing import Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from benchmarks.bench_objects import slow
 from benchmarks.harness import Report, percentile
 from kafkalike import KafkaShareConsumer, TopicPartition
 from kafkalike.connect import connect
@@ -27,14 +32,38 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import GroupRow, GroupsState, share_row
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.shares.share_partition import SharePartition
+from tests.tools.object_servers import S3, ObjectServer, running
 
 T0 = TopicPartition("jobs", 0)
 SETTINGS: dict[str, Any] = {"group_id": "work", "share_auto_offset_reset": "earliest"}
 
 
-def filled(root: str, records: int) -> Cluster:
+PATIENCE_MS = 3_000
+"""How long a worker waits for a record before it stops."""
+
+
+class Case(NamedTuple):
+    """Workers, in some processes, empty a queue."""
+
+    workers: int
+    processes: int
+    records: int
+    most: int
+
+
+CASES = (
+    Case(1, 1, 200_000, 500),
+    Case(10, 10, 200_000, 500),
+    Case(100, 10, 200_000, 500),
+    Case(1, 1, 4_000, 1),
+    Case(10, 10, 4_000, 1),
+    Case(100, 10, 4_000, 1),
+)
+
+
+def filled(root: str, records: int, options: Mapping[str, str] | None = None) -> Cluster:
     """A queue of one partition."""
-    cluster = connect(root)
+    cluster = connect(root, options)
     cluster.create_topic("jobs", 1, {})
     log = cluster.log("jobs")
     for first in range(0, records, 100_000):
@@ -45,55 +74,89 @@ def filled(root: str, records: int) -> Cluster:
     return cluster
 
 
-def worker(root: str, most: str) -> None:
-    """Take records until there are none; print how many, and how long each poll took."""
-    taken, records = [], 0
-    with KafkaShareConsumer("jobs", bootstrap_servers=root, max_poll_records=int(most), **SETTINGS) as consumer:
-        print("ready", flush=True)
-        sys.stdin.readline()
-        begun = time.monotonic()
-        while True:
-            start = time.perf_counter()
-            found = consumer.poll()
-            if not found:
-                break
-            taken.append(time.perf_counter() - start)
-            records += len(found)
-        ended = time.monotonic()
-        consumer.commit()
-    print(json.dumps({"records": records, "polls": taken, "begun": begun, "ended": ended}), flush=True)
+def worker(root: str, most: str, threads: str, options: str) -> None:
+    """Take records in threads until there are none; print how many, and how long each poll took."""
+    cluster = connect(root, json.loads(options))
+    settings: dict[str, Any] = {"bootstrap_servers": cluster, "max_poll_records": int(most), **SETTINGS}
+    results: list[dict[str, Any]] = []
+    start, ready = threading.Event(), threading.Barrier(int(threads) + 1)
+
+    def work() -> None:
+        taken, records = [], 0
+        with KafkaShareConsumer("jobs", **settings) as consumer:
+            ready.wait()
+            start.wait()
+            begun = ended = time.monotonic()
+            while True:
+                at = time.perf_counter()
+                found = consumer.poll(timeout_ms=PATIENCE_MS)
+                if not found:
+                    break
+                taken.append(time.perf_counter() - at)
+                records += len(found)
+                ended = time.monotonic()
+            results.append({"records": records, "polls": taken, "begun": begun, "ended": ended})
+
+    made = [threading.Thread(target=work) for _ in range(int(threads))]
+    for one in made:
+        one.start()
+    ready.wait()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    cpu = time.process_time()
+    start.set()
+    for one in made:
+        one.join()
+    print(json.dumps({"cpu": time.process_time() - cpu, "workers": results}), flush=True)
 
 
-def throughput(report: Report, workers: int, records: int, most: int) -> None:
+def throughput(report: Report, case: Case, server: ObjectServer | None = None) -> None:
     """Let workers empty a queue."""
     with tempfile.TemporaryDirectory() as folder:
-        filled(folder, records)
-        command = [sys.executable, "-m", "benchmarks.bench_queue", "--worker", folder, str(most)]
+        root, options = (folder, {}) if server is None else (server.new_root(), dict(server.options))
+        filled(root, case.records, options)
+        orders = [root, str(case.most), str(case.workers // case.processes), json.dumps(options)]
+        command = [sys.executable, "-m", "benchmarks.bench_queue", "--worker", *orders]
         children = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(workers)
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(case.processes)
         ]
         for child in children:
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n"
-        done = []
+        done, cpu = [], 0.0
         for child in children:
             assert child.stdin is not None
             child.stdin.write("go\n")
             child.stdin.flush()
         for child in children:
             assert child.stdout is not None
-            done.append(json.loads(child.stdout.readline()))
+            found = json.loads(child.stdout.readline())
+            done += found["workers"]
+            cpu += found["cpu"]
             child.wait()
     seconds = max(one["ended"] for one in done) - min(one["begun"] for one in done)
     polls = [taken for one in done for taken in one["polls"]]
     total = sum(one["records"] for one in done)
-    assert total >= records, (total, records)
+    assert total >= case.records, (total, case.records)
+    where = "" if server is None else " on S3 with 15/25 ms"
     report.add(
-        f"{workers} workers, {most} records per poll",
+        f"{case.workers} workers in {case.processes} processes, {case.most} records per poll{where}",
         f"{total / seconds:,.0f} records/s; poll {statistics.median(polls) * 1000:.1f} ms, "
-        f"p99 {percentile(polls, 0.99) * 1000:.1f} ms"
-        + (f"; {total - records} records twice, because a lock ended" if total > records else ""),
+        f"p99 {percentile(polls, 0.99) * 1000:.1f} ms; CPU {cpu / total * 1e6:.0f} us/record"
+        + (f"; {total - case.records} records twice, because a lock ended" if total > case.records else ""),
     )
+
+
+@contextlib.contextmanager
+def s3() -> Iterator[ObjectServer]:
+    """An S3 server whose reads take 15 ms and whose writes take 25 ms."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(S3, Path(folder)) as server,
+        slow(server, 15, 25) as behind,
+    ):
+        yield behind
 
 
 def locks(report: Report, count: int) -> None:
@@ -157,16 +220,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tiny", action="store_true", help="only see that it works")
     parser.add_argument("--parts", default="throughput,locks,history")
-    parser.add_argument("--worker", nargs=2, metavar=("ROOT", "MOST"), help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=int, default=0, help="only cases with so many workers")
+    parser.add_argument("--worker", nargs=4, metavar=("ROOT", "MOST", "THREADS", "OPTIONS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         worker(*options.worker)
         return
     report = Report("queue")
     parts = options.parts.split(",")
+    wanted = [case for case in CASES if not options.workers or case.workers == options.workers]
+    cases = [case._replace(records=case.records // 100) for case in wanted] if options.tiny else wanted
     if "throughput" in parts:
-        for workers, records, most in ((1, 200_000, 500), (10, 400_000, 500), (1, 2_000, 1), (10, 4_000, 1)):
-            throughput(report, workers, records // 100 if options.tiny else records, most)
+        for case in cases:
+            throughput(report, case)
+    if "s3" in parts:
+        with s3() as server:
+            for case in cases:
+                throughput(report, case._replace(records=case.records // (10 if case.most == 1 else 4)), server)
     if "locks" in parts:
         locks(report, 10_000 if options.tiny else 1_000_000)
     if "history" in parts:

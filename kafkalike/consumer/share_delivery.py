@@ -1,22 +1,25 @@
-"""Share delivery: the records that a share consumer holds, with their verdicts, and the reading of acquired records."""
+"""Share delivery: the records that a share consumer has acquired and holds, with their verdicts, and their reading."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kafkalike.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError
+from kafkalike.errors import IllegalStateError, InvalidRecordStateError, KafkaError, OffsetOutOfRangeError
 from kafkalike.log.topic.chunk import Chunk
 from kafkalike.model.shares.share_partition import (
     Acknowledgement,
     Acknowledgements,
     RecordRun,
     RecordVerdict,
-    merged_offsets,
 )
+from kafkalike.model.shares.share_runs import merged_offsets
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
@@ -52,12 +55,11 @@ class HeldRecords:
         """Return the number of records."""
         return sum(map(len, self._held.values()))
 
-    def note(self, tp: TopicPartition, runs: Iterable[RecordRun]) -> None:
-        """Add records that were acquired."""
+    def note(self, tp: TopicPartition, offsets: Iterable[int], deliveries: int) -> None:
+        """Add records that are handed out."""
         held = self._held.setdefault(tp, {})
-        for run in runs:
-            for offset in range(run.first, run.last + 1):
-                held[offset] = HeldRecord(run.deliveries)
+        for offset in offsets:
+            held[offset] = HeldRecord(deliveries)
 
     def judge(self, tp: TopicPartition, offset: int, verdict: RecordVerdict, due_ms: int = 0) -> None:
         """Record a verdict, which replaces an earlier verdict without a commit.
@@ -244,3 +246,91 @@ def divided(
             if parts:
                 into[tp] = parts
     return good, bad
+
+
+def refusal(bad: Acknowledgements) -> KafkaError:
+    """Return the error of acknowledgements that do not count."""
+    places = ", ".join(f"{tp.topic}-{tp.partition} @ {a.first}-{a.last}" for tp, said in bad.items() for a in said)
+    return InvalidRecordStateError(
+        f"{places}: not acknowledged, because the lock has ended and another member has acquired the records, or "
+        "because an interrupted call has acknowledged them. They may be processed twice: finish sooner, renew the "
+        "lock, or raise share_record_lock_duration_ms"
+    )
+
+
+HAND_OUT_SECONDS: Final = 0.25
+"""How long a consumer hands out records of one acquisition before it commits its acknowledgements and acquires again.
+The records left then are returned."""
+
+COSTLY: Final = 4
+"""An acquisition is enlarged if the application takes less than this multiple of its duration for its records."""
+
+
+class ShareSlice:
+    """The records of one acquisition that the application has not got, and the size of the next one.
+
+    Args:
+        lock_ms: duration of the locks, ms.
+    """
+
+    def __init__(self, lock_ms: int) -> None:
+        self._seconds = min(HAND_OUT_SECONDS, lock_ms / 8000)
+        self.records: deque[tuple[ConsumerRecord, int]] = deque()
+        """With the number of deliveries."""
+        self._size = 0
+        self._begun = self._ended = 0.0
+        self._count = 0
+        self._topics: tuple[str, ...] = ()
+
+    def size(self, most: int, largest: int, now: float) -> int:
+        """Return how many records to acquire next; at least `most`.
+
+        Acquisitions double while the application is done with their records faster than they cost, and their records
+        did not wait too long.
+        """
+        spent, cost = now - self._ended, self._ended - self._begun
+        if self.records:
+            self._size = max(most, self._count // 2)
+        elif self._count and self._count >= self._size and spent < COSTLY * cost:
+            self._size *= 2
+        self._size = max(most, min(self._size, largest))
+        return self._size
+
+    def fill(
+        self, records: Iterable[tuple[ConsumerRecord, int]], topics: tuple[str, ...], begun: float, ended: float
+    ) -> None:
+        """Hold the records of an acquisition that lasted from `begun` to `ended`, s of the monotonic clock."""
+        self.records.extend(records)
+        self._count, self._topics, self._begun, self._ended = len(self.records), topics, begun, ended
+
+    def take(self, most: int, topics: tuple[str, ...], now: float) -> list[tuple[ConsumerRecord, int]]:
+        """Return records for the application; none if it is time to acquire."""
+        if not self.records or topics != self._topics or now - self._ended > self._seconds:
+            return []
+        return [self.records.popleft() for _ in range(min(most, len(self.records)))]
+
+    def give_back(self) -> dict[TopicPartition, list[Acknowledgement]]:
+        """Return acknowledgements that return the records left, and drop them."""
+        left = sorted((TopicPartition(r.topic, r.partition), r.offset, n) for r, n in self.records)
+        self.records.clear()
+        found: dict[TopicPartition, list[Acknowledgement]] = {}
+        for tp, own in groupby(left, key=itemgetter(0)):
+            parts = merged_offsets((offset, (n,)) for _, offset, n in own)
+            found[tp] = [Acknowledgement(a, b, RecordVerdict.RETURN, n) for a, b, (n,) in parts]
+        return found
+
+
+@dataclass(slots=True)
+class ShareMetrics:
+    """Totals since the consumer was made."""
+
+    polls: int = 0
+    records_acquired: int = 0
+    records_delivered: int = 0
+    acknowledgements: int = 0
+    acknowledgements_refused: int = 0
+    records_archived: int = 0
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the totals by metric name."""
+        return {f"{name.replace('_', '-')}-total": value for name, value in asdict(self).items()}

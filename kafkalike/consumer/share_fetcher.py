@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from kafkalike import errors
 from kafkalike.consumer.consumer_context import OpenedLogs, RootCheck
 from kafkalike.consumer.poll_loop import HELP_MS, REST, SLOWEST, FolderWatch, TransientErrors
-from kafkalike.consumer.share_delivery import HeldRecords, ShareReader, divided, offsets_in
+from kafkalike.consumer.share_delivery import (
+    HeldRecords,
+    ShareMetrics,
+    ShareReader,
+    ShareSlice,
+    divided,
+    offsets_in,
+    refusal,
+)
 from kafkalike.consumer.share_letters import NO_LIMIT, Outcome, ShareLetters
 from kafkalike.log.call_view import CallView
 from kafkalike.log.group.assignors import SHARE_SCHEME
 from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.log.group.membership import KnownTopics, MemberSettings
-from kafkalike.log.group.share_group import ShareGroup, ShareSource, due_ms, limits_of, ranges, share_of, undelivered
+from kafkalike.log.group.share_group import ShareGroup, later_ranges, limits_of, undelivered
+from kafkalike.log.share_exchange import ShareSource, share_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.consumer_config import ShareConsumerConfig
 from kafkalike.model.group_state import SHARE, GroupsState
+from kafkalike.model.record_batch import due_ms
 from kafkalike.model.shares import share_partition as rules
 from kafkalike.model.shares.share_partition import (
     Acknowledgement,
@@ -39,22 +51,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Tell = Callable[[Acknowledgements, errors.KafkaError | None], object]
-
-
-@dataclass(slots=True)
-class ShareMetrics:
-    """Totals since the consumer was made."""
-
-    polls: int = 0
-    records_acquired: int = 0
-    records_delivered: int = 0
-    acknowledgements: int = 0
-    acknowledgements_refused: int = 0
-    records_archived: int = 0
-
-    def as_dict(self) -> dict[str, float]:
-        """Return the totals by metric name."""
-        return {f"{name.replace('_', '-')}-total": value for name, value in asdict(self).items()}
 
 
 class ShareFetcher:
@@ -120,6 +116,7 @@ class ShareFetcher:
         self._watch = FolderWatch()
         self._root = RootCheck(cluster, clock, opened=config.bootstrap_servers is cluster)
         self._transient_errors = TransientErrors(clock, config.default_api_timeout_ms)
+        self._slice = ShareSlice(limits.lock_ms)
         self._own: dict[TopicPartition, list[Acknowledgement]] = {}
         """Acknowledgements of records that the application never got."""
         self._unsure = False
@@ -147,6 +144,8 @@ class ShareFetcher:
         self.metrics.polls += 1
         while True:
             begun = clock.monotonic()
+            if handed := self._hand_out(most, begun):
+                return handed
             self._raise_failure()
             records, worked = self._answered(most, tell, begun)
             if records:
@@ -158,8 +157,25 @@ class ShareFetcher:
                 self._raise_failure()
                 return []
             looked = clock.monotonic() - begun
-            self._pause(min(pause, remaining))
+            self._pause(min(pause * (0.5 + random.random()), remaining))  # noqa: S311 - so that workers look apart
             pause = min(pause * 1.5, max(self._cluster.tail_interval * SLOWEST, looked * REST))
+
+    def _hand_out(self, most: int, now: float) -> list[ConsumerRecord]:
+        """Return records of the last acquisition that the application has not got."""
+        # After an interrupt, the next exchange returns the records that were taken from the slice and not noted.
+        was_unsure, self._unsure = self._unsure, True
+        handed = self._slice.take(most, self.topics, now)
+        by_place = groupby(handed, key=lambda one: (TopicPartition(one[0].topic, one[0].partition), one[1]))
+        for (tp, count), own in by_place:
+            self._held.note(tp, (record.offset for record, _ in own), count)
+        self._unsure = was_unsure
+        self.metrics.records_delivered += len(handed)
+        return [record for record, _ in handed]
+
+    def _give_back(self) -> None:
+        """Return the records that were not handed out, with the next exchange."""
+        for tp, acks in self._slice.give_back().items():
+            self._own.setdefault(tp, []).extend(acks)
 
     def _raise_failure(self) -> None:
         failed, self._failed = self._failed, None
@@ -198,20 +214,25 @@ class ShareFetcher:
                 each.refresh(metadata=False)
         sources = self._sources(state, logs)
         if self._held.has_idle:
-            self._held.keep(self._owned(state))
+            shares = self.group.shares(state)
+            self._held.keep({tp: rules.owned(share, self._member_id) for tp, share in shares.items()})
         acks, outcomes = self._bury_rejected(self._held.acknowledgements(), logs)
         for outcome in outcomes:
             tell(*outcome)
-        if not (acks or self._own or self._unsure or self.group.is_ready(state, sources)):
+        if not (acks or self._slice.records or self._own or self._unsure or self.group.is_ready(state, sources)):
             return [], False
-        taken = self._exchange(acks, sources, most, tell)
+        alone = self._config.share_acquire_mode == "record_limit"
+        size = self._slice.size(most, most if alone else self.group.fair_share(state, sources), begun)
+        self._give_back()
+        taken = self._exchange(acks, sources, size, tell)
         worked = bool(taken)
         if self._letters is not None:
             taken, count = self._letters.bury_exhausted(taken, logs)
             self.metrics.records_archived += count
         records = self._read(taken, logs)
+        self._slice.fill(records, self.topics, begun, now := self._clock.monotonic())
         self._unsure = False
-        return records, worked
+        return self._hand_out(most, now), worked
 
     def _exchange(
         self, acks: Acknowledgements, sources: Sequence[ShareSource], most: int, tell: Tell
@@ -253,17 +274,8 @@ class ShareFetcher:
         self.metrics.acknowledgements_refused += sum(1 for said in bad.values() for _ in offsets_in(said))
         outcomes: list[Outcome] = [(good, None)] if good else []
         if bad:
-            outcomes.append((bad, self._refusal(bad)))
+            outcomes.append((bad, refusal(bad)))
         return outcomes
-
-    @staticmethod
-    def _refusal(bad: Acknowledgements) -> errors.KafkaError:
-        places = ", ".join(f"{tp.topic}-{tp.partition} @ {a.first}-{a.last}" for tp, said in bad.items() for a in said)
-        return errors.InvalidRecordStateError(
-            f"{places}: not acknowledged, because the lock has ended and another member has acquired the records, or "
-            "because an interrupted call has acknowledged them. They may be processed twice: finish sooner, renew the "
-            "lock, or raise share_record_lock_duration_ms"
-        )
 
     # --- membership and topics -----------------------------------------------------------------
 
@@ -316,10 +328,14 @@ class ShareFetcher:
             for partition in each.info.partitions:
                 tp = TopicPartition(topic, partition)
                 initial = 0
-                if share_of(state, self.group.group_id, tp, topic_id) is None:
+                share = share_of(state, self.group.group_id, tp, topic_id)
+                if share is None:
                     # A partition that was added later is read from its beginning.
                     initial = 0 if (topic, topic_id) in started else self._initial(each, partition)
-                sources.append(ShareSource(tp, topic_id, each.log_start(partition), each.log_end(partition), initial))
+                end = initial if share is None else share.end
+                later = later_ranges(each, partition, end, self._clock.now_ms(), self.group.limits.locks)
+                log_start, log_end = each.log_start(partition), each.log_end(partition)
+                sources.append(ShareSource(tp, topic_id, log_start, log_end, initial, later))
         if not sources:
             return []
         self._turn += 1
@@ -334,17 +350,13 @@ class ShareFetcher:
         earliest = self._config.share_auto_offset_reset == "earliest"
         return each.log_start(partition) if earliest else each.log_end(partition)
 
-    def _owned(self, state: GroupsState) -> dict[TopicPartition, list[RecordRun]]:
-        shares = self.group.shares(state)
-        return {tp: rules.owned(share, self._member_id) for tp, share in shares.items()}
-
     # --- reading -------------------------------------------------------------------------------
 
     def _read(
         self, taken: dict[TopicPartition, Sequence[RecordRun]], logs: dict[str, TopicLog]
-    ) -> list[ConsumerRecord]:
-        """Read acquired records. Records that are not delivered are given back with the next exchange."""
-        records: list[ConsumerRecord] = []
+    ) -> list[tuple[ConsumerRecord, int]]:
+        """Read acquired records, with their deliveries. The next exchange returns those that are not delivered."""
+        records: list[tuple[ConsumerRecord, int]] = []
         own: dict[TopicPartition, list[Acknowledgement]] = {}
         now_ms, room = self._clock.now_ms(), self._config.fetch_max_bytes
         for tp, runs in taken.items():
@@ -365,10 +377,8 @@ class ShareFetcher:
                 own.setdefault(tp, []).extend(
                     undelivered(run, [record.offset for record in found], after, error, undue)
                 )
-                self._held.note(tp, [run._replace(first=a, last=b) for a, b, _ in ranges(r.offset for r in kept)])
-                records += kept
+                records += [(record, run.deliveries) for record in kept]
         self._own = {tp: acks for tp, acks in own.items() if acks}
-        self.metrics.records_delivered += len(records)
         return records
 
     def _bury_rejected(
@@ -411,6 +421,7 @@ class ShareFetcher:
         Raises:
             KafkaError: the group could not be left.
         """
+        self._give_back()
         acks = self._held.acknowledgements()
         limit = None if timeout_ms == float("inf") else timeout_ms
         outcomes: list[Outcome] = []

@@ -115,6 +115,11 @@ class ControlLog(Generic[S, R]):
             self._on_missing()
         return state
 
+    @property
+    def combines(self) -> bool:
+        """True if changes that are values may be committed by other processes; see `ControlGroupCommit`."""
+        return self._combined is not None
+
     def questions(self) -> list[Callable[[], object]]:
         """Return the requests of `refresh`; see `TailedTable.questions`."""
         return self._table.questions()

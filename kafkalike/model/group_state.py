@@ -108,7 +108,7 @@ def share_row(
     seq: int, group_id: str, tp: TopicPartition, share: SharePartition | None, *, now_ms: int, by: str = ""
 ) -> GroupRow:
     """Return the row with the new state of a share partition, which None deletes; `by` is the id of a member."""
-    from kafkalike.model.shares.share_partition import dump_share
+    from kafkalike.model.shares.share_runs import dump_share
 
     return GroupRow(
         seq=seq,
@@ -401,7 +401,7 @@ def share_of(row: GroupRow) -> tuple[TopicPartition, SharePartition | None]:
     Raises:
         UnsupportedVersionError, LogCorruptError: it cannot be read.
     """
-    from kafkalike.model.shares.share_partition import load_share
+    from kafkalike.model.shares.share_runs import load_share
 
     try:
         value = row_value(CONSUMER_OFFSETS, row, VERSIONS)

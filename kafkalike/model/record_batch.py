@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -106,3 +106,15 @@ class Appended:
     """Time of the append, ms; the records' timestamp in a topic with LogAppendTime."""
     duplicate: bool = False
     """True if a `TxnId` showed that the records were already in the log, at `ranges`; nothing was written."""
+
+
+DELIVER_AT: Final = "deliver_at"
+"""Header with the time from which on a record may be delivered: ms since the epoch, as decimal text."""
+
+
+def due_ms(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    """Return the time from which on a record may be delivered, ms since the epoch; 0 without a valid header."""
+    for name, value in headers:
+        if name == DELIVER_AT and value is not None and value.isdigit() and len(value) < 16:  # noqa: PLR2004
+            return int(value)
+    return 0

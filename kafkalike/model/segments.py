@@ -16,6 +16,9 @@ from typing import Final
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.structs import TopicPartition
 
+DUE_KEY: Final = "deliverAt"
+"""Key of our own in a file's statistics; see `Segment.due_ms`. Delta's readers ignore it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -35,6 +38,8 @@ class Segment:
     path: str
     """File, relative to the table's folder."""
     modification_ms: int = 0
+    due_ms: int = 0
+    """Earliest time (ms) in the `deliver_at` headers of its records; 0 if one may have none."""
 
     @property
     def offsets(self) -> range:

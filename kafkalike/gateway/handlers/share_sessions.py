@@ -26,17 +26,18 @@ from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Rep
 from kafkalike.gateway.handlers.record_fetcher import ANSWER_BYTES, CHUNK_BYTES, MAX_WAIT_SECONDS, TopicTails
 from kafkalike.log.group.share_group import (
     ShareGroup,
-    ShareSource,
-    due_ms,
+    later_ranges,
     limits_of,
     ranges,
-    share_of,
     undelivered,
 )
+from kafkalike.log.share_exchange import ShareSource, share_of
 from kafkalike.log.wire.record_encoder import encode
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_group_id
-from kafkalike.model.shares.share_partition import Acknowledgement, RecordRun, RecordVerdict, merged_offsets
+from kafkalike.model.record_batch import due_ms
+from kafkalike.model.shares.share_partition import Acknowledgement, RecordRun, RecordVerdict
+from kafkalike.model.shares.share_runs import merged_offsets
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -364,9 +365,11 @@ def _sources_of(group: ShareGroup, state: GroupsState, partitions: Sequence[int]
     for p in partitions:
         if p in log.info.partitions:
             tp = TopicPartition(name, p)
-            new = share_of(state, group.group_id, tp, topic_id) is None
-            initial = 0 if new and started else log.log_end(p)
-            found.append(ShareSource(tp, topic_id, log.log_start(p), log.log_end(p), initial))
+            share = share_of(state, group.group_id, tp, topic_id)
+            initial = 0 if share is None and started else log.log_end(p)
+            end = initial if share is None else share.end
+            later = later_ranges(log, p, end, group.clock.now_ms(), group.limits.locks)
+            found.append(ShareSource(tp, topic_id, log.log_start(p), log.log_end(p), initial, later))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kafkalike.delta import layout
 from kafkalike.delta.control_log import ControlLog
@@ -16,6 +16,7 @@ from kafkalike.storage.port import Storage
 if TYPE_CHECKING:
     # Imported where they are used, because many programs only read the metadata of a local root.
     from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
+    from kafkalike.model.appends.waiting_appends import Unit
     from kafkalike.model.group_state import GroupRow, GroupsState
     from kafkalike.model.schemas.registry_state import RegistryState
     from kafkalike.model.schemas.schema_rows import SchemaRow
@@ -136,9 +137,8 @@ class ControlLogs:
 
     def _combined_groups(self) -> ControlGroupCommit[GroupsState, GroupRow]:
         from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
-        from kafkalike.model.offset_commit import load_commit
 
-        return ControlGroupCommit(self._groups_table(), load_commit, Helpers())
+        return ControlGroupCommit(self._groups_table(), _load_unit, Helpers())
 
     def schemas_log(self, *, before_change: Callable[[], bool | None]) -> SchemasLog:
         """Open the table of schemas with their subjects, ids, levels and modes.
@@ -168,3 +168,17 @@ class ControlLogs:
             before_change=before_change,
             check_new=self._check_new,
         )
+
+
+def _load_unit(found: Mapping[str, Any]) -> Unit[GroupsState, GroupRow]:
+    """Parse a change of the groups that waits beside their table."""
+    from kafkalike.model import offset_commit
+
+    if found["kind"] == offset_commit.KIND:
+        return offset_commit.load_commit(found)
+    # Few clusters have share groups.
+    from kafkalike.log import share_exchange
+
+    if found["kind"] != share_exchange.KIND:
+        raise ValueError("another kind of unit")
+    return share_exchange.load_exchange(found)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from kafkalike.errors import InvalidRecordStateError
+from kafkalike.log.share_exchange import ExchangeResult, ShareExchange, ShareSource, share_of
 from kafkalike.model.frozen_map import FrozenMap
 from kafkalike.model.group_state import GroupRow, GroupsState, Shares, share_row
 from kafkalike.model.shares import share_partition as rules
@@ -16,37 +19,15 @@ from kafkalike.model.shares.share_partition import (
     RecordVerdict,
     ShareLimits,
     SharePartition,
-    merged_offsets,
 )
+from kafkalike.model.shares.share_runs import gaps, merged_offsets
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.control_logs import GroupsLog
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.clock import Clock
     from kafkalike.model.config.server_config import ServerProperties
-
-
-class ShareSource(NamedTuple):
-    """A partition from which a member acquires records, as its log was at the last look."""
-
-    tp: TopicPartition
-    topic_id: str
-    log_start: int
-    log_end: int
-    initial: int
-    """Start offset if the group has no state of the partition."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareExchange:
-    """Result of one exchange between a member and its group."""
-
-    taken: Mapping[TopicPartition, Sequence[RecordRun]] = field(default_factory=dict)
-    """Runs that the member has acquired, in the order of the sources."""
-    refused: Acknowledgements = field(default_factory=dict)
-    """Acknowledgements that do not count, because the member does not own the records in that delivery."""
-    archived: Mapping[TopicPartition, Sequence[RecordRun]] = field(default_factory=dict)
-    """Runs that were archived after their last delivery."""
 
 
 def limits_of(
@@ -58,13 +39,6 @@ def limits_of(
         deliveries=int(server.get("group.share.delivery.count.limit")) if deliveries is None else deliveries,
         locks=int(server.get("group.share.partition.max.record.locks")) if locks is None else locks,
     )
-
-
-def share_of(state: GroupsState, group_id: str, tp: TopicPartition, topic_id: str) -> SharePartition | None:
-    """Return the state of a partition; None if the group has none, or only that of a deleted topic of that name."""
-    shares = state.shares.get(group_id)
-    found = None if shares is None else shares.get(tp)
-    return found if found is not None and found.topic_id == topic_id else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +68,15 @@ class ShareGroup:
         found = [rules.next_change_ms(share, now_ms) for share in shares if share is not None]
         return min((at for at in found if at is not None), default=None)
 
+    def fair_share(self, state: GroupsState, sources: Sequence[ShareSource]) -> int:
+        """Return how many records one of the members may acquire at once, so that the others get as many."""
+        left = 0
+        for source in sources:
+            share = share_of(state, self.group_id, source.tp, source.topic_id)
+            left += source.log_end - (source.initial if share is None else share.start)
+        members = len(state.group(self.group_id).members)
+        return min(left, self.limits.locks * len(sources)) // max(1, members)
+
     def exchange(
         self,
         member_id: str,
@@ -104,7 +87,7 @@ class ShareGroup:
         known: Mapping[TopicPartition, Sequence[tuple[int, int]]] | None = None,
         whole: bool = False,
         timeout_ms: float | None = 60_000,
-    ) -> ShareExchange:
+    ) -> ExchangeResult:
         """Acknowledge a member's records and acquire others, in one commit of the table.
 
         Args:
@@ -121,59 +104,33 @@ class ShareGroup:
             KafkaTimeoutError, KafkaStorageError: nothing was written.
             UnknownOutcomeError: it may have been written.
         """
-        done = ShareExchange()
+        wanted = ShareExchange(
+            group_id=self.group_id,
+            member_id=member_id,
+            acknowledgements=acknowledgements,
+            limits=self.limits,
+            now_ms=self.clock.now_ms(),
+            sources=tuple(sources),
+            most=most,
+            known=known,
+            whole=whole,
+        )
+        if known is None and self.groups.combines:
+            before = self.groups.state
+            # A staged exchange that waits longer would start with locks that have ended.
+            limit = self.limits.lock_ms / 2 if timeout_ms is None else min(timeout_ms, self.limits.lock_ms / 2)
+            with suppress(InvalidRecordStateError):
+                self.groups.transact(wanted, limit)
+                return ExchangeResult(taken=wanted.taken(before, self.groups.state))
+        done = ExchangeResult()
 
         def plan(state: GroupsState) -> Sequence[GroupRow]:
             nonlocal done
-            now_ms = self.clock.now_ms()
-            changed, refused = rules.acknowledge_all(
-                self.shares(state), member_id, acknowledgements, now_ms=now_ms, limits=self.limits
-            )
-            if whole:
-                changed = {tp: share for tp, share in changed.items() if tp not in refused}
-            taken: dict[TopicPartition, Sequence[RecordRun]] = {}
-            archived: dict[TopicPartition, Sequence[RecordRun]] = {}
-            room = most
-            for source in sources:
-                before = share_of(state, self.group_id, source.tp, source.topic_id)
-                share = changed.get(source.tp, before)
-                if share is None or share.topic_id != source.topic_id:
-                    share = rules.reset(source.topic_id, source.initial)
-                if known is not None:
-                    share = self._without_unknown(share, member_id, known.get(source.tp, ()))
-                found = rules.acquire(
-                    share,
-                    member_id,
-                    most=room,
-                    now_ms=now_ms,
-                    log_start=source.log_start,
-                    log_end=source.log_end,
-                    limits=self.limits,
-                )
-                room -= sum(run.size for run in found.taken)
-                if found.taken:
-                    taken[source.tp] = found.taken
-                if found.archived:
-                    archived[source.tp] = found.archived
-                if found.after != before:
-                    changed[source.tp] = found.after
-            done = ShareExchange(taken=taken, refused=refused, archived=archived)
-            return self._rows(state, changed, now_ms, member_id)
+            done, rows = replace(wanted, now_ms=self.clock.now_ms()).applied(state)
+            return rows
 
         self.groups.transact(plan, timeout_ms)
         return done
-
-    def _without_unknown(
-        self, share: SharePartition, member_id: str, known: Sequence[tuple[int, int]]
-    ) -> SharePartition:
-        unknown = [
-            Acknowledgement(first, last, RecordVerdict.RETURN)
-            for run in rules.owned(share, member_id)
-            for first, last in gaps(run.first, run.last, known)
-        ]
-        if not unknown:
-            return share
-        return rules.acknowledge(share, member_id, unknown, now_ms=self.clock.now_ms(), limits=self.limits)[0]
 
     def leave(self, member_id: str, acknowledgements: Acknowledgements, timeout_ms: float | None = 60_000) -> None:
         """Acknowledge a member's records, and release all others that it has locked.
@@ -208,34 +165,33 @@ class ShareGroup:
         ]
 
 
-DELIVER_AT: Final = "deliver_at"
-"""Header with the time from which on a record may be delivered: ms since the epoch, as decimal text."""
+def later_ranges(log: TopicLog, partition: int, start: int, now_ms: int, most: int) -> tuple[tuple[int, int, int], ...]:
+    """Return the ranges of records whose files say that none is due: first, last, and earliest time in ms.
 
-
-def due_ms(headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """Return the time from which on a record may be delivered, ms since the epoch; 0 without a valid header."""
-    for name, value in headers:
-        if name == DELIVER_AT and value is not None and value.isdigit() and len(value) < 16:  # noqa: PLR2004
-            return int(value)
-    return 0
+    Args:
+        log: the topic.
+        partition: its number.
+        start: offset to begin with.
+        now_ms: the time, ms since the epoch.
+        most: number of other records after which to stop, because no more are acquired.
+    """
+    found: list[tuple[int, int, int]] = []
+    at, end = start, log.log_end(partition)
+    while at < end and most > 0:
+        segment = log.segment_at_or_after(partition, at)
+        if segment is None:
+            break
+        if segment.due_ms > now_ms:
+            found.append((max(at, segment.start), segment.stop - 1, segment.due_ms))
+        else:
+            most -= segment.num_records
+        at = segment.stop
+    return tuple(found)
 
 
 def ranges(offsets: Iterable[int]) -> Iterable[tuple[int, int, tuple[()]]]:
     """Merge sorted offsets to ranges: first, last, and nothing else."""
     return merged_offsets((offset, ()) for offset in offsets)
-
-
-def gaps(first: int, last: int, covered: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of the offsets `first` to `last` that no sorted range covers."""
-    at = first
-    for begin, end in covered:
-        if end < at or begin > last:
-            continue
-        if begin > at:
-            yield at, begin - 1
-        at = end + 1
-    if at <= last:
-        yield at, last
 
 
 def undelivered(

@@ -32,9 +32,9 @@ from kafkalike.log.topic.record_rules import SchemasOf, check_batch
 from kafkalike.model import faults
 from kafkalike.model.appends.producer_sequences import SequencedBatch
 from kafkalike.model.config.topic_config import CODECS, TopicConfig
-from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
+from kafkalike.model.record_batch import DELIVER_AT, Headers, RecordBatch, TxnId, due_ms
 from kafkalike.model.row_value import INT32, INT64, UNREADABLE, checked_int, checked_list, checked_text
-from kafkalike.model.segments import Segment
+from kafkalike.model.segments import DUE_KEY, Segment
 from kafkalike.storage.arrays import binaries, held_numbers, numbers
 from kafkalike.storage.parquet import put_parquet
 from kafkalike.storage.port import Storage
@@ -189,12 +189,34 @@ def unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
             table.num_rows,
             (int(offsets[0]), int(offsets[-1])),
             (int(times.min()) // 1000, int(times.max()) // 1000),
+            earliest_due(table.column("headers").chunk(0)),
         ),
     )
 
 
-def segment_stats(rows: int, offsets: tuple[int, int], times_ms: tuple[int, int]) -> dict[str, object]:
-    """Return Delta's statistics of a segment, from its number of records, and its first and last offset and time."""
+_DUE_NAME: Final = DELIVER_AT.encode()
+
+
+def earliest_due(headers: pa.ListArray) -> int:
+    """Return the earliest time in the `deliver_at` headers of records; 0 if a record has none."""
+    if (
+        headers.null_count
+        or not len(headers)
+        or _DUE_NAME not in memoryview(headers.values.field("key").buffers()[2]).tobytes()
+    ):
+        return 0
+    return min(due_ms((pair["key"], pair["value"]) for pair in pairs) for pairs in headers.to_pylist())
+
+
+def segment_stats(rows: int, offsets: tuple[int, int], times_ms: tuple[int, int], due: int = 0) -> dict[str, object]:
+    """Return Delta's statistics of a segment.
+
+    Args:
+        rows: number of records.
+        offsets: of the first and the last record.
+        times_ms: earliest and latest timestamp.
+        due: see `Segment.due_ms`.
+    """
     first = iso_time(times_ms[0])
     last = first if times_ms[0] == times_ms[1] else iso_time(times_ms[1])
     return {
@@ -202,6 +224,7 @@ def segment_stats(rows: int, offsets: tuple[int, int], times_ms: tuple[int, int]
         "minValues": {"offset": offsets[0], "timestamp": first},
         "maxValues": {"offset": offsets[1], "timestamp": last},
         "nullCount": {"offset": 0, "timestamp": 0},
+        **({DUE_KEY: due} if due else {}),
     }
 
 
@@ -217,6 +240,7 @@ def add_of(segment: Segment) -> Add:
             segment.num_records,
             (segment.start, segment.stop - 1),
             (segment.min_timestamp, segment.max_timestamp),
+            segment.due_ms,
         ),
     )
 

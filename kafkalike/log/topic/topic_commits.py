@@ -22,7 +22,7 @@ from kafkalike.log.topic.record_rules import check_after, not_in_order
 from kafkalike.model.appends.taken_appends import ranges_of_write
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.row_value import UNREADABLE as UNREADABLE_STATS
-from kafkalike.model.segments import Segment
+from kafkalike.model.segments import DUE_KEY, Segment
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
 from kafkalike.storage.port import Storage
 
@@ -337,10 +337,17 @@ def segment_of(add: Add, files: Storage) -> Segment:
                 size_bytes=add.size,
                 path=add.path,
                 modification_ms=add.modification_ms,
+                due_ms=_due(add.stats),
             )
     except UNREADABLE_STATS:
         pass
     return _segment_from_file(add, add.partition, files)
+
+
+def _due(stats: Mapping[str, Any]) -> int:
+    """Return `Segment.due_ms`. A foreign writer may have written anything there."""
+    found = stats.get(DUE_KEY)
+    return found if type(found) is int and found > 0 else 0
 
 
 def _segment_from_file(add: Add, partition: int, files: Storage) -> Segment:

@@ -86,7 +86,8 @@ def rewrite(
         size=size,
         modification_ms=max(s.modification_ms for s in run),
         data_change=data_change,
-        stats=written.stats(),
+        # A merged file has a time before which none of its records is due if each of its parts has one.
+        stats=written.stats(min(s.due_ms for s in run)),
     )
 
 
@@ -183,9 +184,9 @@ class _Written:
         self._first = first if not self.rows else self._first
         self.rows += table.num_rows
 
-    def stats(self) -> dict[str, object]:
-        """Return Delta's file statistics."""
-        return segment_stats(self.rows, (self._first, self._last), self._times or (0, 0))
+    def stats(self, due_ms: int) -> dict[str, object]:
+        """Return Delta's file statistics; `due_ms` as in `Segment`."""
+        return segment_stats(self.rows, (self._first, self._last), self._times or (0, 0), due_ms)
 
 
 GROUP_ROWS: Final = 1_000_000

@@ -244,6 +244,11 @@ class ShareConsumerConfig(IdleSettings):
     share_acknowledgement_mode: str = "implicit"
     """`implicit`: `poll` and the commits accept all delivered records that were not acknowledged. `explicit`: the
     application acknowledges each record before the next `poll`. In both modes `close` releases the others."""
+    share_acquire_mode: str = "batch_optimized"
+    """`batch_optimized`: while the application is faster than the storage, one acquisition takes the records of several
+    polls, which the next polls hand out; its acknowledgements are committed after 0.25 s at the latest, if it polls.
+    `record_limit`: each poll acquires at most `max_poll_records`, so no record waits in a consumer that works on
+    another one."""
     share_auto_offset_reset: str = "latest"
     """Start of a partition that the group has never read: `latest`, `earliest`, or `by_duration:` with an ISO 8601
     duration such as `by_duration:PT12H`, counted back from now."""
@@ -414,6 +419,7 @@ _SHARE_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     ),
     **{name: _CHECKS[name] for name in ("client_id", "group_id", "isolation_level", "storage_options")},
     "errors_deadletterqueue_topic_name": optional(_letters),
+    "share_acquire_mode": choice("batch_optimized", "record_limit"),
     "share_acknowledgement_mode": choice("implicit", "explicit"),
     "share_auto_offset_reset": _share_reset,
 }

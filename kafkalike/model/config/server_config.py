@@ -198,8 +198,9 @@ SERVER_PROPERTIES: Final = PropertySet(
         Property(
             name="group.share.partition.max.record.locks",
             parse=whole(1, INT_MAX),
-            default="2000",
-            doc="Most records of a partition that a share group has in flight.",
+            default="20000",
+            doc="Most records of a partition that a share group has in flight. Kafka's default is 2,000, because its "
+            "broker keeps each of them in memory; here they are a few ranges.",
         ),
         Property(
             name="group.share.record.lock.duration.ms",

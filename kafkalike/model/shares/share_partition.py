@@ -8,23 +8,22 @@ delivery, but never lets two members acknowledge one delivery.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from itertools import chain, pairwise
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from kafkalike.model.row_value import INT64, VERSION, as_text, as_whole, checked_list, whole
 from kafkalike.model.structs import TopicPartition
-
-FORMAT: Final = 1
-"""The newest format of rows of kind `share`."""
 
 MAX_RUNS: Final = 10_000
 """Runs of one state from which on no further offsets become in-flight, so that a row stays below 300 kB."""
+
+MAX_SCHEDULED_RUNS: Final = 1_000
+"""Runs of one state from which on neighboring scheduled records that were never delivered share their earliest time.
+A member that meets such a record too early returns it with its own time."""
 
 
 class RecordState(IntEnum):
@@ -98,7 +97,7 @@ class ShareLimits:
     """Duration of a lock, ms."""
     deliveries: int = 5
     """Most deliveries of a record; after them it is archived."""
-    locks: int = 2_000
+    locks: int = 20_000
     """Most records of a partition that are in flight: delivered, but not finished."""
     archives: bool = True
     """False if records that were delivered too often stay available, for a member that writes their dead letters."""
@@ -162,6 +161,7 @@ def acquire(
     log_start: int,
     log_end: int,
     limits: ShareLimits,
+    later: Sequence[tuple[int, int, int]] = (),
 ) -> Acquisition:
     """Lock records for a member, the lowest offsets first.
 
@@ -176,6 +176,8 @@ def acquire(
         log_start: first offset of the log; lower ones are finished.
         log_end: offset after the last record.
         limits: the group's limits.
+        later: sorted ranges of new records that are not due: first, last, and earliest time in ms. They are passed over
+            and scheduled for that time.
 
     Returns:
         The same state if nothing has changed.
@@ -202,15 +204,38 @@ def acquire(
         else:
             out.append(run)
     window = limits.locks - sum(r.size for r in out if not r.is_final and not is_deferred(r))
-    fresh = min(room, window, log_end - state.end)
-    if fresh > 0 and len(out) < MAX_RUNS:
-        new = RecordRun(state.end, state.end + fresh - 1, RecordState.AVAILABLE)
-        got = _locked(new, member_id, now_ms, limits)
-        taken.append(got)
-        out.append(got)
-    if not taken and not archived:
+    new = _fresh(state.end, log_end, later, now_ms, min(room, window)) if len(out) < MAX_RUNS else []
+    for run in new:
+        if is_deferred(run):
+            out.append(run)
+        else:
+            got = _locked(run, member_id, now_ms, limits)
+            taken.append(got)
+            out.append(got)
+    if not taken and not archived and not new:
         return Acquisition(state, (), ())
     return Acquisition(_normal(state, out), tuple(taken), tuple(archived))
+
+
+def _fresh(start: int, end: int, later: Sequence[tuple[int, int, int]], now_ms: int, room: int) -> list[RecordRun]:
+    """Return runs of new records: up to `room` records to lock, and the scheduled ranges before and between them."""
+    found: list[RecordRun] = []
+    at = start
+    for first, last, due_ms in (*later, (end, end, 0)):
+        if last < at:
+            continue
+        stop = min(first, end)
+        free = min(room, stop - at)
+        if free > 0:
+            found.append(RecordRun(at, at + free - 1, RecordState.AVAILABLE))
+            at, room = at + free, room - free
+        if at < stop or at >= end:
+            break
+        if due_ms > now_ms:
+            past = min(last, end - 1)
+            found.append(RecordRun(at, past, RecordState.AVAILABLE, until_ms=due_ms))
+            at = past + 1
+    return found
 
 
 def _locked(run: RecordRun, member_id: str, now_ms: int, limits: ShareLimits) -> RecordRun:
@@ -369,73 +394,30 @@ def _normal(about: SharePartition, runs: Sequence[RecordRun]) -> SharePartition:
             out[-1] = out[-1]._replace(last=run.last)
         else:
             out.append(run)
+    if len(out) > MAX_SCHEDULED_RUNS:
+        out = _coarse(out)
     return SharePartition(about.topic_id, start, tuple(out))
 
 
-def merged_offsets(offsets: Iterable[tuple[int, tuple[Any, ...]]]) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
-    """Merge sorted offsets with equal facts to ranges: first, last, facts."""
-    first: int | None = None
-    last, facts = 0, ()
-    for offset, said in offsets:
-        if first is not None and offset == last + 1 and said == facts:
-            last = offset
-            continue
-        if first is not None:
-            yield first, last, facts
-        first, last, facts = offset, offset, said
-    if first is not None:
-        yield first, last, facts
+def _coarse(runs: Sequence[RecordRun]) -> list[RecordRun]:
+    """Merge neighboring scheduled records that were never delivered, so that half as many runs are left."""
+    scheduled = sum(1 for run in runs if _is_new(run))
+    others = len(runs) - scheduled
+    together = -(-scheduled // max(1, MAX_SCHEDULED_RUNS // 2 - others))
+    out: list[RecordRun] = []
+    count = 0
+    for run in runs:
+        if out and _is_new(run) and _is_new(out[-1]) and count < together:
+            out[-1] = out[-1]._replace(last=run.last, until_ms=min(out[-1].until_ms, run.until_ms))
+            count += 1
+        elif out and out[-1][2:] == run[2:]:
+            out[-1] = out[-1]._replace(last=run.last)
+        else:
+            out.append(run)
+            count = 1
+    return out
 
 
-# --- rows ------------------------------------------------------------------------------------------
-
-
-def dump_share(state: SharePartition) -> str:
-    """Return a state as JSON. Runs are lengths, because they follow each other from `start` on."""
-    members = sorted({run.member_id for run in state.runs if run.member_id})
-    runs = [_dump_run(run, members) for run in state.runs]
-    found = {VERSION: FORMAT, "start": state.start, "members": members, "runs": runs}
-    return json.dumps(found, separators=(",", ":"))
-
-
-def _dump_run(run: RecordRun, members: list[str]) -> list[int]:
-    found = [run.size, int(run.state)]
-    if run.state is RecordState.ACQUIRED:
-        return [*found, run.deliveries, members.index(run.member_id), run.since_ms, run.until_ms]
-    if run.state is RecordState.AVAILABLE:
-        return [*found, run.deliveries, run.until_ms] if run.until_ms else [*found, run.deliveries]
-    return found
-
-
-def load_share(found: Mapping[str, Any], topic_id: str) -> SharePartition:
-    """Parse a row.
-
-    Raises:
-        ArithmeticError, LookupError, TypeError, ValueError: it is damaged.
-    """
-    members = [as_text(name, "members") for name in checked_list(found["members"])]
-    start = at = whole(found, "start")
-    runs = []
-    for each in checked_list(found["runs"]):
-        numbers = [as_whole(n, "runs") for n in checked_list(each)]
-        run = _load_run(at, numbers, members)
-        runs.append(run)
-        at = run.last + 1
-    if at not in INT64:
-        raise ValueError(f"offset {at} is not an offset")
-    if runs and (runs[0].is_final or any(a[2:] == b[2:] for a, b in pairwise(runs))):
-        raise ValueError("the runs are not in their shortest form")
-    return SharePartition(topic_id, start, tuple(runs))
-
-
-def _load_run(first: int, numbers: Sequence[int], members: Sequence[str]) -> RecordRun:
-    count, state = as_whole(numbers[0], "runs", at_least=1), RecordState(numbers[1])
-    last = first + count - 1
-    if state is RecordState.ACQUIRED:
-        deliveries, member, since_ms, until_ms = numbers[2:]
-        return RecordRun(
-            first, last, state, as_whole(deliveries, "runs", at_least=1), members[member], since_ms, until_ms
-        )
-    if state is RecordState.AVAILABLE:
-        return RecordRun(first, last, state, numbers[2], until_ms=numbers[3] if len(numbers) > 3 else 0)  # noqa: PLR2004
-    return RecordRun(first, last, state)
+def _is_new(run: RecordRun) -> bool:
+    """Return whether records are scheduled and were never delivered, so that their header has their time."""
+    return is_deferred(run) and not run.deliveries

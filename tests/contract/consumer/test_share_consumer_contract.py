@@ -394,3 +394,96 @@ WRONG = {
 def test_wrong_setting_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(errors.KafkaConfigurationError, match=words):
         KafkaShareConsumer("jobs", bootstrap_servers=MemoryCluster(), **{"group_id": "g", **settings})
+
+
+# --- records of one acquisition for several polls --------------------------------------------------
+
+
+class CostlyClock(ManualClock):
+    """Each look at the monotonic clock takes a moment, so an acquisition costs more than an idle application."""
+
+    def monotonic(self) -> float:
+        self.seconds += 0.001
+        return super().monotonic()
+
+
+def test_fast_application_gets_several_polls_from_one_acquisition() -> None:
+    cluster, clock = MemoryCluster(), CostlyClock(1_700_000_000)
+    cluster.create_topic("jobs", 1, {})
+    write(cluster, *(b"%d" % n for n in range(200)))
+    with members(cluster, clock) as make:
+        consumer = make(max_poll_records=10)
+        polls = [len(consumer.poll()) for _ in range(20)]
+        before = cluster.groups.look()[0]
+        assert consumer.poll() == []
+    assert polls == [10] * 20
+    assert before < 15
+    assert cluster.groups.refresh().shares["work"][T0].start == 200
+
+
+def test_record_limit_acquires_what_one_poll_returns() -> None:
+    cluster, clock = MemoryCluster(), CostlyClock(1_700_000_000)
+    cluster.create_topic("jobs", 1, {})
+    write(cluster, *(b"%d" % n for n in range(50)))
+    with members(cluster, clock) as make:
+        consumer = make(max_poll_records=10, share_acquire_mode="record_limit")
+        for nth in range(1, 6):
+            assert len(consumer.poll()) == 10
+            assert cluster.groups.refresh().shares["work"][T0].end == 10 * nth
+
+
+def test_records_that_waited_too_long_in_a_consumer_are_returned_uncounted() -> None:
+    cluster, clock = MemoryCluster(), CostlyClock(1_700_000_000)
+    cluster.create_topic("jobs", 1, {})
+    write(cluster, *(b"%d" % n for n in range(100)))
+    with members(cluster, clock) as make:
+        consumer, other = make(max_poll_records=10), make(share_acquire_mode="record_limit")
+        got = [int(record.value or b"") for _ in range(2) for record in consumer.poll()]
+        clock.seconds += 1
+        later = consumer.poll()
+        consumer.close()
+        rest = other.poll()
+    assert got == [*range(20)]
+    assert given(later) == [(b"%d" % n, 1) for n in range(20, 30)]
+    assert given(rest) == [*((b"%d" % n, 2) for n in range(20, 30)), *((b"%d" % n, 1) for n in range(30, 100))]
+
+
+# --- scheduled records by file statistics -----------------------------------------------------------
+
+
+def test_poll_does_not_read_files_whose_records_are_not_due(
+    cluster: Cluster, member_of: Make, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("jobs", 1, {})
+    now = int(clock.seconds * 1000)
+
+    def at(later_ms: int) -> list[tuple[str, bytes]]:
+        return [("deliver_at", str(now + later_ms).encode())]
+
+    write(cluster, b"late", b"later", headers=at(60_000))
+    write(cluster, b"now")
+    write(cluster, b"soon", headers=at(1_000))
+    read: list[int] = []
+    real = ShareReader.read
+
+    def noted(self: ShareReader, *args: Any) -> Any:
+        read.append(args[2].first)
+        return real(self, *args)
+
+    monkeypatch.setattr(ShareReader, "read", noted)
+    consumer = member_of()
+
+    first = given(consumer.poll())
+    places, runs = list(read), cluster.groups.refresh().shares["work"][T0].runs
+    clock.seconds += 1
+    soon = given(consumer.poll())
+    clock.seconds += 60
+    late = given(consumer.poll())
+
+    assert first == [(b"now", 1)]
+    assert places == [2]
+    assert [(run.first, run.last, run.until_ms - now) for run in runs if run.until_ms > now + 30_000] == [
+        (0, 1, 60_000)
+    ]
+    assert soon == [(b"soon", 1)]
+    assert late == [(b"late", 1), (b"later", 1)]

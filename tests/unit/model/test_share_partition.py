@@ -12,6 +12,7 @@ from kafkalike.model.group_state import GroupRow, GroupsState, share_row
 from kafkalike.model.maintenance.control_rows import kept_group_rows
 from kafkalike.model.shares import share_partition as share
 from kafkalike.model.shares.share_partition import Acknowledgement, RecordState, RecordVerdict, ShareLimits
+from kafkalike.model.shares.share_runs import dump_share
 from kafkalike.model.structs import TopicPartition
 
 ACCEPT, RELEASE, REJECT, RENEW = RecordVerdict.ACCEPT, RecordVerdict.RELEASE, RecordVerdict.REJECT, RecordVerdict.RENEW
@@ -344,7 +345,7 @@ def test_million_locked_records_are_one_run() -> None:
     done = share.acquire(
         share.SharePartition("id"), "a", most=10**6, now_ms=5, log_start=0, log_end=10**7, limits=limits
     )
-    text = share.dump_share(done.after)
+    text = dump_share(done.after)
     assert text == '{"v":1,"start":0,"members":["a"],"runs":[[1000000,1,1,0,5,30005]]}'
 
 
@@ -397,3 +398,45 @@ def test_rows_of_a_share_group_make_its_state() -> None:
     kept = kept_group_rows(rows, since_ms=100)
     assert [row.seq for row in kept] == [3, 6]
     assert GroupsState().applied(kept) == known
+
+
+# --- scheduled records ------------------------------------------------------------------------------
+
+
+def test_ranges_that_are_not_due_are_passed_over_without_locks() -> None:
+    later = ((2, 4, 500), (5, 6, 900), (8, 9, 10))
+    limits = share.ShareLimits()
+    before = share.SharePartition("id")
+    found = share.acquire(before, "a", most=4, now_ms=100, log_start=0, log_end=20, limits=limits, later=later)
+    assert [(r.first, r.last) for r in found.taken] == [(0, 1), (7, 7), (8, 8)]
+    scheduled = [(r.first, r.last, r.until_ms) for r in found.after.runs if share.is_deferred(r)]
+    assert scheduled == [(2, 4, 500), (5, 6, 900)]
+    assert found.after.in_flight == 4
+    assert share.next_change_ms(found.after, 100) == 500
+
+
+def test_thousands_of_scheduled_times_need_few_runs_and_none_is_missed() -> None:
+    limits = share.ShareLimits()
+    state = share.SharePartition("id")
+    due = [1_000 + (n * 7919) % 100_003 for n in range(5_000)]
+    for first in range(0, 5_000, 500):
+        state = share.acquire(state, "a", most=500, now_ms=0, log_start=0, log_end=5_000, limits=limits).after
+        acks = [share.Acknowledgement(n, n, share.RecordVerdict.RETURN, 1, due[n]) for n in range(first, first + 500)]
+        state, refused = share.acknowledge(state, "a", acks, now_ms=0, limits=limits)
+        assert refused == ()
+        assert len(state.runs) <= share.MAX_SCHEDULED_RUNS
+    assert [state.start, state.end] == [0, 5_000]
+    for run in state.runs:
+        times = due[run.first : run.last + 1]
+        assert run.until_ms == min(times)
+        assert run.deliveries == 0
+
+
+def test_released_records_keep_their_own_times_beside_many_runs() -> None:
+    limits = share.ShareLimits()
+    state = share.acquire(
+        share.SharePartition("id"), "a", most=3_000, now_ms=0, log_start=0, log_end=3_000, limits=limits
+    ).after
+    acks = [share.Acknowledgement(n, n, share.RecordVerdict.RELEASE, 1, 1_000 + n) for n in range(3_000)]
+    state, _ = share.acknowledge(state, "a", acks, now_ms=0, limits=limits)
+    assert [(r.first, r.until_ms) for r in state.runs] == [(n, 1_000 + n) for n in range(3_000)]
