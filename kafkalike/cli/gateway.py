@@ -64,7 +64,7 @@ def _address(value: str, option: str) -> tuple[str, int]:
 @click.option(
     "--metrics-port",
     type=click.IntRange(PORTS.start, PORTS.stop - 1),
-    help="Serve /metrics for Prometheus at this port of the loopback; it answers once clients are served.",
+    help="Serve /metrics for Prometheus and /health/ready at this port of the loopback.",
 )
 @click.option(
     "--users-file",
@@ -88,6 +88,7 @@ def gateway(environment: Environment, options: _Options) -> None:
     from kafkalike.errors.optional_imports import require_module
 
     server_module = require_module("kafkalike.gateway.gateway_server", "gateways", "gateway")
+    gateway_metrics = require_module("kafkalike.gateway.gateway_metrics", "gateways", "gateway")
     users = None if options.users_file is None else _user_file(options.users_file)
     tls = certificate(options.tls_cert_file, options.tls_key_file)
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
@@ -111,15 +112,19 @@ def gateway(environment: Environment, options: _Options) -> None:
             server.start()
             if options.metrics_port is not None:
                 metrics = start_http_server(options.metrics_port, addr="127.0.0.1", registry=registry)
+                metrics[0].set_app(gateway_metrics.with_readiness(metrics[0].get_app(), lambda: server.unready))
                 click.echo(f"Serving metrics at http://127.0.0.1:{metrics[0].server_port}/metrics", err=True)
             click.echo(f"Serving {cluster.root} at {server.bootstrap_servers}", err=True)
             while not interrupt.is_requested and server.running:
                 environment.clock.sleep(LOOK_SECONDS)
         finally:
-            if metrics is not None:
-                metrics[0].shutdown()
-                metrics[0].server_close()
-            server.stop()
+            try:
+                # /health/ready says so while open requests are answered.
+                server.stop()
+            finally:
+                if metrics is not None:
+                    metrics[0].shutdown()
+                    metrics[0].server_close()
 
 
 def _user_file(path: str) -> UserFile:

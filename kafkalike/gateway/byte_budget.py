@@ -25,7 +25,7 @@ class ByteBudget:
     """
 
     def __init__(self, size: int) -> None:
-        self._left = size
+        self._size = self._left = size
         self._waiting: collections.deque[tuple[asyncio.Future[None], int]] = collections.deque()
         self._logged: dict[str, float] = {}
 
@@ -33,6 +33,11 @@ class ByteBudget:
     def left(self) -> int:
         """Bytes that are free; negative if a request took more."""
         return self._left
+
+    @property
+    def used(self) -> int:
+        """Bytes that are reserved."""
+        return self._size - self._left
 
     async def reserve(self, size: int) -> None:
         """Wait until bytes are free, and reserve them. One request may take more than are left."""

@@ -9,6 +9,7 @@ import logging
 import struct
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalike.errors import KafkaError, UnsupportedVersionError
@@ -98,11 +99,24 @@ class _Pending:
     begun: float
 
     def end(self, budget: ByteBudget) -> None:
-        """Return the bytes, and stop what still waits."""
+        """Stop what still waits, and return the bytes; those of records that wait for an append once it has ended."""
+        reply = self.reply
+        if self.key == api_versions.PRODUCE and isinstance(reply, asyncio.Task) and not reply.done():
+            reply.add_done_callback(partial(self._appended, budget))
+            return
+        if isinstance(reply, asyncio.Task):
+            reply.cancel()
+        self._release(budget)
+
+    def _appended(self, budget: ByteBudget, reply: asyncio.Task[Reply]) -> None:
+        if not reply.cancelled():
+            # Nobody takes the answer.
+            reply.exception()
+        self._release(budget)
+
+    def _release(self, budget: ByteBudget) -> None:
         budget.release(self.reserved)
         self.memory.keep(0)
-        if isinstance(self.reply, asyncio.Task):
-            self.reply.cancel()
 
 
 class ClientConnection:
@@ -137,7 +151,8 @@ class ClientConnection:
         self._sasl = sasl
         self._ends = False
         """True after a failure to authenticate, which ends the connection."""
-        self._number = next(_NUMBERS)
+        self.number = next(_NUMBERS)
+        """Its number at this gateway."""
         peer = writer.get_extra_info("peername")
         self.host = str(peer[0]) if peer else ""
         self._pending: asyncio.Queue[_Pending] = asyncio.Queue(MAX_REQUESTS)
@@ -250,7 +265,7 @@ class ClientConnection:
             reply = await self._authenticate(self._sasl, key, body)
         else:
             principal = "" if self._sasl is None else self._sasl.principal or ""
-            call = Call(version, body, (header.client_id or "")[:MAX_NAME], self.host, principal, self._number, memory)
+            call = Call(version, body, (header.client_id or "")[:MAX_NAME], self.host, principal, self.number, memory)
             reply = await self._handled(known, key, call)
         return _Pending(key, known, correlation_id, reply, len(frame), reserved, memory, begun)
 
@@ -323,7 +338,8 @@ class ClientConnection:
     async def _write(self, pending: _Pending) -> None:
         reply = pending.reply
         if isinstance(reply, asyncio.Task):
-            reply = await self._answer(pending.format, pending.key, reply)
+            # An append goes on if the client disconnects; `_Pending.end` cancels other requests.
+            reply = await self._answer(pending.format, pending.key, asyncio.shield(reply))
         now = asyncio.get_running_loop().time()
         if reply is None:
             self._metrics.answered(pending.key, now - pending.begun, pending.size, 0)

@@ -15,7 +15,9 @@ from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.byte_budget import RequestMemory
 from kafkalike.gateway.live_gateways import LiveGateways
+from kafkalike.log.group.share_group import ShareGroup, limits_of
 from kafkalike.model.clock import Clock
+from kafkalike.model.names import check_group_id
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -98,6 +100,15 @@ class GatewayCluster:
     def admin(self) -> KafkaAdminClient:
         """Return an admin client, which belongs to one request."""
         return KafkaAdminClient(clock=self.clock, bootstrap_servers=self.cluster)
+
+    def share_group(self, group_id: str) -> ShareGroup:
+        """Return a share group with the server's limits.
+
+        Raises:
+            InvalidGroupIdError: the id is invalid.
+        """
+        cluster = self.cluster
+        return ShareGroup(cluster.groups, check_group_id(group_id), self.clock, limits_of(cluster.server))
 
     def topic_name(self, item: Any, attribute: str = "name") -> str | None:  # noqa: ANN401
         """Return the topic of an item of a request, which names it or gives its id. Does not wait.

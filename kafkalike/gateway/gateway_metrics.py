@@ -1,15 +1,37 @@
-"""Metrics of a gateway for Prometheus."""
+"""Metrics of a gateway for Prometheus, and its readiness for whoever spreads connections."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
+from wsgiref.types import WSGIApplication
 
 from kio.schema.index import api_key_map
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 LATENCY_SECONDS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 """Upper bounds of the latency's buckets."""
+
+READY_PATH: Final = "/health/ready"
+
+
+def with_readiness(metrics: WSGIApplication, unready: Callable[[], str | None]) -> WSGIApplication:
+    """Return an application that also answers whether a gateway is ready: 200, or 503 with the reason.
+
+    Args:
+        metrics: answers all other paths.
+        unready: returns the reason why it is not; None if it is.
+    """
+
+    def answer(environ: Any, start_response: Any) -> Any:  # noqa: ANN401 - as WSGI has them
+        if environ["PATH_INFO"] != READY_PATH:
+            return metrics(environ, start_response)
+        reason = unready()
+        status = "200 OK" if reason is None else "503 Service Unavailable"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
+        return [f"{reason or 'ready'}\n".encode()]
+
+    return answer
 
 
 class GatewayMetrics:
@@ -24,6 +46,12 @@ class GatewayMetrics:
         self.members = Gauge("kafkalike_gateway_members", "Members of groups at this gateway", registry=registry)
         self.open_logs = Gauge(
             "kafkalike_gateway_open_logs", "Logs of topics that are open for appends or reads", registry=registry
+        )
+        self.memory = Gauge(
+            "kafkalike_gateway_memory_bytes",
+            "Memory of large requests, of records that wait for appends, and of answers that clients have not read",
+            ["of"],
+            registry=registry,
         )
         self.malformed = Counter(
             "kafkalike_gateway_malformed_requests", "Requests that ended their connection", registry=registry

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
@@ -119,6 +120,15 @@ class GatewayServer:
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self.advertised = advertised or self.address
         self._metrics = GatewayMetrics(CollectorRegistry() if registry is None else registry)
+        self._budget = ByteBudget(BUDGET_BYTES)
+        # Apart, so that consumers who take no answers do not stop producers.
+        self._records = {key: ByteBudget(BUDGET_BYTES) for key in (PRODUCE, FETCH)}
+        for of, budget in {
+            "requests": self._budget,
+            "appends": self._records[PRODUCE],
+            "answers": self._records[FETCH],
+        }.items():
+            self._metrics.memory.labels(of).set_function(partial(getattr, budget, "used"))
         self._gateways = LiveGateways(cluster, self.advertised, clock)
         self._home = GatewayCluster(cluster, self._gateways, clock)
         tails = TopicTails(self._home, "none" if is_loopback(host) else "lz4")
@@ -128,6 +138,7 @@ class GatewayServer:
         appender = RecordAppender(self._home, transactions, tails.poke)
         self._logs = appender, tails
         self._metrics.open_logs.set_function(lambda: appender.open_logs + tails.open_logs)
+        self._shares = ShareSessions(self._home, tails)
         handlers: dict[int, Handler] = {
             **ClusterMetadata(self._home).handlers,
             **TopicRequests(self._home).handlers,
@@ -139,7 +150,7 @@ class GatewayServer:
             **ClassicMembers(sessions).handlers,
             **ConsumerMembers(sessions).handlers,
             **ShareMembers(sessions).handlers,
-            **ShareSessions(self._home, tails).handlers,
+            **self._shares.handlers,
         }
         self._handlers: Mapping[int, Handler] = (
             handlers
@@ -166,6 +177,15 @@ class GatewayServer:
     def running(self) -> bool:
         """True while clients are served."""
         return self._thread.is_alive()
+
+    @property
+    def unready(self) -> str | None:
+        """The reason why clients should use another gateway; None if this one is ready."""
+        stopping = self._stopping
+        if not self.running or stopping is None or stopping.is_set():
+            return "the gateway accepts no connections"
+        silent = self._gateways.silent_seconds
+        return f"the storage has not answered for {silent:.0f} s" if silent else None
 
     def start(self) -> None:
         """Register the gateway, and serve clients; return when it accepts connections.
@@ -221,9 +241,6 @@ class GatewayServer:
     async def _accept(self) -> None:
         """Accept connections, and serve those within the limits."""
         loop = asyncio.get_running_loop()
-        budget = ByteBudget(BUDGET_BYTES)
-        # Apart, so that consumers who take no answers do not stop producers.
-        records = {key: ByteBudget(BUDGET_BYTES) for key in (PRODUCE, FETCH)}
         while True:
             try:
                 client, peer = await loop.sock_accept(self._socket)
@@ -234,12 +251,12 @@ class GatewayServer:
                 continue
             host = str(peer[0])
             if self._is_full(host):
-                if budget.may_log(host, loop.time()):
+                if self._budget.may_log(host, loop.time()):
                     logger.warning("gateway: too many connections; closing a connection of %s", host)
                 client.close()
                 continue
             guest = _Guest(host)
-            task = loop.create_task(self._serve_client(client, guest, budget, records))
+            task = loop.create_task(self._serve_client(client, guest))
             # Handshakes of TLS count, too: they hold a socket.
             self._connections[task] = guest
             self._metrics.connections.set(len(self._connections))
@@ -261,9 +278,7 @@ class GatewayServer:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("gateway: a connection failed: %s", error, exc_info=error)
 
-    async def _serve_client(
-        self, client: socket.socket, guest: _Guest, budget: ByteBudget, records: Mapping[int, ByteBudget]
-    ) -> None:
+    async def _serve_client(self, client: socket.socket, guest: _Guest) -> None:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(BUFFER_BYTES, loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -284,13 +299,15 @@ class GatewayServer:
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         sasl = None if self._users is None else SaslSession(self._users, plain=self._plain)
         guest.connection = ClientConnection(
-            reader, writer, self._handlers, budget, self._metrics, records=records, sasl=sasl
+            reader, writer, self._handlers, self._budget, self._metrics, records=self._records, sasl=sasl
         )
         try:
             await guest.connection.serve()
         except asyncio.CancelledError:
             # The gateway stops.
             transport.abort()
+        finally:
+            await self._shares.close_connection(guest.connection.number)
 
     async def _close_unused_logs(self) -> None:
         outcome, ids = await self._home.run(attempt, self._home.topic_ids)

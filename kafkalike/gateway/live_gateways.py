@@ -68,8 +68,15 @@ class LiveGateways:
             host=f"{host}:{port}",
         )
         self._member: GroupMember | None = None
+        self._answered = clock.monotonic()
         self._own = GatewayNode(0, host, port)
         self._nodes: tuple[GatewayNode, ...] = (self._own,)
+
+    @property
+    def silent_seconds(self) -> float:
+        """Time since the storage answered last, beyond the time in which it must; 0 if it does."""
+        silent = self._clock.monotonic() - self._answered
+        return silent if silent > self.beat_seconds * BEATS_PER_SESSION else 0.0
 
     @property
     def own(self) -> GatewayNode:
@@ -159,6 +166,7 @@ class LiveGateways:
         return max(self._nodes, key=lambda node: hashlib.blake2b(f"{node.node_id}/{name}".encode()).digest())
 
     def _take(self, roster: Roster) -> None:
+        self._answered = self._clock.monotonic()
         self._nodes = tuple(sorted({self._own, *(_node(member) for member in roster)}))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike.cli.gateway import gateway
+from kafkalike.gateway.gateway_metrics import READY_PATH
 from tests.e2e.conftest import MAIN
 from tests.tools.blocks import all_blocks
 from tests.tools.certificates import certificate
@@ -77,6 +78,8 @@ def test_files_that_run_a_gateway_name_options_that_it_has(name: str) -> None:
     (line,) = re.findall(r"^(?:ExecStart=|ENTRYPOINT )(.+)$", content, re.MULTILINE)
     options = set(re.findall(r"--[a-z-]+", line)) - {"--log-format"}
 
+    assert f"http://127.0.0.1:9309{READY_PATH}" in content
+
     assert options == {"--bootstrap-server", "--listen", "--metrics-port"}
     assert options <= {option for parameter in gateway.params for option in parameter.opts}
 
@@ -86,7 +89,9 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = (Path(__file__).parents[2] / "conf" / "kafkalike-gateway.service").read_text()
     # This machine has neither the program nor the user.
     (tmp_path / "kafkalike-gateway.service").write_text(
-        unit.replace("/opt/kafkalike/bin/kafkalike", "/bin/true").replace("User=kafkalike\n", "")
+        unit.replace("/opt/kafkalike/bin/kafkalike", "/bin/true")
+        .replace("/usr/bin/curl", "/bin/true")
+        .replace("User=kafkalike\n", "")
     )
     done = subprocess.run(
         ["systemd-analyze", "verify", str(tmp_path / "kafkalike-gateway.service")],

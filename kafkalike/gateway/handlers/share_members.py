@@ -13,7 +13,7 @@ from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt, heartbeat_answer
 from kafkalike.gateway.gateway_cluster import Call, Handler
 from kafkalike.gateway.group_sessions import SESSION_MS, GroupSession, GroupSessions
-from kafkalike.gateway.handlers.share_sessions import FINAL_EPOCH, group_of
+from kafkalike.gateway.handlers.share_sessions import FINAL_EPOCH
 from kafkalike.log.group.assignors import SHARE_SCHEME
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings
@@ -60,7 +60,7 @@ class ShareMembers:
         if not body.member_id or epoch < FINAL_EPOCH or (epoch == 0 and not body.subscribed_topic_names):
             raise errors.InvalidRequestError("a member of a share group needs an id, and topics when it joins")
         if epoch == FINAL_EPOCH:
-            group_of(self._home, body.group_id).leave(body.member_id, {})
+            self._home.share_group(body.group_id).leave(body.member_id, {})
             self._members.leave(body.group_id, body.member_id, None)
             return {"error_code": NONE, "member_id": body.member_id, "member_epoch": epoch}
         session = self._member(call, epoch)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +36,6 @@ from kafkalike.log.group.share_group import (
 from kafkalike.log.share_exchange import ShareSource, share_of
 from kafkalike.log.wire.record_encoder import encode
 from kafkalike.model.group_state import GroupsState
-from kafkalike.model.names import check_group_id
 from kafkalike.model.record_batch import due_ms
 from kafkalike.model.shares.share_partition import Acknowledgement, RecordRun, RecordVerdict
 from kafkalike.model.shares.share_runs import merged_offsets
@@ -42,6 +43,8 @@ from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
+
+logger = logging.getLogger(__name__)
 
 MOST_RECORDS: Final = 500
 """Most records that one ShareFetch acquires, whatever the client allows."""
@@ -76,6 +79,12 @@ class ShareSession:
     places: dict[tuple[uuid.UUID | None, int], None] = field(default_factory=dict)
     """Topic ids and partitions, in the order of the client."""
     used: float = field(default_factory=time.monotonic)
+    connection: int = 0
+    """Connection of the last request."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while records are acquired, so that they are released after that."""
+    lost: bool = False
+    """True once the connection has ended: nothing may be acquired."""
 
     def use(self, named: Iterable[Any], forgotten: Iterable[Any]) -> None:
         """Apply the changes that a request names."""
@@ -101,6 +110,10 @@ class _Delivery(NamedTuple):
     """Acknowledgements of records that were not delivered."""
 
 
+_Exchanged = tuple[set[TopicPartition], dict[TopicPartition, _Delivery], dict[TopicPartition, Outcome]]
+"""Refused acknowledgements, records and errors, by partition."""
+
+
 class ShareSessions:
     """Answers the requests of share sessions: fetches and acknowledgements.
 
@@ -123,9 +136,6 @@ class ShareSessions:
         }
 
     # --- share sessions ----------------------------------------------------------------------------
-
-    def _group(self, group_id: str) -> ShareGroup:
-        return group_of(self._home, group_id)
 
     def _session(self, call: Call) -> ShareSession:
         """Return the session of a request, with its changes.
@@ -152,8 +162,31 @@ class ShareSessions:
             raise errors.InvalidShareSessionEpochError(f"epoch {session.epoch} comes next, not {epoch}")
         else:
             session.epoch += 1
+        session.connection = call.connection
         session.use(body.topics, call.field("forgotten_topics_data", ()))
         return session
+
+    async def close_connection(self, connection: int) -> None:
+        """Close the sessions of a connection that has ended, and release the records that their members have locked.
+
+        The members stay in their groups until their sessions there expire.
+
+        Args:
+            connection: its number at this gateway.
+        """
+        lost = {key: session for key, session in self._sessions.items() if session.connection == connection}
+        for key, session in lost.items():
+            del self._sessions[key]
+            session.lost = True
+        for (group_id, member_id), session in lost.items():
+            await self._home.run(self._release, group_id, member_id, session)
+
+    def _release(self, group_id: str, member_id: str, session: ShareSession) -> None:
+        with session.lock:
+            outcome, _ = attempt(self._home.share_group(group_id).leave, member_id, {})
+        if outcome.code:
+            # The locks end by time.
+            logger.warning("gateway: share group %s keeps the locks of %r: %s", group_id, member_id, outcome.message)
 
     def _acknowledgements(self, topics: Iterable[Any]) -> Acknowledgements:
         """Return a request's acknowledgements without unknown topics.
@@ -191,7 +224,7 @@ class ShareSessions:
         with self._tails.waiter(list(places)) as event:
             while True:
                 event.clear()
-                outcome, done = await self._home.run(attempt, self._exchange, call, acks, places)
+                outcome, done = await self._home.run(attempt, self._exchange, call, session, acks, places)
                 if done is None:
                     return _failed(outcome)
                 refused, delivered, problems = done
@@ -202,7 +235,7 @@ class ShareSessions:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(event.wait(), min(left, LOOK_SECONDS))
         if closes:
-            await self._home.run(attempt, self._group(body.group_id).leave, body.member_id, {})
+            await self._home.run(attempt, self._home.share_group(body.group_id).leave, body.member_id, {})
         return self._answer(call, session, refused, delivered, problems)
 
     def _places(self, session: ShareSession) -> dict[str, list[int]]:
@@ -215,10 +248,14 @@ class ShareSessions:
         return found
 
     def _exchange(
-        self, call: Call, acks: Acknowledgements, places: Mapping[str, Sequence[int]]
-    ) -> tuple[set[TopicPartition], dict[TopicPartition, _Delivery], dict[TopicPartition, Outcome]]:
+        self, call: Call, session: ShareSession, acks: Acknowledgements, places: Mapping[str, Sequence[int]]
+    ) -> _Exchanged:
         """Acknowledge and acquire in one commit, and read; return refusals, records and errors by partition."""
-        group, member_id = self._group(call.body.group_id), call.body.member_id
+        with session.lock:
+            return self._exchanged(call, acks, {} if session.lost else places)
+
+    def _exchanged(self, call: Call, acks: Acknowledgements, places: Mapping[str, Sequence[int]]) -> _Exchanged:
+        group, member_id = self._home.share_group(call.body.group_id), call.body.member_id
         state = group.groups.refresh(waiting=True)
         sources, problems = self._sources(group, state, places)
         if not acks and not group.is_ready(state, sources):
@@ -311,7 +348,7 @@ class ShareSessions:
             outcome, acks = attempt(self._acknowledgements, call.body.topics)
         if acks is None:
             return _failed(outcome)
-        group = self._group(call.body.group_id)
+        group = self._home.share_group(call.body.group_id)
         outcome, done = attempt(lambda: group.exchange(call.body.member_id, acks, whole=True))
         if int(call.body.share_session_epoch) == FINAL_EPOCH:
             attempt(group.leave, call.body.member_id, {})
@@ -408,12 +445,3 @@ def _read(log: TopicLog, tp: TopicPartition, runs: Sequence[RecordRun], left: in
         ]
         rest += undelivered(run, offsets, at, None, undue)
     return _Delivery(b"".join(batches), acquired, rest)
-
-
-def group_of(home: GatewayCluster, group_id: str) -> ShareGroup:
-    """Return a share group with the server's limits.
-
-    Raises:
-        InvalidGroupIdError: the id is invalid.
-    """
-    return ShareGroup(home.cluster.groups, check_group_id(group_id), home.clock, limits_of(home.cluster.server))

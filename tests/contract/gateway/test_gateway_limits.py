@@ -278,6 +278,43 @@ def test_records_that_are_being_written_are_answered_when_the_gateway_stops(
     assert not server.running
 
 
+def test_memory_of_records_is_returned_after_their_append_although_the_client_is_gone(
+    served: Served, topic: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise clients that connect again and again would fill the memory with records that wait."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def late(*args: Any, **options: Any) -> Any:
+        begun.set()
+        goes_on.wait(20)
+        return append_batches(*args, **options)
+
+    monkeypatch.setattr(record_appender, "append_batches", late)
+    name, registry = topic(1), CollectorRegistry()
+    server = gateway_server.GatewayServer(served[0], registry=registry)
+    server.start()
+
+    def value(of: str) -> float | None:
+        return registry.get_sample_value("kafkalike_gateway_memory_bytes", {"of": of})
+
+    with WireClient(server.bootstrap_servers) as client:
+        parts = [{"index": 0, "records": zeros(100_000)}]
+        client.send(keys.PRODUCE, 8, {"acks": -1, "topic_data": [{"name": name, "partition_data": parts}]})
+        assert begun.wait(20)
+    while registry.get_sample_value("kafkalike_gateway_connections") != 0:  # the time limit of tests ends it
+        time.sleep(0.02)
+    held = value("appends")
+    goes_on.set()
+    while value("appends") != 0:
+        time.sleep(0.02)
+    server.stop()
+
+    assert held is not None
+    assert 100_000 <= held < 101_000
+    assert [value(of) for of in ("requests", "appends", "answers")] == [0, 0, 0]
+    assert served[0].log(name).log_end(0) == 1
+
+
 def test_client_that_takes_no_answers_is_disconnected(
     served: Served, topic: Create, monkeypatch: pytest.MonkeyPatch
 ) -> None:

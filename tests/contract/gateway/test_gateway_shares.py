@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import AcknowledgeType as Foreign
 from confluent_kafka import ShareConsumer
+from prometheus_client import CollectorRegistry
 
 from kafkalike import KafkaAdminClient, KafkaProducer, KafkaShareConsumer, TopicPartition, errors
 from kafkalike.gateway import api_versions as keys
@@ -147,10 +148,10 @@ class Raw:
     """A member of a share group by single requests."""
 
     def __init__(self, wire: WireClient, cluster: Cluster, topic: str) -> None:
-        self._wire, self._group, self._member = wire, topic, str(uuid.uuid4())
+        self.wire, self._group, self._member = wire, topic, str(uuid.uuid4())
         self._id = uuid.UUID(cluster.topic(topic).topic_id)
 
-    def ask(self, key: int, epoch: int, batches: Any = (), **more: Any) -> Any:
+    def send(self, key: int, epoch: int, batches: Any = (), **more: Any) -> None:
         body = {
             "group_id": self._group,
             "member_id": self._member,
@@ -169,8 +170,11 @@ class Raw:
             "forgotten_topics_data": (),
             **more,
         }
-        self._wire.send(key, 1, body)
-        return self._wire.receive(key, 1)
+        self.wire.send(key, 1, body)
+
+    def ask(self, key: int, epoch: int, batches: Any = (), **more: Any) -> Any:
+        self.send(key, epoch, batches, **more)
+        return self.wire.receive(key, 1)
 
     def fetch(self, epoch: int, batches: Any = (), **more: Any) -> Any:
         return self.ask(keys.SHARE_FETCH, epoch, batches, **more)
@@ -224,6 +228,53 @@ def test_session_has_an_epoch(raw: Raw) -> None:
     assert int(wrong.error_code) == errors.InvalidShareSessionEpochError.errno
     assert (int(closed.error_code), int(gone.error_code)) == (0, errors.ShareSessionNotFoundError.errno)
     assert [(r.first_offset, r.delivery_count) for r in again.acquired_records] == [(1, 2)]
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["after the answer", "before the answer"])
+def test_lost_connection_gives_the_records_of_its_session_back(
+    served: Served, topic: Create, *, answered: bool
+) -> None:
+    """As in Kafka, nobody waits until the locks expire, which takes 30 s."""
+    cluster, address = served
+    name = topic(1)
+    filled(cluster, name, 4)
+    with WireClient(address) as wire:
+        lost = Raw(wire, cluster, name)
+        lost.send(keys.SHARE_FETCH, 0)
+        if answered:
+            taken = wire.receive(keys.SHARE_FETCH, 1).responses[0].partitions[0]
+            assert [(r.first_offset, r.last_offset) for r in taken.acquired_records] == [(0, 3)]
+    with WireClient(address) as wire:
+        other, found, epoch = Raw(wire, cluster, name), set[int](), 0
+        while len(found) < 4:
+            for response in other.fetch(epoch, max_wait=5_000).responses:
+                for run in response.partitions[0].acquired_records:
+                    found |= set(range(run.first_offset, run.last_offset + 1))
+            epoch += 1
+            assert epoch < 4, found
+
+    assert found == {0, 1, 2, 3}
+
+
+def test_session_that_moved_to_another_connection_keeps_its_records(served: Served, topic: Create) -> None:
+    cluster, _ = served
+    name, registry = topic(1), CollectorRegistry()
+    filled(cluster, name, 4)
+    server = GatewayServer(cluster, registry=registry)
+    server.start()
+    with WireClient(server.bootstrap_servers) as second:
+        with WireClient(server.bootstrap_servers) as first:
+            member = Raw(first, cluster, name)
+            member.fetch(0)
+            member.wire = second
+            member.acknowledge(1, [batch(0, 0, 1)])
+        while registry.get_sample_value("kafkalike_gateway_connections") != 1:  # the time limit of tests ends it
+            time.sleep(0.02)
+        kept = member.acknowledge(2, [batch(1, 3, 1)]).responses[0].partitions[0]
+    server.stop()
+
+    assert int(kept.error_code) == 0
+    assert cluster.groups.refresh().shares[name][TopicPartition(name, 0)].start == 4
 
 
 MALFORMED = {
