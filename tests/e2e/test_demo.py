@@ -19,6 +19,7 @@ from rich.console import Console
 from kafkalike import KafkaAdminClient
 from kafkalike.admin.group_lag import Lags
 from kafkalike.cli.app import run as command
+from kafkalike.cli.demo import incidents
 from kafkalike.cli.demo.screen import MARK, Place, Screen, fresh_folder, fresh_place
 from kafkalike.cli.demo.tour import next_commands, run
 from kafkalike.cli.environment import Environment
@@ -48,6 +49,7 @@ def test_the_demo_adds_up(toured: tuple[str, str]) -> None:
 
     assert "1,000 + 1,000 flights are all 2,000" in shown
     assert "Mean delay" in shown
+    assert "confluent-kafka sent 500 records to it, and a native consumer read them in order" in shown
     assert "weather__values, with the columns of the weather's Avro schema" in shown
     assert Path(root, "delays.png").read_bytes().startswith(PNG)
 
@@ -61,7 +63,7 @@ def test_the_demo_leaves_a_cluster_with_what_an_operator_looks_for(toured: tuple
     (states,) = admin.list_transactions().values()
 
     assert set(admin.list_topics()) == {
-        "airlines", "alerts", "boarding", "boarding.dlq", "departures", "flights", "weather",
+        "airlines", "alerts", "baggage", "boarding", "boarding.dlq", "departures", "flights", "weather",
     }  # fmt: skip
     assert behind == {"delay-report": 0, "gate-display": 39}
     assert registry.get_versions("alerts-value") == [1, 2]
@@ -123,6 +125,34 @@ def test_demo_without_jupyterlab_tells_how_to_install_it(tmp_path: Path, monkeyp
 
     assert by_pip == f"{name} -m pip install --quiet jupyterlab && kafkalike notebooks"
     assert by_uv == f"uv pip install --python {name} --quiet jupyterlab && kafkalike notebooks"
+
+
+@pytest.mark.parametrize("client", incidents.PRODUCERS)
+def test_each_foreign_client_produces_in_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client: str) -> None:
+    if not incidents.is_installed(client):
+        pytest.skip(f"no {client} here")
+    monkeypatch.setattr(incidents, "PRODUCERS", {client: incidents.PRODUCERS[client]})
+    text = io.StringIO()
+    screen = Screen(Console(file=text, width=120), SYSTEM_CLOCK, steps=1)
+
+    incidents.foreign_client(Place(tmp_path, str(tmp_path)), screen)
+
+    assert screen.failures == []
+    assert f"{client} sent 500 records to it" in text.getvalue()
+
+
+def test_demo_without_a_foreign_client_tells_how_to_install_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "PRODUCERS", {})
+    text = io.StringIO()
+
+    incidents.foreign_client(
+        Place(tmp_path, str(tmp_path)), Screen(Console(file=text, width=200), SYSTEM_CLOCK, steps=1)
+    )
+
+    (line,) = text.getvalue().splitlines()
+    assert "pip install 'kafkalike[gateway]' confluent-kafka" in line
 
 
 def test_a_check_that_does_not_hold_is_a_failure() -> None:

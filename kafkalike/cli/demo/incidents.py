@@ -1,11 +1,18 @@
-"""Incidents of the demo: what an operator looks for, left in the cluster for the console and the command line."""
+"""Incidents of the demo: what an operator looks for, left in the cluster for the console and the command line.
+
+One of them is a client of another library, which knows only Kafka's wire protocol.
+"""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kafkalike.admin import KafkaAdminClient
@@ -117,3 +124,69 @@ def merge(place: Place, screen: Screen, topic: str) -> None:
         0 < done.merged_files < done.merged_segments,
         wanted=True,
     )
+
+
+BAGGAGE: Final = "baggage"
+BAGS: Final = 500
+
+
+def foreign_client(place: Place, screen: Screen) -> None:
+    """Produce with a client of another library through a gateway; without one, print how to try it."""
+    client = next((name for name in PRODUCERS if is_installed(name)), None)
+    if client is None or importlib.util.find_spec("kio") is None:
+        screen.say(
+            "Not installed here, so try it: pip install 'kafkalike\\[gateway]' confluent-kafka, then this demo again"
+        )
+        return
+    from kafkalike.connect import connect
+    from kafkalike.gateway.gateway_server import GatewayServer
+
+    with KafkaAdminClient(**place.named) as admin:
+        admin.create_topics([NewTopic(BAGGAGE, num_partitions=1)])
+    sent = [f"bag {number}".encode() for number in range(BAGS)]
+    server = GatewayServer(connect(place.root, place.storage_options))
+    server.start()
+    try:
+        PRODUCERS[client](server.bootstrap_servers, sent)
+    finally:
+        server.stop()
+    read: list[bytes | None] = []
+    with KafkaConsumer(BAGGAGE, **place.named, auto_offset_reset="earliest") as consumer:
+        while len(read) < BAGS and (polled := consumer.poll(10_000)):
+            read += [record.value for batch in polled.values() for record in batch]
+    screen.say(f"a gateway served Kafka's protocol at {server.bootstrap_servers}")
+    screen.check(f"{client} sent {BAGS} records to it, and a native consumer read them in order", read, sent)
+
+
+def is_installed(client: str) -> bool:
+    """Return whether a foreign client is here: a package, or a program."""
+    package = PACKAGES.get(client)
+    return shutil.which(client) is not None if package is None else importlib.util.find_spec(package) is not None
+
+
+def _by_confluent(address: str, values: Sequence[bytes]) -> None:
+    producer = importlib.import_module("confluent_kafka").Producer({"bootstrap.servers": address})
+    for value in values:
+        producer.produce(BAGGAGE, value)
+    producer.flush(30)
+
+
+def _by_kafka_python(address: str, values: Sequence[bytes]) -> None:
+    producer = importlib.import_module("kafka").KafkaProducer(bootstrap_servers=address)
+    for value in values:
+        producer.send(BAGGAGE, value)
+    producer.flush(30)
+    producer.close()
+
+
+def _by_kcat(address: str, values: Sequence[bytes]) -> None:
+    subprocess.run(["kcat", "-P", "-b", address, "-t", BAGGAGE], input=b"\n".join(values), check=True)  # noqa: S603, S607 - the user's
+
+
+PACKAGES: Final[Mapping[str, str]] = {"confluent-kafka": "confluent_kafka", "kafka-python": "kafka"}
+PRODUCERS: Final[Mapping[str, Callable[[str, Sequence[bytes]], None]]] = {
+    "confluent-kafka": _by_confluent,
+    "kafka-python": _by_kafka_python,
+    "kcat": _by_kcat,
+}
+"""Foreign clients, and how they send values to the topic."""

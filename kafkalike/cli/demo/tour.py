@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-STEPS: Final = 8
+STEPS: Final = 9
 PLOT: Final = "delays.png"
 SPARK_LOG: Final = "spark.log"
 
@@ -134,6 +134,8 @@ def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, 
         incidents.lag(place, screen)
         incidents.transactions(place, screen)
         incidents.merge(place, screen, steps.DEPARTURES)
+    with screen.step("Any client: another library produces through a gateway"):
+        incidents.foreign_client(place, screen)
     with screen.step("Ask: SQL over topics"):
         answers = steps.ask(spark, place, screen, tally)
         steps.show_lag(spark, screen)
