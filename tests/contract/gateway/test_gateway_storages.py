@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.gateway_server import GatewayServer
 from kafkalike.log.cluster.cluster import Cluster
+from tests.tools.away import away, back
 from tests.tools.clusters import on_three_disks
 from tests.tools.wire_client import WireClient
 
@@ -41,6 +43,42 @@ def test_records_pass_through_a_gateway_over_each_storage(cluster: Cluster) -> N
     assert sorted(int(m.value() or b"") for m in found) == list(range(20))
     committed = cluster.groups.refresh().group("g").offsets
     assert sorted((tp.partition, at.position.offset) for tp, at in committed.items()) == [(0, 10), (1, 10)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leads", [True, False], ids=["the leader", "a follower"])
+def test_gateway_serves_while_one_of_three_roots_is_away_and_after_its_return(tmp_path: Path, *, leads: bool) -> None:
+    cluster = on_three_disks(tmp_path)
+    cluster.create_topic("t", 2, {})
+    known = cluster.replication.replicas("t")
+    broker = next(one for one in known.replicas if (one == known.leader) is leads)
+    root = tmp_path / str(broker)
+    server = GatewayServer(cluster)
+    server.start()
+    reports: list[KafkaError | None] = []
+    in_sync = []
+    try:
+        producer = Producer({"bootstrap.servers": server.bootstrap_servers, "enable.idempotence": True, "linger.ms": 5})
+        for change in (None, away, back):
+            if change is not None:
+                change(root)
+            for number in range(10):
+                producer.produce("t", str(number), partition=number % 2, on_delivery=lambda e, _: reports.append(e))
+            assert producer.flush(60) == 0
+            cluster.replication.replicate(["t"])
+            in_sync.append(broker in cluster.replication.replicas("t").isr)
+        consumer = Consumer(
+            {"bootstrap.servers": server.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["t"])
+        found = consumer.consume(30, timeout=60)
+        consumer.close()
+    finally:
+        server.stop()
+
+    assert reports == [None] * 30
+    assert sorted(int(m.value() or b"") for m in found) == sorted([*range(10)] * 3)
+    assert in_sync == [True, False, True]
 
 
 def test_replicas_are_reassigned_through_a_gateway_over_several_roots(tmp_path: Path) -> None:
