@@ -21,7 +21,7 @@ from kafkalike.gateway.handlers.transaction_requests import TransactionRequests
 from kafkalike.log.topic.producer_append import SentBatch, append_batches
 from kafkalike.log.wire.batch_heads import is_plain, read_batches
 from kafkalike.log.wire.record_decoder import InflatedBatch, decode
-from kafkalike.model.appends.producer_sequences import SequencedBatch
+from kafkalike.model.appends.producer_sequences import BatchPlace, SequencedBatch
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch
@@ -59,16 +59,20 @@ class _Part:
     append_time_ms: int = -1
 
     @property
+    def sequence(self) -> SequencedBatch | None:
+        """The batch's sequence; None if its producer is not idempotent."""
+        wire = self.batch.wire
+        if not wire.idempotent:
+            return None
+        return SequencedBatch(
+            wire.producer_id, wire.producer_epoch, self.batch.partition, wire.base_sequence, wire.count
+        )
+
+    @property
     def sent(self) -> SentBatch:
         """The batch for an append; its records are decoded."""
         assert self.records is not None
-        wire = self.batch.wire
-        sequence = (
-            SequencedBatch(wire.producer_id, wire.producer_epoch, self.batch.partition, wire.base_sequence, wire.count)
-            if wire.idempotent
-            else None
-        )
-        return SentBatch(self.records, sequence)
+        return SentBatch(self.records, self.sequence)
 
 
 @dataclass(slots=True)
@@ -190,7 +194,8 @@ class RecordAppender:
                 for part in parts:
                     part.outcome = outcome
             elif any(part.batch.wire.transactional for part in parts):
-                queued.append(asyncio.create_task(self._home.run(self._stage, call, name, parts)))
+                places = [self._transactions.place(name, part.sequence) for part in parts]
+                queued.append(asyncio.create_task(self._home.run(self._stage, call, name, parts, places)))
             elif parts:
                 queued.append(self._queue(name, parts, getattr(topic, "topic_id", None)))
         return asyncio.create_task(self._answer(call, inflated, queued))
@@ -247,17 +252,18 @@ class RecordAppender:
             ]
         }
 
-    def _stage(self, call: Call, name: str, parts: Sequence[_Part]) -> None:
+    def _stage(self, call: Call, name: str, parts: Sequence[_Part], places: Sequence[BatchPlace | None]) -> None:
         """Stage the batches of a transaction, and note the outcome of each. They have no offsets before its end."""
         self._decode(parts)
-        good = [part for part in parts if not part.outcome.code]
+        good = [(part, place) for part, place in zip(parts, places, strict=True) if not part.outcome.code]
         outcomes = self._transactions.stage(
             call.field("transactional_id"),
             name,
-            [part.sent for part in good],
-            [part.batch.wire.codec for part in good],
+            [part.sent for part, _ in good],
+            [part.batch.wire.codec for part, _ in good],
+            [place for _, place in good],
         )
-        for part, outcome in zip(good, outcomes, strict=True):
+        for (part, _), outcome in zip(good, outcomes, strict=True):
             part.outcome = outcome
 
     def _decode(self, parts: Sequence[_Part]) -> ColumnBatch | None:

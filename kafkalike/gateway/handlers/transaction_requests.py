@@ -12,7 +12,7 @@ from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt, code_of
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler
-from kafkalike.model.appends.producer_sequences import EXPIRATION_MS
+from kafkalike.model.appends.producer_sequences import EXPIRATION_MS, BatchPlace, SequencedBatch, TakenBatches
 from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim
@@ -58,6 +58,7 @@ class TransactionRequests:
         self._home = home
         self._transactions = home.cluster.transactions.behind_gateway()
         self._logs: dict[str, tuple[TopicLog, threading.Lock]] = {}
+        self._taken = TakenBatches()
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
@@ -101,8 +102,17 @@ class TransactionRequests:
 
     # --- records of transactions -----------------------------------------------------------------
 
+    def place(self, name: str, batch: SequencedBatch | None) -> BatchPlace | None:
+        """Return the place of the next batch for a topic; call it in the order of the requests. Does not wait."""
+        return None if batch is None else self._taken.place(name, batch)
+
     def stage(
-        self, transactional_id: str | None, name: str, batches: Sequence[SentBatch], codecs: Sequence[str]
+        self,
+        transactional_id: str | None,
+        name: str,
+        batches: Sequence[SentBatch],
+        codecs: Sequence[str],
+        places: Sequence[BatchPlace | None],
     ) -> list[Outcome]:
         """Store batches of a transaction, and return the outcome of each.
 
@@ -111,21 +121,29 @@ class TransactionRequests:
             name: the topic.
             batches: each with its sequence.
             codecs: the codec of each.
+            places: from `place`.
         """
         outcomes = []
-        for batch, codec in zip(batches, codecs, strict=True):
-            outcome, _ = attempt(self._stage, transactional_id, name, batch, codec)
+        for batch, codec, place in zip(batches, codecs, places, strict=True):
+            outcome, _ = attempt(self._stage, transactional_id, name, batch, codec, place)
+            if outcome.code and batch.sequence is not None:
+                self._taken.forget(name, batch.sequence)
             if outcome.code in {errors.ProducerFencedError.errno, errors.InvalidProducerIdMappingError.errno}:
                 # The code that producers expect here.
                 outcome = Outcome(errors.InvalidProducerEpochError.errno, outcome.message)
             outcomes.append(outcome)
         return outcomes
 
-    def _stage(self, transactional_id: str | None, name: str, batch: SentBatch, codec: str) -> None:
+    def _stage(
+        self, transactional_id: str | None, name: str, batch: SentBatch, codec: str, place: BatchPlace | None
+    ) -> None:
         sequence = batch.sequence
-        if transactional_id is None or sequence is None:
+        if transactional_id is None or sequence is None or place is None:
             raise errors.InvalidTxnStateError("the request has records of a transaction, and no transactional id")
         current = self._transactions.attempt(transactional_id, sequence.producer_id, sequence.epoch)
+        if place.retried and place.link.number not in {None, current.number}:
+            # An earlier transaction has committed or aborted it.
+            return
         log, lock = self._log(name)
         with lock:
             try:
@@ -133,7 +151,14 @@ class TransactionRequests:
             except errors.TopicDeletedError:
                 self._logs.pop(name, None)
                 raise
+            missing = place.after is not None and place.after.number == current.number
+            if missing and not self._transactions.has_before(current, log.info.topic_id, sequence):
+                raise errors.OutOfOrderSequenceNumberError(
+                    f"sequence {sequence.first} of producer {sequence.producer_id} in {name}-{sequence.partition} does "
+                    f"not follow its latest one, {place.after.batch.last}"
+                )
             self._transactions.stage(transactional_id, current, log, batch, codec=codec, deadline=self._deadline())
+        place.link.number = current.number
 
     def _log(self, name: str) -> tuple[TopicLog, threading.Lock]:
         found = self._logs.get(name)

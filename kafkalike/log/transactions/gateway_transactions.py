@@ -150,6 +150,22 @@ class GatewayTransactions:
                 )
         faults.point("transaction.staged")
 
+    def has_before(self, attempt: txn.TransactionAttempt, topic_id: str, batch: SequencedBatch) -> bool:
+        """Return whether the transaction has staged the batch before another one, through whichever gateway."""
+        names = dict[int, str]()
+        for name in self._staging.names(attempt):
+            found = _BATCH.fullmatch(name)
+            if found is not None and found[2] == topic_id and int(found[1]) // SEQUENCES == batch.partition:
+                names[int(found[1]) % SEQUENCES] = name
+        if not names:
+            return False
+        # Sequences wrap.
+        name = names[max((first for first in names if first < batch.first), default=max(names))]
+        known = self._held_by(attempt).get(name)
+        if known is None:
+            known = _staged_batch(name, self._staging.contents(attempt, [name])[0])
+        return (known.sequence.last + 1) % SEQUENCES == batch.first
+
     def _was_committed(self, transactional_id: str, attempt: txn.TransactionAttempt, name: str) -> bool:
         """Return whether the transaction before has a file of this name: then its request was repeated, and is late."""
         standing = self._cluster.groups.state.transactions.get(transactional_id)

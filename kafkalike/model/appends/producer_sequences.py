@@ -10,6 +10,8 @@ loads a checkpoint has to read few older commits.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -263,3 +265,59 @@ def _entries_of(rows: Any) -> dict[tuple[int, int], ProducerEntry]:  # noqa: ANN
             raise ValueError("a producer without batches")
         found[int(producer_id), int(partition)] = ProducerEntry(int(epoch), checked, int(time_ms))
     return found
+
+
+@dataclass(slots=True, eq=False)
+class TakenBatch:
+    """A batch of a transaction that this gateway has taken."""
+
+    batch: SequencedBatch
+    number: int | None = None
+    """Number of its transaction; None until it is staged."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlace:
+    """Place of a batch among those that its producer sent before to the partition, through this gateway."""
+
+    link: TakenBatch
+    """The batch; the earlier one if this is a retry."""
+    retried: bool = False
+    after: TakenBatch | None = None
+    """The latest batch, if this one does not follow it."""
+
+
+@dataclass(slots=True)
+class TakenBatches:
+    """The latest batches of transactions that one process has taken, by topic, producer and partition. Thread-safe.
+
+    They have no offsets yet, so no table knows them.
+    """
+
+    known: OrderedDict[tuple[str, int, int], list[TakenBatch]] = field(default_factory=OrderedDict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def place(self, name: str, batch: SequencedBatch) -> BatchPlace:
+        """Return the place of the next batch for a topic, and remember the batch if it follows."""
+        with self.lock:
+            links = self.known.pop((name, *batch.key), [])
+            if links and links[-1].batch.epoch != batch.epoch:
+                links = []
+            found = BatchPlace(TakenBatch(batch))
+            for link in links:
+                if (link.batch.first, link.batch.last) == (batch.first, batch.last):
+                    found = BatchPlace(link, retried=True)
+            if not found.retried:
+                if links and batch.first != (links[-1].batch.last + 1) % SEQUENCES:
+                    found = BatchPlace(found.link, after=links[-1])
+                else:
+                    links = [*links[1 - KEPT_BATCHES :], found.link]
+            self.known[name, *batch.key] = links
+            if len(self.known) > MOST_PRODUCERS:
+                self.known.popitem(last=False)
+            return found
+
+    def forget(self, name: str, batch: SequencedBatch) -> None:
+        """Forget a producer: one of its batches was not stored, and its end decides what is missing."""
+        with self.lock:
+            self.known.pop((name, *batch.key), None)
