@@ -112,7 +112,7 @@ def gateway(environment: Environment, options: _Options) -> None:
             server.start()
             if options.metrics_port is not None:
                 metrics = start_http_server(options.metrics_port, addr="127.0.0.1", registry=registry)
-                metrics[0].set_app(gateway_metrics.with_readiness(metrics[0].get_app(), lambda: server.unready))
+                gateway_metrics.add_readiness(metrics[0], lambda: server.unready)
                 click.echo(f"Serving metrics at http://127.0.0.1:{metrics[0].server_port}/metrics", err=True)
             click.echo(f"Serving {cluster.root} at {server.bootstrap_servers}", err=True)
             while not interrupt.is_requested and server.running:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from wsgiref.types import WSGIApplication
+from wsgiref.simple_server import WSGIServer
 
 from kio.schema.index import api_key_map
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -15,13 +15,15 @@ LATENCY_SECONDS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 READY_PATH: Final = "/health/ready"
 
 
-def with_readiness(metrics: WSGIApplication, unready: Callable[[], str | None]) -> WSGIApplication:
-    """Return an application that also answers whether a gateway is ready: 200, or 503 with the reason.
+def add_readiness(server: WSGIServer, unready: Callable[[], str | None]) -> None:
+    """Let a server of metrics also answer whether a gateway is ready: 200, or 503 with the reason.
 
     Args:
-        metrics: answers all other paths.
+        server: answers all other paths as before.
         unready: returns the reason why it is not; None if it is.
     """
+    metrics = server.get_app()
+    assert metrics is not None
 
     def answer(environ: Any, start_response: Any) -> Any:  # noqa: ANN401 - as WSGI has them
         if environ["PATH_INFO"] != READY_PATH:
@@ -31,7 +33,7 @@ def with_readiness(metrics: WSGIApplication, unready: Callable[[], str | None]) 
         start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
         return [f"{reason or 'ready'}\n".encode()]
 
-    return answer
+    server.set_app(answer)
 
 
 class GatewayMetrics:

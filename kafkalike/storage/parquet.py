@@ -147,6 +147,9 @@ def put_parquet(store: Storage, name: str, table: pa.Table, codec: str) -> int:
     # The memory of the buffers is at least as much as `nbytes`, which adds up only the used part of each.
     size = table.get_total_buffer_size()
     if size > AT_ONCE_BYTES:
+        # They may belong to a larger table.
+        size = table.nbytes
+    if size > AT_ONCE_BYTES:
         with store.open_output(name) as stream:
             write_parquet(table, stream, codec)
             return int(stream.tell())

@@ -96,7 +96,7 @@ class _Topic:
     waiting: list[_Waiting] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
     expected: int = 1
-    """Requests in the last append."""
+    """Requests that will wait once the clients have replaced those of the last append."""
     took: float = 0.0
     """Duration of the last append, s."""
     ended: float = 0.0
@@ -307,7 +307,7 @@ class RecordAppender:
                 begun = loop.time()
                 append = asyncio.ensure_future(self._home.run(self._append, name, topic, taken))
                 await asyncio.wait([append])
-                topic.expected, topic.ended = len(taken), loop.time()
+                topic.expected, topic.ended = len(taken) + len(topic.waiting), loop.time()
                 topic.took = topic.ended - begun
                 self._appended(name)
                 for waiting in taken:
@@ -325,11 +325,11 @@ class RecordAppender:
 
     @staticmethod
     async def _gather(topic: _Topic) -> None:
-        """Wait for as many requests as the last append had, if it has just ended, for half as long as it took.
+        """Wait until the clients of the last append, if it has just ended, have sent as many requests again.
 
         Clients with several requests in flight send the next ones when they get the answers, and one append of all
-        costs half as much as two appends, for the first request and for the others. A client that waits for each
-        answer never waits.
+        costs half as much as two appends, for the first request and for the others. The wait takes at most half as long
+        as the append did. A client that waits for each answer never waits.
         """
         loop = asyncio.get_running_loop()
         if len(topic.waiting) < topic.expected and loop.time() - topic.ended < topic.took:

@@ -151,11 +151,15 @@ class TransactionRequests:
             except errors.TopicDeletedError:
                 self._logs.pop(name, None)
                 raise
-            missing = place.after is not None and place.after.number == current.number
-            if missing and not self._transactions.has_before(current, log.info.topic_id, sequence):
+            before = place.after
+            if (
+                before is not None
+                and before.number == current.number
+                and not self._transactions.has_before(current, log.info.topic_id, sequence)
+            ):
                 raise errors.OutOfOrderSequenceNumberError(
                     f"sequence {sequence.first} of producer {sequence.producer_id} in {name}-{sequence.partition} does "
-                    f"not follow its latest one, {place.after.batch.last}"
+                    f"not follow its latest one, {before.batch.last}"
                 )
             self._transactions.stage(transactional_id, current, log, batch, codec=codec, deadline=self._deadline())
         place.link.number = current.number

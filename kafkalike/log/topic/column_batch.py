@@ -318,8 +318,8 @@ class ColumnPayload:
         faults.point("append.before_files")
         named = {p: segment_name(p, run.start) for p, run in plan.items()}
         calls = [
-            partial(self._write, files, name, rows, plan[p], codec, now_ms, now_counts)
-            for (p, name), rows in zip(named.items(), self._rows(list(named)), strict=True)
+            partial(self._write, files, name, body, plan[p], codec, now_ms, now_counts)
+            for (p, name), body in zip(named.items(), self._bodies(list(named)), strict=True)
         ]
         try:
             return _beside(files, calls, self.batch.size)
@@ -330,30 +330,37 @@ class ColumnPayload:
             ]
             raise refused(files, failed, cause) from cause
 
-    def _rows(self, partitions: list[int]) -> list[pa.Array | None]:
-        """Return the row numbers of each partition, in sending order; None stands for all rows."""
+    def _bodies(self, partitions: list[int]) -> list[pa.Table]:
+        """Return the rows of each partition, in sending order."""
+        whole = self.batch.table
         if len(partitions) == 1:
-            return [None]
+            return [whole]
         where = self.batch.partitions
         # NumPy sorts numbers of 16 bits in linear time.
         few = where.astype(np.uint16) if where.max() <= np.iinfo(np.uint16).max else where
         order = np.argsort(few, kind="stable")
         held = where[order]
-        return [
-            numbers(order[slice(*np.searchsorted(held, [p, p + 1]))].astype(np.int64), pa.int64()) for p in partitions
-        ]
+        bodies = []
+        for p in partitions:
+            rows = order[slice(*np.searchsorted(held, [p, p + 1]))]
+            first, count = int(rows[0]), len(rows)
+            if int(rows[-1]) - first + 1 == count and whole.column(0).num_chunks == 1:
+                # One batch of a producer, or several that follow each other: nothing is copied.
+                bodies.append(whole.slice(first, count))
+            else:
+                bodies.append(whole.take(numbers(rows.astype(np.int64), pa.int64())))
+        return bodies
 
     def _write(  # noqa: PLR0917 - called through `partial` alone
         self,
         files: Storage,
         name: str,
-        rows: pa.Array | None,
+        body: pa.Table,
         run: range,
         codec: str,
         now_ms: int,
         now_counts: bool,  # noqa: FBT001
     ) -> Add:
-        body = self.batch.table if rows is None else self.batch.table.take(rows)
         columns = {f.name: body.column(f.name) for f in body.schema}
         columns["offset"] = numbers(np.arange(run.start, run.stop, dtype=np.int64), pa.int64())
         columns["timestampType"] = numbers(np.full(len(run), int(now_counts), np.int32), pa.int32())

@@ -59,8 +59,7 @@ def test_clock_that_is_set_expires_no_session_and_ends_no_long_poll(tmp_path: Pa
     poll = {"max_wait": 19_000, "min_bytes": 1, "topics": [{"topic": "t", "partitions": [part]}]}
     try:
         with WireClient(server.bootstrap_servers) as client, WireClient(server.bootstrap_servers) as reader:
-            for member in members:
-                joined = beat(client, member, 0)
+            joined = [beat(client, member, 0) for member in members]
             reader.send(keys.FETCH, 12, poll)
             clock.off_ms = off_ms
             codes = []
@@ -79,5 +78,5 @@ def test_clock_that_is_set_expires_no_session_and_ends_no_long_poll(tmp_path: Pa
         server.stop()
 
     assert codes == [0] * 6
-    assert (set(roster.members), roster.generation) == (set(members), int(joined.member_epoch))
+    assert (set(roster.members), roster.generation) == (set(members), int(joined[-1].member_epoch))
     assert answer.responses[0].partitions[0].records

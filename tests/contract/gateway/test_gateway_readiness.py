@@ -10,7 +10,7 @@ from urllib.request import urlopen
 from prometheus_client import CollectorRegistry, start_http_server
 
 from kafkalike.connect import connect
-from kafkalike.gateway.gateway_metrics import READY_PATH, with_readiness
+from kafkalike.gateway.gateway_metrics import READY_PATH, add_readiness
 from kafkalike.gateway.gateway_server import GatewayServer
 from kafkalike.gateway.live_gateways import LiveGateways
 from kafkalike.testing import ManualClock
@@ -28,7 +28,7 @@ def test_gateway_is_ready_from_its_start_to_its_stop(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     server = GatewayServer(connect(str(tmp_path)), registry=registry)
     http, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
-    http.set_app(with_readiness(http.get_app(), lambda: server.unready))
+    add_readiness(http, lambda: server.unready)
     try:
         found = [asked(http.server_port, READY_PATH)]
         server.start()
