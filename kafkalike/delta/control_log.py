@@ -23,7 +23,7 @@ from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.clock import Deadline, within
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.row_value import ControlState
-from kafkalike.storage.port import Pace
+from kafkalike.storage.scheduler import Pace
 
 if TYPE_CHECKING:
     # Loaded lazily, because only object stores use it.

@@ -27,7 +27,8 @@ from kafkalike.delta.table_state import REPLICAS, SEAL, TableState, load_table
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.row_value import ControlState
-from kafkalike.storage.port import NOW, Pace, Storage
+from kafkalike.storage.port import Storage
+from kafkalike.storage.scheduler import NOW, Pace
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,8 @@ from kafkalike.delta.tailed_table import Follower, TailedTable
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, PolicyViolationError, UnknownOutcomeError
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline, within
-from kafkalike.storage.port import NOW, Pace, Storage
+from kafkalike.storage.port import Storage
+from kafkalike.storage.scheduler import NOW, Pace
 
 MAX_BACKOFF_SECONDS: Final = 2.0
 """Longest wait after losing to a concurrent writer."""

@@ -19,7 +19,8 @@ from kafkalike.delta.snapshot import all_damaged, why_damaged
 from kafkalike.delta.table_state import REPAIR, TableState, ToSegment, last_good, load_with_base, size_of
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.storage.port import NOW, Pace, Storage
+from kafkalike.storage.port import Storage
+from kafkalike.storage.scheduler import NOW, Pace
 
 RECHECK_SECONDS: Final = 10.0
 """Interval at which an idle reader checks that its version was not cleaned out of the log."""

@@ -14,7 +14,8 @@ from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.leases import MemoryLeases
-from kafkalike.storage.port import Coordination, Entry, Reach, Scheduler, Storage
+from kafkalike.storage.port import Coordination, Entry, Reach, Storage
+from kafkalike.storage.scheduler import Scheduler
 
 
 @dataclass(slots=True)

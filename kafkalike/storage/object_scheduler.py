@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafkalike.errors import KafkaError, TopicAuthorizationFailedError
 from kafkalike.model.groups.sessions import Leases
-from kafkalike.storage.port import NOW, Coordination, Pace, Reach, Scheduler
+from kafkalike.storage.port import Coordination, Reach
+from kafkalike.storage.scheduler import NOW, Pace, Scheduler
 from kafkalike.storage.shared_root import SharedRoot
 
 if TYPE_CHECKING:

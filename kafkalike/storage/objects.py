@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -22,11 +22,8 @@ from kafkalike.storage.impatient_client import ImpatientClient
 from kafkalike.storage.object_client import ObjectClient, check_process
 from kafkalike.storage.object_root import hadoop_settings, named_root, object_root
 from kafkalike.storage.object_scheduler import ObjectCoordination, ObjectScheduler
+from kafkalike.storage.scheduler import NOW, Pace
 from kafkalike.storage.shared_root import SharedRoot, shared_root
-
-if TYPE_CHECKING:
-    pass
-
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -174,7 +171,7 @@ class ObjectStorage(port.Storage):
         """Return the content of an object."""
         return self.scheduler.read(name)
 
-    def look(self, name: str, pace: port.Pace = port.NOW) -> bytes | None:
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
         """Return the content of an object that may not exist yet."""
         return self.scheduler.look(name, pace)
 

@@ -25,8 +25,8 @@ from kafkalike.storage.impatient_client import ImpatientClient
 from kafkalike.storage.leases import ObjectLeases
 from kafkalike.storage.object_client import ObjectClient, check_process
 from kafkalike.storage.object_root import ObjectRoot
-from kafkalike.storage.port import Pace
 from kafkalike.storage.probe import Proof, probe
+from kafkalike.storage.scheduler import Pace
 
 LEASES: Final = "__leases"
 """Folder of the heartbeats of group members."""

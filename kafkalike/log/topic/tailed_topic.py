@@ -27,7 +27,8 @@ from kafkalike.model.record_batch import HOLES, TRANSACTIONS, cleaner_app
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
-from kafkalike.storage.port import NOW, Pace, Storage
+from kafkalike.storage.port import Storage
+from kafkalike.storage.scheduler import NOW, Pace
 
 if TYPE_CHECKING:
     # Readers are imported where they are used, because a process that only sends reads nothing.

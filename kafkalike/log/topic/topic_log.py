@@ -26,7 +26,7 @@ from kafkalike.model.metrics import Histogram
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
 from kafkalike.model.segments import plan_offsets
 from kafkalike.model.topic import TopicInfo
-from kafkalike.storage.port import NOW, Pace
+from kafkalike.storage.scheduler import NOW, Pace
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from kafkalike.errors import KafkaConnectionError, KafkaStorageError
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.replication.cluster.root_sign import Founding, opened_root
+from kafkalike.storage.flock import try_lock
 from kafkalike.storage.local import LOCKS, LocalStorage
 from kafkalike.storage.port import Coordination, Reach
-from kafkalike.storage.table_lock import TableLock, try_lock
+from kafkalike.storage.table_lock import TableLock
 from kafkalike.storage.timeouts import Handle, TimedCalls
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.replication.cluster.broker_coordination import LONG, BucketRootCoordination, FolderRootCoordination
 from kafkalike.replication.cluster.root_sign import SIGN_SECONDS, Founding, check_sign, opened_root
 from kafkalike.storage.local import LocalStorage
-from kafkalike.storage.port import NOW, Coordination, Entry, Pace, Storage, TaskAccess
+from kafkalike.storage.port import Coordination, Entry, Storage, TaskAccess
+from kafkalike.storage.scheduler import NOW, Pace
 from kafkalike.storage.timeouts import TimedFile, calls_of
 
 if TYPE_CHECKING:

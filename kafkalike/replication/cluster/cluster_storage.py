@@ -23,7 +23,8 @@ from kafkalike.replication.cluster.mirror_store import MirrorStore, mirror_at
 from kafkalike.replication.tables.chain_storage import ChainStorage
 from kafkalike.replication.tables.replica_logs import TableController
 from kafkalike.replication.tables.table_replicas import TableReplicas, replicated_files
-from kafkalike.storage.port import NOW, Coordination, Entry, Pace, Reach, Scheduler, Storage, TaskAccess
+from kafkalike.storage.port import Coordination, Entry, Reach, Storage, TaskAccess
+from kafkalike.storage.scheduler import NOW, Pace, Scheduler
 
 if TYPE_CHECKING:
     from kafkalike.model.cluster_state import ClusterState

@@ -27,7 +27,8 @@ from kafkalike.model.replication.registration import Replica
 from kafkalike.replication.tables.replicated_storage import LOG, ReplicatedStorage, version_in
 from kafkalike.replication.tables.table_replicas import TableReplicas
 from kafkalike.storage.failover import FailoverStorage, read_only
-from kafkalike.storage.port import BufferedOutput, Coordination, Entry, Pace, Reach, Scheduler, Storage, TaskAccess
+from kafkalike.storage.port import BufferedOutput, Coordination, Entry, Reach, Storage, TaskAccess
+from kafkalike.storage.scheduler import Pace, Scheduler
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline

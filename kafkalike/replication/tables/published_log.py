@@ -22,7 +22,8 @@ from kafkalike.model.replication.replica_effects import AHEAD
 from kafkalike.model.replication.replica_protocol import Seen, StaleError, following, looking_up, mending, opening
 from kafkalike.replication.tables.protocol_runner import ProtocolRunner
 from kafkalike.replication.tables.replica_logs import ReplicaRegistry
-from kafkalike.storage.port import NOW, NotStoredError, Pace
+from kafkalike.storage.port import NotStoredError
+from kafkalike.storage.scheduler import NOW, Pace
 
 TRIES: Final = 5
 """Attempts to load a table while other processes clean up its log."""

@@ -26,7 +26,8 @@ from kafkalike.model.replication.takeover import PutMark, VoterSet
 from kafkalike.replication.tables.replicated_storage import LOG, ReplicatedStorage
 from kafkalike.replication.tables.voter_files import QUORUM, MetadataVersion, Voter, identity_name, open_name
 from kafkalike.replication.tables.voter_roots import VoterRoots
-from kafkalike.storage.port import BufferedOutput, Coordination, Entry, NotStoredError, Pace, Storage, TaskAccess
+from kafkalike.storage.port import BufferedOutput, Coordination, Entry, NotStoredError, Storage, TaskAccess
+from kafkalike.storage.scheduler import Pace
 
 LOOK_SECONDS: Final = 10.0
 """How often a reader checks that no other voters have taken over."""

@@ -19,7 +19,8 @@ from kafkalike.delta.replica_files import MARK, is_whole, notes
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.replication.registration import Registration, Replica, counts
-from kafkalike.storage.port import NOW, Pace, Storage
+from kafkalike.storage.port import Storage
+from kafkalike.storage.scheduler import NOW, Pace
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from kafkalike.delta.actions import version_of
-from kafkalike.storage.port import NOW, Pace, Storage
+from kafkalike.storage.port import Storage
+from kafkalike.storage.scheduler import NOW, Pace
 
 T = TypeVar("T")
 

@@ -20,9 +20,11 @@ import pytest
 from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.replication.cluster.broker_storage import BrokerStorage
+from kafkalike.storage.flock import try_lock
 from kafkalike.storage.local import LocalStorage
-from kafkalike.storage.port import NotStoredError, Pace
-from kafkalike.storage.table_lock import TableLock, try_lock
+from kafkalike.storage.port import NotStoredError
+from kafkalike.storage.scheduler import Pace
+from kafkalike.storage.table_lock import TableLock
 from kafkalike.storage.timeouts import Handle, TimedCalls, calls_of
 from tests.tools.clusters import on_three_disks
 from tests.tools.effort import examples

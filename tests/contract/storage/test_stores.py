@@ -19,7 +19,8 @@ from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.objects import FIRST_BYTES, PART_BYTES
 from kafkalike.storage.parquet import open_parquet, put_parquet
-from kafkalike.storage.port import Pace, Storage
+from kafkalike.storage.port import Storage
+from kafkalike.storage.scheduler import Pace
 from tests.tools.clusters import object_store
 from tests.tools.kinds import ALL_STORES
 

@@ -17,7 +17,8 @@ from kafkalike.errors import KafkaStorageError, PolicyViolationError
 from kafkalike.model.clock import Deadline
 from kafkalike.model.segments import Segment
 from kafkalike.storage.memory import MemoryStorage
-from kafkalike.storage.port import Pace, Storage
+from kafkalike.storage.port import Storage
+from kafkalike.storage.scheduler import Pace
 
 SCHEMA = {"type": "struct", "fields": []}
 

@@ -17,7 +17,8 @@ from kafkalike.delta.table_state import TableState, load_table
 from kafkalike.delta.tailed_table import FAR_RECHECK_SECONDS
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.storage.port import NOW, Pace, Storage
+from kafkalike.storage.port import Storage
+from kafkalike.storage.scheduler import NOW, Pace
 from kafkalike.storage.shared_root import Looks
 from tests.tools.far import RemoteScheduler
 from tests.tools.scripted_store import ScriptedStore, SleptClock

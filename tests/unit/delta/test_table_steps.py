@@ -28,7 +28,8 @@ from kafkalike.errors import (
 )
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.segments import Segment
-from kafkalike.storage.port import Entry, NotStoredError, Pace, Storage
+from kafkalike.storage.port import Entry, NotStoredError, Storage
+from kafkalike.storage.scheduler import Pace
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.storage import table_lock as flock
-from kafkalike.storage.table_lock import Flock, TableLock
+from kafkalike.storage import flock
+from kafkalike.storage.flock import Flock
+from kafkalike.storage.table_lock import TableLock
 from tests.tools.interrupts import interrupted_at
 
 LAST = 2_000

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kafkalike.admin.testing import ManualClock
-from kafkalike.storage.port import NOW, Pace
+from kafkalike.storage.scheduler import NOW, Pace
 from kafkalike.storage.shared_root import SHORTEST_SECONDS, Looks, pause_seconds
 
 TAIL = Pace(longest=1.0)
