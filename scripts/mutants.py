@@ -77,7 +77,9 @@ PARTS: Final[Mapping[str, Part]] = {
         ),
     ),
     "combining": Part(
-        modules=("kafkalike/model/appends/group_commit.py", "kafkalike/model/appends/waiting_appends.py"),
+        modules=tuple(
+            f"kafkalike/model/appends/{name}.py" for name in ("group_commit", "taken_appends", "waiting_appends")
+        ),
         tests=_unit("combined_appends", "combined_course", "commit_notes", "schema_admission", "units"),
     ),
     "schemas": Part(
@@ -100,6 +102,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "replication": Part(
         modules=("kafkalike/model/replication/*.py",),
         tests=_unit(
+            "brokers",
             "metadata_quorum",
             "quorum_course",
             "quorum_simulation",

@@ -347,7 +347,7 @@ def _open_files() -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "within", ["storage/timeouts.py", "storage/table_lock.py", "cluster/broker_storage.py", "tables/protocol_runner.py"]
+    "within", ["storage/timeouts.py", "storage/flock.py", "cluster/broker_storage.py", "tables/protocol_runner.py"]
 )
 def test_an_append_that_is_interrupted_lets_its_turn_go(tmp_path: Path, within: str) -> None:
     """Without the garbage collector, which would do it some time."""
