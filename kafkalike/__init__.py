@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kafkalike.maintenance.forget import forget as forget
     from kafkalike.maintenance.fork import Forked as Forked
     from kafkalike.maintenance.fork import fork as fork
+    from kafkalike.maintenance.repartition import Repartitioned as Repartitioned
+    from kafkalike.maintenance.repartition import repartition as repartition
     from kafkalike.maintenance.topic_snapshots import snapshot as snapshot
     from kafkalike.maintenance.undo import undo as undo
     from kafkalike.maintenance.verify.repair import RepairReport as RepairReport
@@ -102,6 +104,8 @@ _HOME = {
     "UndoReport": "kafkalike.maintenance.correction_report",
     "fork": "kafkalike.maintenance.fork",
     "forget": "kafkalike.maintenance.forget",
+    "Repartitioned": "kafkalike.maintenance.repartition",
+    "repartition": "kafkalike.maintenance.repartition",
     "undo": "kafkalike.maintenance.undo",
     "Finding": "kafkalike.maintenance.verify.verify_report",
     "RepairReport": "kafkalike.maintenance.verify.repair",

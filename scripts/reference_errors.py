@@ -107,6 +107,8 @@ ADVICE: Final = {
     "ElectionNotNeededError": "nothing",
     "EligibleLeadersNotAvailableError": "bring a root back",
     "NoReassignmentInProgressError": "nothing",
+    "NotLeaderForPartitionError": "nothing, a producer tries again; see `kafkalike topics --repartition`",
+    "ReassignmentInProgressError": "run the command of the message, or stop the clients that it names",
     "PreferredLeaderNotAvailableError": "bring it back with `kafkalike replicate`",
 }
 """What to do, by error. Errors that are not named here are never raised; they exist so that code that catches them

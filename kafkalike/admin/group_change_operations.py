@@ -16,6 +16,7 @@ from kafkalike.admin.offset_operations import look_up
 from kafkalike.log.group.group_expiry import dead_members, removal
 from kafkalike.log.group.group_offsets import check_position
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.groups.partition_split import check_open
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import check_group_id
 from kafkalike.model.offset_commit import deletion_rows
@@ -302,6 +303,8 @@ class GroupChangeOperations(AdminBase):
         def plan(state: GroupsState, roster: Roster, taken: int) -> list[GroupRow]:
             if roster.members:
                 raise errors.UnknownMemberIdError(f"group {group_id!r} has members")
+            for tp, _ in taken_in:
+                check_open(state.groups, tp.topic, topics[tp.topic].topic_id)
             return [
                 GroupRow(
                     seq=state.seq + taken + nth,

@@ -10,6 +10,7 @@ from kafkalike.admin.admin_base import BROKER_ID, AdminBase, as_names
 from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError
 from kafkalike.log.group.group_expiry import silent_members, without
 from kafkalike.model.group_state import Group
+from kafkalike.model.groups.partition_split import holds
 from kafkalike.model.groups.roster import Member
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import GroupState, GroupType, OffsetAndMetadata, TopicPartition
@@ -156,12 +157,13 @@ class GroupOperations(AdminBase):
     def _committed(
         self, group_id: str, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        group = self._cluster.groups.refresh().group(check_group_id(group_id))
+        state = self._cluster.groups.refresh()
+        group = state.group(check_group_id(group_id))
         topics = self._cluster.topics()
         live = {
             where: commit.position
             for where, commit in group.offsets.items()
-            if where.topic in topics and commit.topic_id == topics[where.topic].topic_id
+            if where.topic in topics and holds(state.groups, commit.topic_id, where.topic, topics[where.topic].topic_id)
         }
         if partitions is None:
             return live

@@ -20,6 +20,7 @@ from kafkalike.log.group.membership import KnownTopics
 from kafkalike.model.concurrency import ActiveBlock, ReportErrors
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups import assignment
+from kafkalike.model.groups.partition_split import family
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo
@@ -148,12 +149,41 @@ class Assigner:
         self._seen = state.seq
 
     def _forget_deleted(self, topics: Mapping[str, TopicInfo]) -> None:
+        self._follow_repartitions(topics)
         for tp, state in self._subscription.items():
             now = topics.get(tp.topic)
             if state.topic_id is not None and (now is None or now.topic_id != state.topic_id):
                 error = TopicDeletedError(tp.topic, state.topic_id, None if now is None else now.topic_id)
                 self._subscription.forget_topic(tp.topic)
                 raise error
+
+    def _follow_repartitions(self, topics: Mapping[str, TopicInfo]) -> None:
+        """Go on with topics that were repartitioned: positions stay, and apply to the new partitions of the family.
+
+        Raises:
+            IllegalStateError: partitions were assigned by hand, so records that moved would not be read; raised once.
+        """
+        moved: dict[str, TopicInfo] = {}
+        for tp, state in self._subscription.items():
+            now = topics.get(tp.topic)
+            before = None if now is None or state.topic_id is None else now.partitions_as(state.topic_id)
+            if now is None or before is None:
+                continue
+            moved[tp.topic] = now
+            for partition in family(tp.partition, before, now.num_partitions):
+                if state.position is not None:
+                    self._positions.carried[TopicPartition(tp.topic, partition), now.topic_id] = state.position
+            # Last: an interrupted look is repeated.
+            state.bind(now.topic_id)
+        for name, now in moved.items():
+            log.info("%s was repartitioned and has %s partitions", name, now.num_partitions)
+        if moved and self._subscription.mode is Mode.ASSIGNED:
+            name, now = next(iter(moved.items()))
+            raise IllegalStateError(
+                f"topic {name!r} was repartitioned and has {now.num_partitions} partitions: records of the assigned "
+                "partitions have moved, at the same offsets, to those whose number has the old one as its remainder; "
+                "assign them, too, and seek to the positions of the old ones"
+            )
 
     # --- assign --------------------------------------------------------------------------------
 

@@ -179,6 +179,11 @@ class OpenedLogs:
             raise errors.TopicDeletedError(topic, topic_id or "", log.info.topic_id)
         return log
 
+    def is_repartitioned(self, error: errors.TopicDeletedError) -> bool:
+        """Return whether the topic of an error was repartitioned, so that a consumer continues in its successor."""
+        info = self._cluster.metadata.state.topics.get(error.topic)
+        return info is not None and info.partitions_as(error.topic_id) is not None
+
     def _fresh(self, topic: str, view: CallView, *, waiting: bool = False) -> TopicLog:
         """Return the log of the current topic of a name, refreshed now.
 

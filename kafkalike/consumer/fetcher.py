@@ -276,8 +276,9 @@ class Fetcher:
             if feed.reader is None or feed.log is not topic_log:
                 feed.reader, feed.log = topic_log.reader(partition, feed.end), topic_log
             chunk = feed.reader.read(self._config.max_partition_fetch_bytes)
-        except TopicDeletedError:
-            self._subscription.forget_topic(topic)
+        except TopicDeletedError as error:
+            if not self._logs.is_repartitioned(error):
+                self._subscription.forget_topic(topic)
             raise
         except OffsetOutOfRangeError as error:
             feed.reader = None

@@ -249,6 +249,11 @@ class OffsetCommits:
             info = topics.get(tp.topic)
             state = self._subscription.get(tp)
             known = None if state is None else state.topic_id
+            if known is not None and info is not None and info.partitions_as(known) is not None:
+                raise errors.RebalanceInProgressError(
+                    f"topic {tp.topic!r} was repartitioned: no offset was committed; poll() continues with its "
+                    f"{info.num_partitions} partitions, from the offsets committed before"
+                )
             if known is not None and (info is None or info.topic_id != known):
                 raise errors.TopicDeletedError(tp.topic, known, None if info is None else info.topic_id)
             if info is None or not 0 <= tp.partition < info.num_partitions:
@@ -279,6 +284,9 @@ class StartPositions:
     def __init__(self, context: ConsumerContext) -> None:
         self.awaited: set[str] = set()
         """Topics that were missing when they were requested by name: they begin at their log start."""
+        self.carried: dict[tuple[TopicPartition, str], int] = {}
+        """By partition and topic id, where this consumer was in the partition that a repartition has split: the start
+        unless the group has a committed offset."""
         self._logs = context.logs
         self._subscription = context.subscription
         self._offsets = context.offsets
@@ -312,6 +320,10 @@ class StartPositions:
 
     def _find(self, missing: Sequence[tuple[TopicPartition, PartitionState]], view: CallView) -> None:
         self._take_committed(missing)
+        for tp, state in missing:
+            at = self.carried.pop((tp, state.topic_id or ""), None)
+            if at is not None and state.position is None and state.reset is None:
+                state.seek(at)
         without = [tp for tp, state in missing if state.position is None and self._reset_of(tp, state) is None]
         if without:
             names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in without)
@@ -346,8 +358,9 @@ class StartPositions:
     def _reset(self, tp: TopicPartition, state: PartitionState, view: CallView) -> None:
         try:
             topic_log = self._logs.of(tp.topic, state.topic_id, view)
-        except errors.TopicDeletedError:
-            self._subscription.forget_topic(tp.topic)
+        except errors.TopicDeletedError as error:
+            if not self._logs.is_repartitioned(error):
+                self._subscription.forget_topic(tp.topic)
             raise
         earliest = self._reset_of(tp, state) == "earliest"
         state.highwater = topic_log.log_end(tp.partition)

@@ -23,7 +23,7 @@ from kafkalike.consumer.fetcher import FetchedRecords, Fetcher
 from kafkalike.consumer.offset_commits import OffsetCommits, StartPositions
 from kafkalike.consumer.record_builders import Build
 from kafkalike.consumer.subscription import PartitionState
-from kafkalike.errors import KafkaError, KafkaTimeoutError, LogCorruptError
+from kafkalike.errors import KafkaError, KafkaTimeoutError, LogCorruptError, TopicDeletedError
 from kafkalike.log.call_view import CallView
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.concurrency import ActiveBlock, inherited
@@ -159,6 +159,12 @@ class PollLoop:
         try:
             self._prepare(view)
             return self.fetcher.collect(limit, build, view)
+        except TopicDeletedError as error:
+            if not self._context.logs.is_repartitioned(error):
+                raise
+            # The next look moves the positions.
+            self.assigner.renew()
+            return []
         except LogCorruptError as cause:
             self._root.check(self._context.clock.monotonic(), cause)
             raise

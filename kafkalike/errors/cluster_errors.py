@@ -149,6 +149,12 @@ class EligibleLeadersNotAvailableError(InvalidMetadataError, BrokerResponseError
     errno = 83
 
 
+class ReassignmentInProgressError(BrokerResponseError):
+    """The topic is being repartitioned, or must not be repartitioned at present; the message says what to do."""
+
+    errno = 60
+
+
 class NoReassignmentInProgressError(BrokerResponseError):
     """The topic's replicas are already on the requested brokers."""
 
@@ -214,7 +220,7 @@ class LeaderNotAvailableError(InvalidMetadataError, BrokerResponseError):
 
 
 class NotLeaderForPartitionError(InvalidMetadataError, BrokerResponseError):
-    """Another root leads the partition."""
+    """Another root leads the partition, or the topic is being repartitioned; a producer tries again."""
 
     errno = 6
 

@@ -60,12 +60,6 @@ class LogDirNotFoundError(BrokerResponseError):
     errno = 57
 
 
-class ReassignmentInProgressError(BrokerResponseError):
-    """Kafka's error 60: reassignment in progress."""
-
-    errno = 60
-
-
 class ListenerNotFoundError(InvalidMetadataError, BrokerResponseError):
     """Kafka's error 72: listener not found."""
 

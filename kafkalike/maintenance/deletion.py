@@ -198,9 +198,12 @@ def ready_to_remove(log: TopicLog) -> None:
         UnsupportedVersionError: a foreign writer has enabled a table feature that kafkalike does not support.
         LogCorruptError: the table is damaged, replaced or rewound.
         UnsafeStorageError: the root is read-only here.
+        ReassignmentInProgressError: the topic is being repartitioned.
     """
     log.files.coordination.check_writable()
     log.ready_to_append()
+    # A copy that a repartition has begun would keep the records.
+    log.info.check_settled()
     log.check_removable()
     log.check_sound()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import UnknownTopicOrPartitionError
@@ -32,7 +32,7 @@ from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.mirror import FORMAT, Mirrored, Phase, dump_mirror, load_mirror
 from kafkalike.model.names import CLUSTER_METADATA, TopicId, TopicName
 from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
-from kafkalike.model.topic import LogStart, TopicInfo
+from kafkalike.model.topic import Ancestor, LogStart, RepartitionTarget, TopicInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +197,9 @@ TOPIC: Final = "topic"
 LOG_START: Final = "log_start"
 MIRROR: Final = "mirror"
 
-VERSIONS: Final = {TOPIC: 2, LOG_START: 2, BROKER: 1, REPLICAS: 1, MIRROR: FORMAT, DEFAULTS: 1}
+VERSIONS: Final = {TOPIC: 3, LOG_START: 2, BROKER: 1, REPLICAS: 1, MIRROR: FORMAT, DEFAULTS: 1}
 """The newest format of each kind of row. A log start of format 1 is that of one partition. A topic of format 2 has a
-table whose id is not the topic's id."""
+table whose id is not the topic's id; a topic of format 3 was repartitioned, or is being repartitioned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,14 +282,17 @@ def replicas_row(
 
 def topic_row(seq: int, time_ms: int, info: TopicInfo, change: str, *, deleted: bool = False) -> MetadataRow:
     """Return the row that records a topic's new state."""
+    moved = bool(info.ancestors) or info.target is not None
     value = {
-        VERSION: 1 if info.origin_id is None else 2,
+        VERSION: 3 if moved else 1 if info.origin_id is None else 2,
         "location": info.location,
         "num_partitions": info.num_partitions,
         "configs": dict(info.configs),
         "created_ms": info.created_ms,
         "deleted": deleted,
         **({} if info.origin_id is None else {"table_id": info.origin_id}),
+        **({"ancestors": [astuple(one) for one in info.ancestors]} if info.ancestors else {}),
+        **({} if info.target is None else {"target": asdict(info.target)}),
     }
     return MetadataRow(
         seq=seq,
@@ -414,8 +417,27 @@ def _topic_change(row: MetadataRow, value: Mapping[str, Any]) -> TopicChange:
         configs={name: as_text(setting, name) for name, setting in value["configs"].items()},
         created_ms=whole(value, "created_ms"),
         origin_id=TopicId(text(value, "table_id")) if "table_id" in value else None,
+        ancestors=tuple(_ancestor(*found) for found in value.get("ancestors", ())),
+        target=_target(value["target"]) if "target" in value else None,
     )
     return TopicChange(info=info, deleted=flag(value, "deleted"))
+
+
+def _ancestor(topic_id: object, table_id: object, num_partitions: object) -> Ancestor:
+    ids = {"topic_id": topic_id, "table_id": table_id, "num_partitions": num_partitions}
+    return Ancestor(
+        topic_id=TopicId(text(ids, "topic_id")),
+        table_id=TopicId(text(ids, "table_id")),
+        num_partitions=whole(ids, "num_partitions", at_least=1),
+    )
+
+
+def _target(value: Mapping[str, Any]) -> RepartitionTarget:
+    return RepartitionTarget(
+        topic_id=TopicId(text(value, "topic_id")),
+        location=text(value, "location"),
+        num_partitions=whole(value, "num_partitions", at_least=1),
+    )
 
 
 def _log_starts_moved(value: Mapping[str, Any]) -> LogStartsMoved:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.groups.roster import CLIENT_LED_VERSION, PROTOCOL_TYPE, Member, Roster, dump_roster, load_roster
-from kafkalike.model.names import CONSUMER_OFFSETS, GATEWAYS_GROUP
+from kafkalike.model.names import CONSUMER_OFFSETS, GATEWAYS_GROUP, REPARTITIONS_GROUP, RESERVED_GROUPS
 from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
 
@@ -236,13 +236,13 @@ class GroupsState:
 
     @property
     def consumer_groups(self) -> Mapping[str, Group]:
-        """The groups of consumers, by id, without share groups and the reserved group of gateways."""
-        if GATEWAYS_GROUP not in self.groups and not self.shares:
+        """The groups of consumers, by id, without share groups and reserved groups."""
+        if GATEWAYS_GROUP not in self.groups and REPARTITIONS_GROUP not in self.groups and not self.shares:
             return self.groups
         return {
             group_id: group
             for group_id, group in self.groups.items()
-            if group_id != GATEWAYS_GROUP and not self.is_share_group(group_id)
+            if group_id not in RESERVED_GROUPS and not self.is_share_group(group_id)
         }
 
     @property

@@ -53,9 +53,14 @@ def check_topic_name(name: object) -> TopicName:
 GATEWAYS_GROUP: Final = "__gateways"
 """Reserved group, whose members are the live gateways. Lists of groups leave it out."""
 
+REPARTITIONS_GROUP: Final = "__repartitions"
+"""Reserved group, whose offsets name the successors of repartitioned topics; see `GroupsState.successor`."""
+
+RESERVED_GROUPS: Final = frozenset({GATEWAYS_GROUP, REPARTITIONS_GROUP})
+
 
 def check_group_id(group_id: object) -> GroupId:
-    """Return `group_id` when it can name a consumer group: any text that is not empty, but for `GATEWAYS_GROUP`.
+    """Return `group_id` when it can name a consumer group: any text that is not empty, but for `RESERVED_GROUPS`.
 
     Raises:
         InvalidGroupIdError: for anything else.
@@ -64,8 +69,9 @@ def check_group_id(group_id: object) -> GroupId:
         raise InvalidGroupIdError(f"group_id must be a str that is not empty, not {group_id!r}")
     if not is_storable(group_id):
         raise InvalidGroupIdError(f"group_id {group_id!r} is not valid text: it has half of a surrogate pair")
-    if group_id == GATEWAYS_GROUP:
-        raise InvalidGroupIdError(f"group_id {group_id!r} is reserved: its members are the gateways of the cluster")
+    if group_id in RESERVED_GROUPS:
+        what = "members are the gateways of the cluster" if group_id == GATEWAYS_GROUP else "offsets name topics"
+        raise InvalidGroupIdError(f"group_id {group_id!r} is reserved: its {what}")
     return GroupId(group_id)
 
 

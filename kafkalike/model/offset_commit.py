@@ -16,10 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kafkalike.model.group_state import OFFSET, Group, GroupRow, GroupsState
+from kafkalike.model.groups.partition_split import check_open, family, holds
 from kafkalike.model.groups.roster import check_commit
+from kafkalike.model.names import REPARTITIONS_GROUP
 from kafkalike.model.row_value import INT32, checked_int, checked_list, checked_text
 from kafkalike.model.segments import MAX_OFFSET
 from kafkalike.model.structs import CommittedOffset, GroupState, TopicPartition
+from kafkalike.model.topic import RepartitionTarget, TopicInfo
 
 KIND: Final = "offsets"
 
@@ -58,10 +61,13 @@ class OffsetCommit:
         """Return the rows to append to a state.
 
         Raises:
-            CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: see `check_commit`.
+            CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: see `check_commit`, and
+                `partition_split.check_open`.
         """
         roster = state.group(self.group_id).roster
         check_commit(roster, self.group_id, self.member_id, self.generation, self.group_instance_id)
+        for topic, topic_id in {(at.topic, at.topic_id) for at in self.positions}:
+            check_open(state.groups, topic, topic_id)
         generation = -1 if self.generation < 0 else roster.generation
         return [
             GroupRow(
@@ -156,14 +162,16 @@ def expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition
     )
 
 
-def orphaned(group: Group, topic_ids: Mapping[str, str]) -> list[TopicPartition]:
+def orphaned(group: Group, topic_ids: Mapping[str, str], groups: Mapping[str, Group]) -> list[TopicPartition]:
     """Return the partitions whose committed offset is for a deleted topic, even if a new one has its name; sorted.
 
     Args:
         group: the group.
         topic_ids: current id by topic, looked up after the group's offsets.
+        groups: all groups, which know the successors of topics that are being repartitioned.
     """
-    return sorted(tp for tp, committed in group.offsets.items() if committed.topic_id != topic_ids.get(tp.topic))
+    offsets = group.offsets.items()
+    return sorted(tp for tp, at in offsets if not holds(groups, at.topic_id, tp.topic, topic_ids.get(tp.topic)))
 
 
 def deletion_rows(
@@ -333,3 +341,55 @@ def offset_rows(
         )
         for nth, o in enumerate(wanted, start=1)
     ]
+
+
+def moved_offsets(state: GroupsState, info: TopicInfo, target: RepartitionTarget, now_ms: int) -> list[GroupRow]:
+    """Return the rows that move the committed offsets of a topic to its successor, and end commits for the topic.
+
+    Each offset is written for all partitions of the family, with the time of its commit, so it expires as before.
+
+    Args:
+        state: the groups.
+        info: the topic.
+        target: its successor.
+        now_ms: the time, ms.
+    """
+    rows = [
+        GroupRow(
+            seq=state.seq + 1,
+            kind=OFFSET,
+            group_id=REPARTITIONS_GROUP,
+            topic=info.name,
+            topic_id=info.topic_id,
+            # Each repartition of a topic has a row of its own.
+            partition=len(info.ancestors),
+            offset=0,
+            metadata=target.topic_id,
+            time_ms=now_ms,
+        )
+    ]
+    for group_id, group in sorted(state.groups.items()):
+        for tp, known in sorted(group.offsets.items()):
+            if tp.topic != info.name or tp.partition not in info.partitions or group_id == REPARTITIONS_GROUP:
+                continue
+            if not holds(state.groups, known.topic_id, info.name, info.topic_id):
+                continue
+            rows += [
+                GroupRow(
+                    seq=state.seq + len(rows) + nth,
+                    kind=OFFSET,
+                    group_id=group_id,
+                    topic=info.name,
+                    topic_id=target.topic_id,
+                    partition=partition,
+                    offset=known.position.offset,
+                    leader_epoch=known.position.leader_epoch,
+                    metadata=known.position.metadata,
+                    generation=known.generation,
+                    member_id=known.member_id,
+                    client_id=known.client_id,
+                    time_ms=known.time_ms,
+                )
+                for nth, partition in enumerate(family(tp.partition, info.num_partitions, target.num_partitions), 1)
+            ]
+    return rows

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.groups.partition_split import split_rows
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -43,6 +44,10 @@ class RecordBatch:
         self.timestamps += other.timestamps
         self.headers += other.headers
 
+    def split(self, before: int, after: int) -> None:
+        """Move the records to the partitions of their families; see `kafkalike.model.groups.partition_split`."""
+        self.partitions = split_rows(self.keys, self.partitions, before, after)
+
     def __len__(self) -> int:
         """Number of records in the batch."""
         return len(self.partitions)
@@ -55,6 +60,9 @@ RESERVED_APPS: Final = "kafkalike."
 TRANSACTIONS: Final = f"{RESERVED_APPS}transactions"
 """Delta application whose version is the number of the topic's last decision; the topic has all decisions before it."""
 
+
+SEALED: Final = f"{RESERVED_APPS}sealed"
+"""Delta application that a topic's table has once its repartition has ended all appends to it."""
 
 CLEANER_APP: Final = "kafkalike.cleaner"
 """Delta application in which the cleaner records its progress in a topic's table. A table with a version of it has been

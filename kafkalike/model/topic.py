@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafkalike.errors import MirrorTopicError
+from kafkalike.errors import MirrorTopicError, ReassignmentInProgressError
 from kafkalike.model.clock import utc_text
 from kafkalike.model.mirror import Mirrored
 from kafkalike.model.names import TopicId, TopicName
@@ -21,6 +21,26 @@ class LogStart:
     run: str
     """Id of the run that moved it."""
     time_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ancestor:
+    """A topic before it was repartitioned. Records have kept their offsets, and moved to partitions of its families."""
+
+    topic_id: TopicId
+    table_id: TopicId
+    num_partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepartitionTarget:
+    """The topic that will take a topic's name when its repartition ends."""
+
+    topic_id: TopicId
+    """Also the id of its table."""
+    location: str
+    """Folder of its table, relative to the root."""
+    num_partitions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +63,10 @@ class TopicInfo:
     the name has been used in this cluster before, offsets and transactions of an earlier topic may refer to that id."""
     mirror: Mirrored | None = None
     """State of the mirror if the topic is a read-only copy; None for a topic of this cluster's own."""
+    ancestors: tuple[Ancestor, ...] = ()
+    """The topic before each of its repartitions, oldest first."""
+    target: RepartitionTarget | None = None
+    """The target of a repartition that has not ended."""
 
     @property
     def table_id(self) -> TopicId:
@@ -57,6 +81,25 @@ class TopicInfo:
         """
         if self.mirror is not None:
             raise MirrorTopicError(self.name, self.mirror.source, self.mirror.phase)
+
+    def check_settled(self) -> None:
+        """Reject a change that a running repartition would lose.
+
+        Raises:
+            ReassignmentInProgressError: the topic is being repartitioned; the error says how to finish that.
+        """
+        if self.target is not None:
+            raise ReassignmentInProgressError(
+                f"topic {self.name!r} is being repartitioned to {self.target.num_partitions} partitions; finish that "
+                f"first: {finishing(self.name, self.target.num_partitions)}"
+            )
+
+    def partitions_as(self, id_before: str) -> int | None:
+        """Return the number of partitions of the ancestor with this topic id or table id; None without one."""
+        for one in self.ancestors:
+            if id_before in {one.topic_id, one.table_id}:
+                return one.num_partitions
+        return None
 
     def log_start(self, partition: int) -> int:
         """Return the first readable offset of a partition."""
@@ -75,3 +118,8 @@ class TopicInfo:
     def partitions(self) -> range:
         """Numbers of the topic's partitions."""
         return range(self.num_partitions)
+
+
+def finishing(topic: str, partitions: int) -> str:
+    """Return the command that finishes an interrupted repartition."""
+    return f"`kafkalike topics --repartition --topic {topic} --partitions {partitions}`"

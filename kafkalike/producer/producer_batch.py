@@ -58,11 +58,14 @@ class ProducerBatch:
         "retries",
         "retry_at",
         "size",
+        "topic_id",
     )
 
-    def __init__(self, outcome: BatchResult, born: float) -> None:
+    def __init__(self, outcome: BatchResult, born: float, topic_id: str) -> None:
         self.outcome = outcome
         self.born = born
+        self.topic_id = topic_id
+        """Id of the topic whose partitions were chosen; see `PartitionRouter.follow`."""
         """Monotonic time, in s, of the first record; `linger_ms` and `delivery_timeout_ms` start here."""
         # Fields of rows, one row behind the other: one `extend` each, so that an interrupted `send` cannot leave
         # columns of unequal length. No object is kept of a row, at which the garbage collector would look again.
@@ -149,6 +152,13 @@ class TopicQueue:
         """Partition of the last record without key, and bytes sent there in a row. Belongs to routing."""
         self.learn(info, now)
 
+    def follow(self, info: TopicInfo) -> bool:
+        """Go on with the topic into which this one was repartitioned; return False if it was not. Under the lock."""
+        if info.partitions_as(self.topic_id) is None:
+            return False
+        self.topic_id, self.log, self.last, self.sticky = info.topic_id, None, None, None
+        return True
+
     def learn(self, info: TopicInfo, now: float) -> None:
         """Record the number of partitions, which can only grow.
 
@@ -175,7 +185,7 @@ class JoinedBatch(ProducerBatch):
     __slots__ = ("parts",)
 
     def __init__(self, parts: Sequence[ProducerBatch]) -> None:
-        super().__init__(parts[0].outcome, parts[0].born)
+        super().__init__(parts[0].outcome, parts[0].born, parts[0].topic_id)
         self.parts = tuple(parts)
         self.size = sum(part.size for part in parts)
 
@@ -292,6 +302,16 @@ class PartitionRouter:
         for row, key, value, size in zip(rows.tolist(), found.keys, found.values, sizes, strict=True):
             chosen[row] = self.choose(queue, key, key, value, value, size)
         records.partitions = chosen
+
+    def follow(self, batch: ProducerBatch, info: TopicInfo) -> None:
+        """Move a batch to the partitions where a repartition has moved the records before it. Caller: sender."""
+        for part in parts_of(batch):
+            before = info.partitions_as(part.topic_id)
+            if before is not None:
+                part.columns().split(before, info.num_partitions)
+            part.topic_id = info.topic_id
+        if isinstance(batch, JoinedBatch):
+            batch.records = None
 
     def route(self, records: RecordBatch | ColumnBatch, num_partitions: int) -> None:
         """Choose the missing partitions of a batch, in place. Caller: sender.

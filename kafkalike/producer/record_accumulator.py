@@ -87,10 +87,13 @@ class RecordAccumulator:
     # --- sending threads -----------------------------------------------------------------------
 
     def queue(self, info: TopicInfo) -> TopicQueue:
-        """Return the queue of a topic; a new one for a new topic, or a new life of an old one."""
+        """Return the queue of a topic; a new one for a new topic, or a new life of an old one.
+
+        A topic that was repartitioned keeps its queue, and so the order of its records.
+        """
         with self._lock:
             known = self.queues.get(info.name)
-            if known is not None and known.topic_id == info.topic_id:
+            if known is not None and (known.topic_id == info.topic_id or known.follow(info)):
                 known.learn(info, self._clock.monotonic())
                 return known
             if known is not None:
@@ -194,7 +197,7 @@ class RecordAccumulator:
         return batch.outcome, number
 
     def _open(self, queue: TopicQueue) -> ProducerBatch:
-        batch = ProducerBatch(BatchResult(queue.name, self.sender), self._clock.monotonic())
+        batch = ProducerBatch(BatchResult(queue.name, self.sender), self._clock.monotonic(), queue.topic_id)
         # The sender settles an empty batch of the queue. A batch that a flush waits for must be in the queue.
         self._work.notify()
         queue.batches.append(batch)

@@ -185,7 +185,11 @@ class Sender:
             # The records are written: a retry would duplicate them.
             self._fail([batch], error)
         except errors.TopicDeletedError as error:
-            self._fail([batch, *self._buffer.retire(queue)], error)
+            if self._logs.follow(queue):
+                for part in reversed(parts_of(batch)):
+                    self._buffer.put_back(queue, part, self._clock.monotonic())
+            else:
+                self._fail([batch, *self._buffer.retire(queue)], error)
         except RECORD_ERRORS as error:
             self._separate(queue, batch, error)
         except errors.KafkaError as error:
@@ -215,6 +219,8 @@ class Sender:
                 f"{queue.name}: no append began within {self._delivery()}; nothing was written"
             )
         log = self._logs.current(queue)
+        if batch.topic_id != log.info.topic_id:
+            self._router.follow(batch, log.info)
         self._router.route(batch.columns(), log.info.num_partitions)
         return log
 
@@ -395,6 +401,15 @@ class OpenLogs:
         if log.info.num_partitions != queue.num_partitions:
             queue.learn(log.info, queue.looked_at)
         return log
+
+    def follow(self, queue: TopicQueue) -> bool:
+        """Go on with the topic into which a topic was repartitioned; return False if it was deleted."""
+        info = self._cluster.metadata.state.topics.get(queue.name)
+        if info is None or (info.topic_id != queue.topic_id and info.partitions_as(queue.topic_id) is None):
+            return False
+        self._buffer.queue(info)
+        queue.log = None
+        return not queue.gone
 
     def _note(self, queue: TopicQueue) -> None:
         """Mark a topic's log as used, and close the least recently used ones."""

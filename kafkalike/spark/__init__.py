@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from kafkalike.model.public_names import lazy_names
 
 if TYPE_CHECKING:
+    from kafkalike.maintenance.repartition import Repartitioned as Repartitioned
+    from kafkalike.maintenance.repartition import repartition as repartition
     from kafkalike.spark.call_options import DeadLetterOptions as DeadLetterOptions
     from kafkalike.spark.call_options import ProducerOptions as ProducerOptions
     from kafkalike.spark.call_options import QueryOptions as QueryOptions
@@ -50,6 +52,7 @@ _HOME = {
     "RecordSchemas": "kafkalike.spark.call_options",
     "CheckpointProgress": "kafkalike.spark.checkpoint_progress",
     "StreamProgress": "kafkalike.spark.checkpoint_progress",
+    "Repartitioned": "kafkalike.maintenance.repartition",
     "StreamWriter": "kafkalike.spark.writes.stream_write",
     "Transaction": "kafkalike.spark.writes.transaction",
     "Written": "kafkalike.spark.writes.batch_write",
@@ -66,6 +69,7 @@ _HOME = {
     "refresh_views": "kafkalike.spark.typed.typed_views",
     "register_format": "kafkalike.spark.reads.format_registration",
     "register_sql": "kafkalike.spark.sql.topic_views",
+    "repartition": "kafkalike.maintenance.repartition",
     "session": "kafkalike.spark.reads.format_registration",
     "to_topic": "kafkalike.spark.typed.encode",
     "transaction": "kafkalike.spark.writes.transaction",

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.processes.workers.correct_sweep import KEYS
 from tests.tools.children import run as run_worker
 from tests.tools.shim import preloaded
@@ -56,9 +58,26 @@ POINTS = {
         "fork.after_commit",
         *(f"commit.{when}@{nth}" for nth in range(1, 4) for when in ("before", "after")),
     ],
+    "repartition": [
+        "repartition.before_begin",
+        "repartition.after_begin",
+        "repartition.before_pass",
+        "repartition.before_commit",
+        "repartition.after_offsets",
+        "repartition.after_seal",
+        "repartition.after_copy",
+        "repartition.before_end",
+        "delete.after_forget",
+        *(f"commit.{when}@{nth}" for nth in range(1, 7) for when in ("before", "after")),
+    ],
 }
 """Named places in the code."""
-FILES = {"forget": ("/t/", ".json"), "undo": ("/t/",), "fork": ("/t/", "/u/")}
+FILES = {
+    "forget": ("/t/", ".json"),
+    "undo": ("/t/",),
+    "fork": ("/t/", "/u/"),
+    "repartition": ("/t", "__consumer_offsets"),
+}
 """Files whose operations are the places of a longer trial; the rest are locks, and metadata of which others tell."""
 
 
@@ -135,4 +154,33 @@ def test_a_fork_that_is_killed_anywhere_has_all_records_or_none(
     for result in results:
         assert result["before"]["topics"].get("u", SHORTER) in (SHORTER, {"0": [], "1": []}), result
         assert result["after"]["topics"] == {"t": SHORTER, "u": SHORTER}, result
+        assert result["errors"] == [], result
+
+
+MOVED = {
+    "0": ALL["0"],
+    "1": [[1, "0"], [3, "1"]],
+    "2": [],
+    "3": [[0, "gone"], [2, "gone"]],
+}
+"""With twice as many partitions: the records of one key have moved, at their offsets."""
+
+
+@EACH
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_repartition_that_is_killed_anywhere_is_finished_by_the_next_call(
+    base: str, tmp_path: Path, faultshim: Path, each: str
+) -> None:
+    """Until then readers see the topic as it was, and its group where it was."""
+    cluster = open_cluster(base)
+    offsets = GroupOffsets.of(cluster, SYSTEM_CLOCK)
+    ids = {"t": str(cluster.topic("t").topic_id)}
+    offsets.commit(Membership(group_id="g"), {TopicPartition("t", 1): OffsetAndMetadata(1)}, ids)
+    results = swept(base, tmp_path, faultshim, "repartition", each=each)
+
+    for result in results:
+        assert result["before"] in ({"topics": {"t": ALL}, "committed": 1}, {"topics": {"t": MOVED}, "committed": 1})
+        assert result["retry"] == {"done": 4}, result
+        assert result["after"] == {"topics": {"t": MOVED}, "committed": 1}, result
         assert result["errors"] == [], result

@@ -107,6 +107,21 @@ class Undo(Correcting):
         ]
 
 
+class Repartition(Correcting):
+    """More partitions; called again, it goes on, and the records are where their keys belong."""
+
+    def operate(self) -> None:
+        kafkalike.repartition(TOPIC, 2, self.cluster)
+
+    def check(self) -> Iterator[str]:
+        done = kafkalike.repartition(TOPIC, 2, open_cluster(self.root))
+        if done.partitions != 2:
+            yield f"partitions: {done}"
+        found = sorted(pair for pairs in all_records(self.root, TOPIC).values() for pair in pairs)
+        if found != [(2 * n + at, f"{value}-{n}") for n in range(3) for at, value in enumerate(("gone", "kept"))]:
+            yield f"records: {found}"
+
+
 class UndoTransaction(World):
     """A transaction of two topics is undone; asked again, it is gone from both."""
 
@@ -167,4 +182,4 @@ class Fork(World):
             yield f"the source holds {all_records(self.root)}"
 
 
-CORRECTION_CASES: Final[tuple[type[World], ...]] = (Forget, Undo, UndoTransaction, Fork)
+CORRECTION_CASES: Final[tuple[type[World], ...]] = (Forget, Undo, UndoTransaction, Fork, Repartition)

@@ -22,6 +22,7 @@ from kafkalike.cli.options import (
     without_effect,
 )
 from kafkalike.cli.output import Row, json_lines, output_option
+from kafkalike.cli.progress import progress
 from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from kafkalike.model.replication.replicas import Replicas
 
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
-    "partitions": frozenset({"create", "alter"}),
+    "partitions": frozenset({"create", "alter", "repartition"}),
     "replication_factor": frozenset({"create"}),
     "replica_assignment": frozenset({"create"}),
     "config": frozenset({"create"}),
@@ -64,6 +65,7 @@ class TopicsOptions:
     do_create: bool
     do_alter: bool
     do_delete: bool
+    do_repartition: bool
     topic: str | None
     topic_id: str | None
     partitions: int | None
@@ -88,7 +90,15 @@ class TopicsOptions:
 @click.option("--create", "do_create", is_flag=True, help="Create a topic.")
 @click.option("--alter", "do_alter", is_flag=True, help="Raise the number of partitions.")
 @click.option("--delete", "do_delete", is_flag=True, help="Delete topics and their data.")
-@click.option("--topic", help="Topic; except for --create a regular expression that must match the whole name.")
+@click.option(
+    "--repartition",
+    "do_repartition",
+    is_flag=True,
+    help="Move a topic's records to more --partitions, a multiple of the present number; keys stay in order.",
+)
+@click.option(
+    "--topic", help="Topic; for --list, --describe, --alter and --delete a regular expression of the whole name."
+)
 @click.option("--topic-id", help="Topic by id, as --describe prints it or as a UUID, with --describe.")
 @click.option("--partitions", type=int, help="Number of partitions; default num.partitions of the server, 1.")
 @click.option(
@@ -120,8 +130,12 @@ class TopicsOptions:
 @pass_options(TopicsOptions)
 def topics(environment: Environment, options: TopicsOptions) -> None:
     """Create, list, describe, alter and delete topics."""
-    action = chosen_action(options, ("list", "describe", "create", "alter", "delete"))
+    action = chosen_action(options, ("list", "describe", "create", "alter", "delete", "repartition"))
     _check(action, options)
+    if action == "repartition":
+        for line in _repartition(environment, options):
+            click.echo(line)
+        return
     with environment.admin(options.bootstrap_server, options.command_config, existing=not options.do_create) as admin:
         for line in RUN[action](admin, options):
             click.echo(line)
@@ -129,12 +143,14 @@ def topics(environment: Environment, options: TopicsOptions) -> None:
 
 def _check(action: str, options: TopicsOptions) -> None:
     check_belongs(options, action, ALLOWED)
-    if action in {"create", "alter", "delete"} and not options.topic:
+    if action in {"create", "alter", "delete", "repartition"} and not options.topic:
         raise click.UsageError(f'Missing required argument "[topic]" for --{action}')
     if action == "alter" and options.partitions is None:
         raise click.UsageError(
             "Missing required argument \"[partitions]\" for --alter; settings are altered with 'kafkalike configs'"
         )
+    if action == "repartition" and options.partitions is None:
+        raise click.UsageError('Missing required argument "[partitions]" for --repartition')
     if options.topic and options.topic_id:
         raise click.UsageError("--topic and --topic-id exclude each other")
     if len(_reports(options)) + options.topics_with_overrides > 1:
@@ -199,6 +215,17 @@ def _alter(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
 def _delete(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
     admin.delete_topics(_matching(admin, options))
     yield from ()
+
+
+def _repartition(environment: Environment, options: TopicsOptions) -> Iterator[str]:
+    assert options.topic is not None, "checked before"
+    assert options.partitions is not None, "checked before"
+    from kafkalike.maintenance.repartition import repartition
+
+    cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
+    with progress(f"repartition {options.topic}"):
+        done = repartition(options.topic, options.partitions, cluster, clock=environment.clock)
+    yield f"Topic {done.topic} has {done.partitions} partitions instead of {done.before}; {done.records} records moved."
 
 
 def _describe(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
@@ -322,4 +349,10 @@ def parse_assignment(text: str) -> dict[int, list[int]]:
     return dict(enumerate(found))
 
 
-RUN: Final = {"list": _list, "describe": _describe, "create": _create, "alter": _alter, "delete": _delete}
+RUN: Final = {
+    "list": _list,
+    "describe": _describe,
+    "create": _create,
+    "alter": _alter,
+    "delete": _delete,
+}

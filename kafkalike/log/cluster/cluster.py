@@ -16,8 +16,9 @@ from kafkalike.delta.log_files import LogFiles
 from kafkalike.log.cluster.control_logs import ControlLogs, GroupsLog, MetadataLog, SchemasLog
 from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.server_defaults import ServerDefaults, ServerFiles, files_of_root, given
-from kafkalike.log.cluster.topic_changes import TopicChanges, TopicTables
+from kafkalike.log.cluster.topic_changes import TopicTables
 from kafkalike.log.cluster.topic_folders import check_not_enclosed, location_of
+from kafkalike.log.cluster.topic_successor import TopicSuccessions
 from kafkalike.model.brokers import ONLY_BROKER, AddRoot, ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
@@ -59,7 +60,7 @@ def request_metrics(requests: Mapping[str, int]) -> dict[str, dict[str, float]]:
     return {"object-store-metrics": {f"{kind}-total": count for kind, count in requests.items()}} if requests else {}
 
 
-class Cluster(TopicChanges):
+class Cluster(TopicSuccessions):
     """A storage root with its topics, settings and consumer offsets. Thread-safe.
 
     Args:

@@ -256,9 +256,9 @@ class TopicChanges(ABC):
             except OutdatedError:
                 continue
             except errors.TopicAlreadyExistsError:
-                _discard(self._tables, made)
+                discard_tables(self._tables, made)
                 raise
-            _discard(self._tables, made[:-1])
+            discard_tables(self._tables, made[:-1])
             return made[-1]
 
     def delete_topic(self, name: str) -> None:
@@ -321,6 +321,7 @@ class TopicChanges(ABC):
 
         def plan(state: ClusterState) -> Sequence[cluster_state.MetadataRow]:
             state.require(checked).check_own()
+            state.require(checked).check_settled()
             edited = edit(state.require(checked))
             after[:] = [edited]
             if validate_only or edited == state.topics[checked]:
@@ -440,7 +441,7 @@ def _check_gone(store: Storage, source: TopicInfo, state: ClusterState) -> None:
         )
 
 
-def _discard(tables: TopicTables, made: Sequence[TopicInfo]) -> None:
+def discard_tables(tables: TopicTables, made: Sequence[TopicInfo]) -> None:
     """Remove tables of plans that were surely not committed; maintenance removes the tables of failed calls."""
     for info in made:
         if info.topic_id:

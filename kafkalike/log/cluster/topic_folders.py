@@ -210,7 +210,12 @@ def live_topic(state: ClusterState, table_id: str) -> TopicInfo | None:
 def may_be_dead(state: ClusterState, folder: str) -> bool:
     """True if a folder has a topic's folder name, and no topic lies in it."""
     used = any(state.was_used(name) for name in _names_of(state, folder))
-    return used and all(info.location != folder for info in state.topics.values())
+    return used and all(folder not in _folders_of(info) for info in state.topics.values())
+
+
+def _folders_of(info: TopicInfo) -> tuple[str, ...]:
+    """Return the folders of a topic: that of its table, and of the table to which it is being repartitioned."""
+    return (info.location,) if info.target is None else (info.location, info.target.location)
 
 
 def _names_of(state: ClusterState, folder: str) -> list[str]:
@@ -239,9 +244,14 @@ def fate_of(state: ClusterState, found: Found, deleted: Mapping[str, str]) -> Fa
         return Fate.GOES if deleted.get(found.table_id) == found.folder else Fate.STAYS
     later = LATER_LIFE.fullmatch(found.folder)
     dead = {topic_id: folder for topic_id, folder in deleted.items() if live_topic(state, topic_id) is None}
+    for info in state.topics.values():
+        # Their records are in the topic's own table.
+        dead.update({one.table_id: deleted.get(one.table_id, "") for one in info.ancestors})
     for name in _names_of(state, found.folder):
         if (last := state.gone.get(name)) is not None:
             dead[last.table_id] = last.location
+            if last.target is not None:
+                dead[last.target.topic_id] = last.target.location
     old = found.age_ms >= UNDER_WAY_MS
     if found.table_id:
         if found.table_id in dead or (found.is_new and not later):

@@ -12,6 +12,7 @@ from kafkalike.model.group_state import Group, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.group_protocol import GroupFacts, leave
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.groups.sessions import Leases
+from kafkalike.model.names import REPARTITIONS_GROUP
 from kafkalike.model.offset_commit import MINUTE_MS, deletion_rows, expired, orphaned
 from kafkalike.model.structs import TopicPartition
 
@@ -196,7 +197,9 @@ def _plan(
         rows += removed
         if removed:
             members[group_id] = sorted(group.members.keys() & out)
-        gone = orphaned(group, topic_ids)
+        if group_id == REPARTITIONS_GROUP:
+            continue
+        gone = orphaned(group, topic_ids, state.groups)
         past = [tp for tp in expired(replace(group, roster=roster), now_ms, retention_ms) if tp not in gone]
         rows += deletion_rows(state, group_id, [*gone, *past], now_ms, after=len(rows))
         if gone:

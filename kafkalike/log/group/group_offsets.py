@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.errors import IllegalArgumentError, KafkaError, OffsetMetadataTooLargeError
 from kafkalike.log.group.membership import Membership
 from kafkalike.model.clock import Clock
+from kafkalike.model.groups.partition_split import holds
 from kafkalike.model.row_value import INT32
 from kafkalike.model.segments import MAX_OFFSET
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -133,11 +134,12 @@ class GroupOffsets:
             KafkaStorageError: the root that leads the table of groups does not answer; retry.
         """
         # With an older offset, records would be read again, even in a transaction.
-        offsets = self.groups.refresh(surely=True).group(group_id).offsets
+        state = self.groups.refresh(surely=True)
+        offsets = state.group(group_id).offsets
         found = {}
         for tp in partitions:
             known = offsets.get(tp)
-            if known is not None and known.topic_id == topic_ids.get(tp.topic):
+            if known is not None and holds(state.groups, known.topic_id, tp.topic, topic_ids.get(tp.topic)):
                 found[tp] = known.position
         return found
 

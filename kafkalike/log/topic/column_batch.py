@@ -76,6 +76,16 @@ class ColumnBatch:
         found, counts = np.unique(self.partitions, return_counts=True)
         return Counter(dict(zip(found.tolist(), counts.tolist(), strict=True)))
 
+    def split(self, before: int, after: int) -> None:
+        """Move the records to the partitions of their families; see `kafkalike.model.groups.partition_split`."""
+        keys = Slices.of(self.table.column("key"))
+        keyed = ~keys.null & (self.partitions >= 0)
+        found = self.partitions.copy()
+        if keyed.any():
+            hashed = partitions_of_slices(keys.data, keys.starts[keyed], keys.ends[keyed], after)
+            found[keyed] += before * (hashed // before)
+        self.partitions = found
+
     def route(self, num_partitions: int, first: int) -> None:
         """Choose the missing partitions: murmur2 of the key; without a key, runs of records take turns.
 

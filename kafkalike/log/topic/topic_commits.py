@@ -174,6 +174,7 @@ OPERATIONS: Final = {
     "forked": "FORKED",
     "forget": "REWRITE",
     "undo": "REWRITE",
+    "repartition": "REPARTITION",
 }
 """Names of maintenance operations in the table's history."""
 

@@ -23,7 +23,7 @@ from kafkalike.model.appends.producer_sequences import ProducerSequences
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.metrics import Histogram
-from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
+from kafkalike.model.record_batch import SEALED, Appended, RecordBatch, TxnId
 from kafkalike.model.segments import plan_offsets
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.scheduler import NOW, Pace
@@ -308,15 +308,13 @@ class TopicLog(TailedTopic):
                     return changed
             changed = True
 
-    def seal_mirror(self, application: str, deadline: Deadline) -> None:
-        """Fence the mirror's writer: commit an empty version with the number that the writer would copy next.
-
-        The commit restarts the numbering of decided transactions, because the source's numbers do not apply to this
-        cluster.
+    def seal(self, application: str, deadline: Deadline, also: Mapping[str, int] | None = None) -> None:
+        """Commit an empty version that every writer meets before its next one: it takes the number they would use.
 
         Args:
-            application: Delta application that records the commit, so that it is made once.
+            application: Delta application that records the commit, so that it is made once. `SEALED` ends all appends.
             deadline: until when to try.
+            also: versions of other Delta applications to record.
 
         Raises:
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `Table.change`.
@@ -326,7 +324,7 @@ class TopicLog(TailedTopic):
             if application in state.txns:
                 return table_change.Unchanged(None)
             return table_change.Change(
-                operation=FENCE, time_ms=self.clock.now_ms(), txns={application: 1, TRANSACTIONS: 0}
+                operation=FENCE, time_ms=self.clock.now_ms(), txns={application: 1, **(also or {})}
             )
 
         with self.exclusive(deadline):
@@ -348,6 +346,12 @@ class TopicLog(TailedTopic):
         state = self._table.state
         self._look_after_seals(state.txns)
         self.info.check_own()
+        if SEALED in state.txns:
+            # A producer waits for the new partitions, and looks for them.
+            raise errors.NotLeaderForPartitionError(
+                f"topic {self.info.name!r} is being repartitioned; nothing was written. Try again; if that does "
+                "not help, call repartition again, which was interrupted"
+            )
         self._table.durable = self.config.flush
         refusal = self._append_refusal(state)
         if refusal is not None:

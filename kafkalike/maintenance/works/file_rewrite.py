@@ -63,9 +63,9 @@ def rewrite(
     partition = run[0].partition
     name = segment_name(partition, run[0].start)
     faults.point("rewrite.before_file")
-    written = _Written()
+    written = WrittenRows()
     try:
-        with _Writer(files, name, codec, sum(s.num_records for s in run)) as writer:
+        with SegmentWriter(files, name, codec, sum(s.num_records for s in run)) as writer:
             for segment in run:
                 for table in _kept(files, segment, keep(segment)):
                     written.take(table, segment)
@@ -122,7 +122,7 @@ def codec_of(files: Storage, compression: str, segment: Segment) -> str:
     return {"uncompressed": "none", "lz4_raw": "lz4"}.get(found, found)
 
 
-class _Writer:
+class SegmentWriter:
     """Writes a Parquet file with row groups of bounded size; without rows, no file is made."""
 
     def __init__(self, files: Storage, name: str, codec: str, expected: int) -> None:
@@ -163,7 +163,7 @@ class _Writer:
                 self._flush()
 
 
-class _Written:
+class WrittenRows:
     """Statistics of the rows written so far."""
 
     def __init__(self) -> None:

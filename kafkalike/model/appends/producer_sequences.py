@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -88,6 +88,12 @@ class ProducerEntry:
         older = self.batches if batch.epoch == self.epoch else ()
         batches = (*older, (batch.first, batch.last, offset))[-KEPT_BATCHES:]
         return ProducerEntry(batch.epoch, batches, max(time_ms, self.time_ms))
+
+    def placed(self, producer_id: int, partition: int) -> Iterator[tuple[SequencedBatch, int]]:
+        """Yield the latest batches with their first offsets, as a commit that wrote them records them."""
+        for first, last, offset in self.batches:
+            count = (last - first) % SEQUENCES + 1
+            yield SequencedBatch(producer_id, self.epoch, partition, first, count), offset
 
     def judge(self, batch: SequencedBatch) -> int | None:
         """Return the first offset of a batch that was written before; None for one to write.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.errors import InvalidRecordStateError, UnknownTopicOrPartitionError
+from kafkalike.model.groups.partition_split import OffsetsOwner, check_open
 from kafkalike.model.groups.roster import Roster, check_commit
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
@@ -195,6 +196,7 @@ def offset_commit(
     check_claim(roster, claim)
     topic_id = topics.get(tp.topic)
     lives = dict(claim.lives)
+    check_open(groups.groups, tp.topic, lives.get(tp.topic, topic_id or ""))
     if topic_id is None or lives.get(tp.topic, topic_id) != topic_id:
         why = "the topic does not exist" if topic_id is None else "it was deleted and created again"
         raise UnknownTopicOrPartitionError(f"offsets of {tp.topic!r} cannot be committed: {why}; nothing was committed")
@@ -241,6 +243,11 @@ class Groups(Protocol):
     @property
     def shares(self) -> Mapping[str, Mapping[TopicPartition, SharePartition]]:
         """Share partitions by id of their share group."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[str, OffsetsOwner]:
+        """Groups with members or offsets, by id."""
         ...
 
     def group(self, group_id: str) -> RosterOwner:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafkalike import errors
+from kafkalike.model.groups.partition_split import check_open
 from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.model.transactions.group_claims import (
     GroupOffsets,
@@ -148,6 +149,7 @@ def plan_commit(groups: Groups, wanted: CommitRequest, topics: Mapping[str, str]
         raise errors.InvalidTxnStateError(f"transaction {wanted.attempt.number} of {identity!r} was aborted")
     _check_settled(identity, known, wanted.settled)
     for part in wanted.parts:
+        check_open(groups.groups, part.topic.name, part.topic.topic_id)
         _check_there(topics, part.topic)
     offsets = tuple(
         offset_commit(groups, claim, tp, at, topics)

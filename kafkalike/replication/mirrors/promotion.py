@@ -12,6 +12,7 @@ from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, mirror_row
 from kafkalike.model.mirror import SEAL, Phase
+from kafkalike.model.record_batch import TRANSACTIONS
 from kafkalike.replication.mirrors.roll_forward import find_lost, finish_all
 from kafkalike.replication.mirrors.source_reader import new_run
 
@@ -76,7 +77,9 @@ def promoting(target: Cluster, names: Collection[str], *, force: bool = False) -
             log = target.log(name)
             # With `force`, the topic may have less than the decided version.
             versions[name] = max(min(mirror.version, log.version) if name in problems else mirror.version, 0)
-            log.seal_mirror(SEAL + mirror.seal, Deadline(target.clock, TIMEOUT_MS))
+            # The version has the number that the mirror's writer would copy next. It restarts the numbering of decided
+            # transactions, because the source's numbers do not apply to this cluster.
+            log.seal(SEAL + mirror.seal, Deadline(target.clock, TIMEOUT_MS), {TRANSACTIONS: 0})
             yield "sealed"
             faults.point("mirror.before_adoption")
             target.adopt_mirror(info)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalike.model.groups.partition_split import parent
 from kafkalike.model.segments import MARK
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.batch_plan import Offsets, rate_limited, waits
@@ -92,6 +93,32 @@ class TopicsLook:
     """Topic ids by name."""
     unread: Collection[str] = ()
     """Existing topics that the options do not name."""
+    before: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By name of a repartitioned topic, the number of partitions of each topic id that it had before."""
+
+    def followed(self, offsets: Offsets, ids: Mapping[str, str]) -> tuple[Offsets, dict[str, str]]:
+        """Return offsets, and the ids of their topics, after the repartitions of these topics.
+
+        An offset applies to all partitions that the records of its partition went to. A topic of which the query does
+        not read all of these stays as it is, which is a loss of records.
+
+        >>> look = TopicsLook({TopicPartition("t", p): PartitionEnds(start=0, stop=9) for p in range(4)}, {"t": "b"},
+        ...                   before={"t": {"a": 2}})
+        >>> offsets, ids = look.followed({TopicPartition("t", 0): 3, TopicPartition("t", 1): 5}, {"t": "a"})
+        >>> [offsets[TopicPartition("t", p)] for p in range(4)], ids
+        ([3, 5, 3, 5], {'t': 'b'})
+        """
+        found, known = dict(offsets), dict(ids)
+        for topic, topic_id in ids.items():
+            count = self.before.get(topic, {}).get(topic_id)
+            if count is None:
+                continue
+            mine = {tp for tp in self.partitions if tp.topic == topic}
+            if {tp.partition % count for tp in mine} == set(range(count)) and len(mine) == max(mine).partition + 1:
+                places = {tp: TopicPartition(topic, parent(tp.partition, count)) for tp in mine}
+                found |= {tp: offsets[place] for tp, place in places.items() if place in offsets}
+                known[topic] = self.ids[topic]
+        return found, known
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
@@ -140,6 +167,18 @@ class StreamState:
     def began_in(self, ids: Mapping[str, str]) -> StreamState:
         """Return the state with topic ids that a checkpoint has for the query's offsets."""
         return replace(self, ids={**self.ids, **ids})
+
+    def followed(self, look: TopicsLook) -> StreamState:
+        """Return the state after the repartitions of the query's topics; see `TopicsLook.followed`."""
+        if not look.before:
+            return self
+        return replace(
+            self,
+            ids=look.followed({}, self.ids)[1],
+            initial=None if self.initial is None else look.followed(self.initial, self.ids)[0],
+            target=None if self.target is None else look.followed(self.target, self.ids)[0],
+            began_again=look.followed(self.began_again, self.ids)[0],
+        )
 
     def replaced(self, topic: str, look: TopicsLook) -> str | None:
         """Describe how a topic was recreated under its name; None if it is still the same."""

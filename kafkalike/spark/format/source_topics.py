@@ -102,6 +102,11 @@ class SourceTopics:
         """Return the id of each topic, as of the last `look`, with which groups commit their offsets."""
         return {name: log.info.topic_id for name, log in self._logs.items()}
 
+    def before(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the number of partitions by earlier table id, for topics that were repartitioned."""
+        infos = [log.info for log in self._logs.values() if log.info.ancestors]
+        return {info.name: {one.table_id: one.num_partitions for one in info.ancestors} for info in infos}
+
     def missing(self, found: frozenset[TopicPartition]) -> list[str]:
         """Return named topics and partitions that do not exist."""
         topics = {tp.topic for tp in found}

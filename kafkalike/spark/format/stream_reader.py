@@ -156,7 +156,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Spark asks for the next end when the previous batch is done, but calls `commit` only if there is a next
             # batch.
             self.show_progress(start, ids)
-        unreachable = query.out_of_reach(self._query, look)
+        state = self._query.began_in(ids)
+        begun, _ = look.followed(positions.offsets_of(start), state.ids)
+        state = state.followed(look)
+        unreachable = query.out_of_reach(state, look)
         if unreachable is not None:
             raise DataLossError(unreachable)
         options = self._options
@@ -167,9 +170,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         everything = isinstance(limit, ReadAllAvailable)
         after, ends, losses = query.next_end(
-            self._query.began_in(ids),
+            state,
             look,
-            positions.offsets_of(start),
+            begun,
             None if everything else limits,
             self._clock.monotonic(),
         )
@@ -194,7 +197,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Refresh the topics, and return their state."""
         topics = self._topics
         return query.TopicsLook(
-            {tp: _live(topics.log(tp.topic), tp.partition) for tp in topics.look()}, topics.ids(), topics.unread
+            {tp: _live(topics.log(tp.topic), tp.partition) for tp in topics.look()},
+            topics.ids(),
+            topics.unread,
+            topics.before(),
         )
 
     def _ends(self) -> query.TopicsLook:
@@ -227,13 +233,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._query = replace(self._query, movable=frozenset())
             return []
         by_time = isinstance(self._options.starting, positions.AtTime | positions.AtTimes)
+        look, state = self._look(), self._query.began_in(end_ids)
+        begun, begun_ids = look.followed(positions.offsets_of(start), start_ids)
+        ends, _ = look.followed(positions.offsets_of(end), state.ids)
         after, found, losses = query.ranges(
-            self._query.began_in(end_ids),
-            self._look(),
-            positions.offsets_of(start),
-            positions.offsets_of(end),
-            by_time=by_time,
-            begun_ids=start_ids,
+            state.followed(look), look, begun, ends, by_time=by_time, begun_ids=begun_ids
         )
         self._report(losses)
         made = parts(self._topics, self._options, [OffsetRun(tp, offsets) for tp, offsets in found.items()])

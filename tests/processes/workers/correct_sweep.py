@@ -6,6 +6,7 @@ from kafkalike import ForgetOptions
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.forget import forget
 from kafkalike.maintenance.fork import fork
+from kafkalike.maintenance.repartition import repartition
 from kafkalike.maintenance.undo import undo
 from kafkalike.maintenance.verify.certificate_file import check_certificate
 from kafkalike.maintenance.verify.topic_history import topic_history
@@ -55,6 +56,11 @@ def forking(cluster: Cluster) -> sweep.Doing:
     return do
 
 
+def repartitioning(cluster: Cluster) -> sweep.Doing:
+    """Twice as many partitions."""
+    return lambda: repartition("t", 4, cluster).partitions
+
+
 if __name__ == "__main__":
-    sweep.OPERATIONS |= {"forget": forgetting, "undo": undoing, "fork": forking}
+    sweep.OPERATIONS |= {"forget": forgetting, "undo": undoing, "fork": forking, "repartition": repartitioning}
     sweep.main()

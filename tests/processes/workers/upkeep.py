@@ -26,11 +26,14 @@ def _stop(asked: dict[str, Any]) -> threading.Event:
 def produce(asked: dict[str, Any]) -> dict[str, Any]:
     """Numbers to both topics.
 
+    With `by_key`, keys choose the partitions of the second topic.
+
     Returns:
         What was acknowledged, as [topic, partition, offset, value]; what was refused, as [topic, value]. Of what is in
         neither, the outcome is not known. Only one that is told to be `patient` goes on after an error.
     """
     acked, refused = [], []
+    where = {} if asked.get("by_key") else {"partition": 0}
     with KafkaProducer(bootstrap_servers=asked["root"]) as producer:
         wait_for_go()
         stop = _stop(asked)
@@ -39,7 +42,7 @@ def produce(asked: dict[str, Any]) -> dict[str, Any]:
             value = f"{asked['name']}-{number}".encode()
             sent = [
                 ("t", producer.send("t", value, partition=number % PARTITIONS)),
-                ("k", producer.send("k", value, key=f"{asked['name']}-key-{number % KEYS}".encode(), partition=0)),
+                ("k", producer.send("k", value, key=f"{asked['name']}-key-{number % KEYS}".encode(), **where)),
             ]
             for topic, future in sent:
                 try:

@@ -129,6 +129,7 @@ class _Seen:
     def __init__(self, groups: Any, standings: dict[str, TransactionalIdState]) -> None:
         self.seq, self.transactions, self.group = groups.seq, standings, groups.group
         self.unsettled = groups.unsettled
+        self.groups = groups.groups
 
 
 @mutant

@@ -75,8 +75,8 @@ def test_offsets_of_topics_that_are_gone_are_orphaned() -> None:
     """Also when a new topic has the name."""
     one = group()
 
-    assert orphaned(one, {"read": "id", "left": "id"}) == []
-    assert orphaned(one, {"read": "another"}) == [LEFT, READ]
+    assert orphaned(one, {"read": "id", "left": "id"}, {}) == []
+    assert orphaned(one, {"read": "another"}, {}) == [LEFT, READ]
 
 
 @pytest.mark.parametrize("after", [0, 3])
