@@ -50,13 +50,12 @@ class ForeignWorker:
 
     def poll(self) -> None:
         """Read some records, and commit them."""
-        message = self.consumer.poll(0.1)
-        for _ in range(MOST):
+        for nth in range(MOST):
+            message = self.consumer.poll(0 if nth else 0.1)
             if message is None:
                 break
             if message.error() is None:
                 self._note(message)
-            message = self.consumer.poll(0)
         self.finish()
 
     def _note(self, message: Message) -> None:
