@@ -75,6 +75,8 @@ class ShareMembers:
                 self._members.keep(session)
             else:
                 roster, _ = self._members.look(session, alive=True)
+                if epoch > roster.generation:
+                    raise errors.FencedMemberEpochError(f"the group is in epoch {roster.generation}, not {epoch}")
         topics = self._home.cluster.topics()
         assigned = [
             {"topic_id": topics[name].topic_id, "partitions": list(topics[name].partitions)}

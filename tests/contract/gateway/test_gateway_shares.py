@@ -292,6 +292,22 @@ def test_malformed_acknowledgement_is_refused(raw: Raw, wrong: dict[str, Any]) -
     assert int(raw.acknowledge(1, [wrong]).error_code) == errors.InvalidRequestError.errno
 
 
+def test_heartbeat_of_a_later_epoch_is_fenced(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+    filled(cluster, name, 1)
+    body = {"group_id": name, "member_id": str(uuid.uuid4()), "rack_id": None}
+    with WireClient(address) as wire:
+        joins = {**body, "member_epoch": 0, "subscribed_topic_names": (name,)}
+        joined = wire.ask(keys.SHARE_GROUP_HEARTBEAT, 1, joins)
+        epoch = int(joined.member_epoch)
+        codes = [
+            int(wire.ask(keys.SHARE_GROUP_HEARTBEAT, 1, {**body, "member_epoch": at}).error_code)
+            for at in (epoch, epoch + 1, -1)
+        ]
+    assert codes == [0, errors.FencedMemberEpochError.errno, 0]
+
+
 def test_scheduled_record_is_not_delivered_before_its_time(served: Served, topic: Create) -> None:
     cluster, address = served
     name = topic(1)
