@@ -46,7 +46,6 @@ FRAMES = int(os.environ.get("KAFKALIKE_FRAMES", "10000000"))
 MOST_MEGABYTES = 1200
 """150 at rest, and three times 256 for requests, records to append and answers, with room for copies."""
 
-MOST_GROWTH = 2.0
 STUCK_SECONDS = 30
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(SECONDS + 3600)]
@@ -218,10 +217,6 @@ class Attacked:
         size = len(self._megabytes) // 10 + 1
         return statistics.median(self._megabytes[at * size : (at + 1) * size] or self._megabytes[-1:])
 
-    def grown(self) -> float:
-        """Return the memory of the last tenth of the time as a multiple of the second tenth's."""
-        return self._tenth(9) / self._tenth(1)
-
     def memory(self) -> str:
         return f"{max(self._megabytes):.0f} MB at most, by tenths {[round(self._tenth(at)) for at in range(10)]}"
 
@@ -270,7 +265,6 @@ def test_mutating_proxy_between_clients_and_a_gateway_harms_nobody_else(tmp_path
     report(f"requests by API key {dict(sorted(proxy.requests.items()))}")
     assert proxy.damaged_requests > SECONDS
     assert proxy.damaged_answers > SECONDS / 10
-    assert gateway.grown() < MOST_GROWTH
     gateway.check()
     witness.check()
 

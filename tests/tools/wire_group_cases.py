@@ -9,6 +9,7 @@ from typing import Any
 from kafkalike.gateway import api_versions as keys
 from kafkalike.model.groups.consumer_protocol import assignment_bytes, subscription_bytes
 from tests.tools.wire_cases import CASES, NOBODY, SET, TOPIC
+from tests.tools.wire_share_cases import SHARE_CASES
 from tests.tools.wire_transcript import Transcript, batch, produced
 
 ELECT_LEADERS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, WRITE_TXN_MARKERS = 43, 45, 46, 27
@@ -428,5 +429,6 @@ def leaders(to: Transcript) -> None:
 EVERY_CASE: Mapping[str, Callable[[Transcript], None]] = {
     **CASES,
     **{case.__name__: case for case in (commits, classic, static, epochs, transactions, bumps, leaders)},
+    **SHARE_CASES,
 }
-"""All cases, those of `wire_cases` included."""
+"""All cases, those of `wire_cases` and `wire_share_cases` included."""

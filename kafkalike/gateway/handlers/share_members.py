@@ -56,9 +56,10 @@ class ShareMembers:
 
     def _beaten(self, call: Call) -> Answer:
         body, epoch = call.body, int(call.body.member_epoch)
+        named = body.group_id and body.member_id and body.rack_id != ""
+        if not named or epoch < FINAL_EPOCH or (epoch == 0 and not body.subscribed_topic_names):
+            raise errors.InvalidRequestError("a member of a share group needs a group, an id, and topics when it joins")
         check_group_id(body.group_id)
-        if not body.member_id or epoch < FINAL_EPOCH or (epoch == 0 and not body.subscribed_topic_names):
-            raise errors.InvalidRequestError("a member of a share group needs an id, and topics when it joins")
         if epoch == FINAL_EPOCH:
             self._home.share_group(body.group_id).leave(body.member_id, {})
             self._members.leave(body.group_id, body.member_id, None)
@@ -118,6 +119,7 @@ class ShareMembers:
             outcome, found = attempt(self._home.admin().describe_share_groups, [group_id])
             group = {} if found is None else found[group_id]
             if group.get("group_state") == "Dead":
+                group = {}
                 outcome = Outcome.of(errors.GroupIdNotFoundError(f"share group {group_id!r} does not exist"))
             epoch = group.get("group_epoch", 0)
             groups.append(
@@ -128,7 +130,7 @@ class ShareMembers:
                     "group_state": group.get("group_state", ""),
                     "group_epoch": epoch,
                     "assignment_epoch": epoch,
-                    "assignor_name": "simple",
+                    "assignor_name": "simple" if group else "",
                     "members": [_member(one, epoch, ids) for one in group.get("members", ())],
                 }
             )
