@@ -292,7 +292,7 @@ def _edit(changes: Changes, properties: PropertySet) -> Callable[[Mapping[str, s
         after = dict(current)
         for name, (operation, value) in changes.items():
             text = None if value is None or operation is AlterConfigOp.DELETE else as_text(value)
-            after = server_config.merge_configs(after, name, operation.name, text, properties)
+            after = properties.merged(after, name, operation.name, text)
         return after
 
     return edit

@@ -13,8 +13,8 @@ from kafkalike import errors
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.model import cluster_state
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.config.server_config import ServerProperties, check_partition_count
-from kafkalike.model.config.topic_config import FOREIGN_WRITES, TOPIC_PROPERTIES
+from kafkalike.model.config.server_config import ServerProperties
+from kafkalike.model.config.topic_config import FOREIGN_WRITES, TOPIC_PROPERTIES, check_partition_count
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
 

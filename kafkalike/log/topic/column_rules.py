@@ -17,7 +17,7 @@ from kafkalike import errors
 from kafkalike.log.topic.chunk import first_undecodable
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.model.config.properties import LONG_MAX
-from kafkalike.model.config.server_config import MAX_PARTITIONS
+from kafkalike.model.config.topic_config import MAX_PARTITIONS
 from kafkalike.model.murmur2 import partitions_of_slices
 from kafkalike.storage.arrays import lengths_of, nulls_of, numbers
 

@@ -179,3 +179,42 @@ class PropertySet:
                     f"{self.kind} setting {self.name_of(name)!r} is given twice, once as an alias, and differs"
                 )
         return found
+
+    def merged(self, current: Mapping[str, str], name: str, operation: str, value: str | None) -> dict[str, str]:
+        """Return the settings after one SET, DELETE, APPEND or SUBTRACT.
+
+        APPEND and SUBTRACT change list settings (`cleanup.policy`), from the current value or Kafka's default.
+
+        Raises:
+            InvalidConfigurationError: unknown setting or operation, or a list operation on another setting.
+        """
+        after = dict(current)
+        name = self.name_of(name)
+        known = self.properties.get(name)
+        if known is None:
+            self.check(name, value or "")
+            raise AssertionError(name)
+        if operation == "DELETE":
+            after.pop(name, None)
+            return after
+        if value is None:
+            raise InvalidConfigurationError(f"{self.kind} setting {name!r}: {operation} needs a value")
+        if operation == "SET":
+            after[name] = value
+            return after
+        if operation not in {"APPEND", "SUBTRACT"}:
+            raise InvalidConfigurationError(
+                f"unknown operation {operation!r}; SET, DELETE, APPEND or SUBTRACT is needed"
+            )
+        if not known.is_list:
+            raise InvalidConfigurationError(
+                f"{self.kind} setting {name!r} is not a list, so {operation} has no meaning"
+            )
+        items = [item for item in after.get(name, known.default).split(",") if item]
+        wanted = [item.strip() for item in value.split(",") if item.strip()]
+        if operation == "APPEND":
+            items += [item for item in wanted if item not in items]
+        else:
+            items = [item for item in items if item not in wanted]
+        after[name] = ",".join(items)
+        return after

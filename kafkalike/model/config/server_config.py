@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kafkalike.errors import InvalidConfigurationError, InvalidPartitionsError
+from kafkalike.errors import InvalidConfigurationError
 from kafkalike.model.config.properties import INT_MAX, Property, PropertySet, Value, boolean, whole
-from kafkalike.model.config.topic_config import FOREIGN_WRITES, TOPIC_PROPERTIES
+from kafkalike.model.config.topic_config import FOREIGN_WRITES, MAX_PARTITIONS, TOPIC_PROPERTIES
 
 
 def voters(text: str) -> str:
@@ -33,9 +33,6 @@ SERVER_PROPERTIES_FILE: Final = "server.properties"
 
 PER_ROOT: Final = frozenset({"broker.rack", "controller.quorum.voters"})
 """Settings of a single root, or of the creation of a cluster, which are not defaults of a cluster."""
-
-MAX_PARTITIONS: Final = 10_000
-"""Most partitions of a topic: every partition is a folder that adds cost to each append and listing."""
 
 TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     "cleanup.policy": ("log.cleanup.policy",),
@@ -449,56 +446,3 @@ class ServerProperties:
         if self.settings:
             found |= {name: self.topic_default(name)[0] for name in found}
         return found | {name: topic_configs[name] for name in found if name in topic_configs}
-
-
-def check_partition_count(total: object) -> int:
-    """Check a number of partitions.
-
-    Raises:
-        InvalidPartitionsError: below 1, above `MAX_PARTITIONS`, or not an int.
-    """
-    if isinstance(total, bool) or not isinstance(total, int):
-        raise InvalidPartitionsError(f"number of partitions must be an int, not {total!r}")
-    if not 1 <= total <= MAX_PARTITIONS:
-        raise InvalidPartitionsError(f"number of partitions must be from 1 to {MAX_PARTITIONS}, not {total}")
-    return total
-
-
-def merge_configs(
-    current: Mapping[str, str], name: str, operation: str, value: str | None, properties: PropertySet = TOPIC_PROPERTIES
-) -> dict[str, str]:
-    """Return the settings of a topic, or of a cluster, after one SET, DELETE, APPEND or SUBTRACT.
-
-    APPEND and SUBTRACT change list settings (`cleanup.policy`), from the current value or Kafka's default.
-
-    Raises:
-        InvalidConfigurationError: unknown setting or operation, or a list operation on a setting that is not a list.
-    """
-    after = dict(current)
-    name = properties.name_of(name)
-    known = properties.properties.get(name)
-    if known is None:
-        properties.check(name, value or "")
-        raise AssertionError(name)
-    if operation == "DELETE":
-        after.pop(name, None)
-        return after
-    if value is None:
-        raise InvalidConfigurationError(f"{properties.kind} setting {name!r}: {operation} needs a value")
-    if operation == "SET":
-        after[name] = value
-        return after
-    if operation not in {"APPEND", "SUBTRACT"}:
-        raise InvalidConfigurationError(f"unknown operation {operation!r}; SET, DELETE, APPEND or SUBTRACT is needed")
-    if not known.is_list:
-        raise InvalidConfigurationError(
-            f"{properties.kind} setting {name!r} is not a list, so {operation} has no meaning"
-        )
-    items = [item for item in after.get(name, known.default).split(",") if item]
-    wanted = [item.strip() for item in value.split(",") if item.strip()]
-    if operation == "APPEND":
-        items += [item for item in wanted if item not in items]
-    else:
-        items = [item for item in items if item not in wanted]
-    after[name] = ",".join(items)
-    return after

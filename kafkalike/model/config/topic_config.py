@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from kafkalike.errors import InvalidPartitionsError
 from kafkalike.model.config.properties import (
     INT_MAX,
     LONG_MAX,
@@ -23,6 +24,9 @@ from kafkalike.model.names import STRATEGIES, TOPIC_NAME, Part
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Values of `compression.type` that name a codec; `producer` keeps the producer's choice."""
+
+MAX_PARTITIONS: Final = 10_000
+"""Most partitions of a topic: every partition is a folder that adds cost to each append and listing."""
 
 FOREIGN_WRITES: Final = "kafkalike.foreign.writes"
 """Setting that allows or rejects changes of a topic's table by other Delta writers."""
@@ -342,3 +346,16 @@ def _schema_checks(get: Callable[[str], Value]) -> SchemaChecks:
         for part in ("key", "value")
     )
     return NO_CHECKS if key is None and value is None else SchemaChecks(key=key, value=value)
+
+
+def check_partition_count(total: object) -> int:
+    """Check a number of partitions.
+
+    Raises:
+        InvalidPartitionsError: below 1, above `MAX_PARTITIONS`, or not an int.
+    """
+    if isinstance(total, bool) or not isinstance(total, int):
+        raise InvalidPartitionsError(f"number of partitions must be an int, not {total!r}")
+    if not 1 <= total <= MAX_PARTITIONS:
+        raise InvalidPartitionsError(f"number of partitions must be from 1 to {MAX_PARTITIONS}, not {total}")
+    return total

@@ -29,8 +29,8 @@ from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.runs.run_payload import Job, Writing, in_threads, write_anew
 from kafkalike.maintenance.staging_folder import scratch_folder, staging_place
 from kafkalike.maintenance.staging_prefix import StagingFolder
-from kafkalike.model.config.server_config import MAX_PARTITIONS
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
+from kafkalike.model.config.topic_config import MAX_PARTITIONS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.model.structs import TopicPartition
