@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kafkalike import errors
 from kafkalike.log.cluster.topic_changes import TopicChanges, discard_tables
 from kafkalike.model import cluster_state, faults
-from kafkalike.model.config.server_config import check_partition_count
+from kafkalike.model.config.topic_config import check_partition_count
 from kafkalike.model.groups.partition_split import check_split, family
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import Ancestor, RepartitionTarget, TopicInfo
