@@ -7,6 +7,7 @@ from typing import Any
 from kafkalike.admin.testing import ManualClock
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import Headers
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from tests.tools.records import fill
@@ -84,13 +85,27 @@ def outlive(consumers: Iterable[KafkaConsumer], clock: ManualClock) -> list[Any]
     return found
 
 
-def texts(bootstrap_servers: Any, topic: str = "t", wait_ms: int = 300) -> list[str]:
-    """Values of a topic from its beginning, read by a consumer without a group until none comes for a while."""
+def texts(bootstrap_servers: Any, topic: str = "t") -> list[str]:
+    """Values of a topic from its beginning to its end, read by a consumer without a group."""
     with KafkaConsumer(
-        topic,
-        bootstrap_servers=bootstrap_servers,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        consumer_timeout_ms=wait_ms,
+        topic, bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", enable_auto_commit=False
     ) as consumer:
-        return [message.value.decode() for message in consumer]
+        return [record.value.decode() for record in read_to_end(consumer)]
+
+
+def read_to_end(consumer: KafkaConsumer) -> list[ConsumerRecord]:
+    """All records up to the ends that the topics have when a poll finds nothing.
+
+    Raises:
+        AssertionError: the consumer has not come there within a minute.
+    """
+    found: list[ConsumerRecord] = []
+    until = SYSTEM_CLOCK.monotonic() + 60
+    while True:
+        polled = consumer.poll()
+        found += [record for records in polled.values() for record in records]
+        if not polled:
+            assert SYSTEM_CLOCK.monotonic() < until, f"nothing comes after {found}"
+            ends = consumer.end_offsets(consumer.assignment())
+            if ends and all(consumer.position(where) >= end for where, end in ends.items()):
+                return found

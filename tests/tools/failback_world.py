@@ -44,7 +44,7 @@ GROUPS: Final = ("g", "h")
 OLD_MS: Final = 40 * 86_400_000
 """Age of all records: a retention of seven days, which is Kafka's default, would delete them."""
 
-PROPERTIES: Final = "log.retention.ms=-1\nauto.create.topics.enable=false\nreplica.lag.time.max.ms=200\n"
+PROPERTIES: Final = "log.retention.ms=-1\nauto.create.topics.enable=false\nreplica.lag.time.max.ms=20\n"
 SEVERAL: Final = "min.insync.replicas=2\ndefault.replication.factor=3\n"
 """They stand at one root alone."""
 

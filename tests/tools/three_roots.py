@@ -14,7 +14,7 @@ from tests.tools.clusters import on_three_disks
 if TYPE_CHECKING:
     from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 
-LAG_MS: Final = 200
+LAG_MS: Final = 20
 """For how long a root that gives no answer is waited for."""
 
 PATIENCE_SECONDS: Final = 30.0

@@ -25,6 +25,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.config.server_config import SERVER_PROPERTIES_VARIABLE
 from tests.tools.cli import Done, call
 from tests.tools.clusters import on_three_disks
+from tests.tools.consumer import read_to_end
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, batch, batch_now
 
@@ -324,8 +325,8 @@ def test_mirror_has_the_protocol_of_its_source(tmp_path: Path, configs: dict[str
 def test_producer_and_consumer_work_on_a_closed_topic(root: str) -> None:
     with KafkaProducer(bootstrap_servers=root) as producer:
         producer.send("t", b"x").get(10)
-    with KafkaConsumer("t", bootstrap_servers=root, auto_offset_reset="earliest", consumer_timeout_ms=500) as consumer:
-        assert [record.value for record in consumer] == [b"x"]
+    with KafkaConsumer("t", bootstrap_servers=root, auto_offset_reset="earliest") as consumer:
+        assert [record.value for record in read_to_end(consumer)] == [b"x"]
     assert protocols(root) == [CLOSED_PROTOCOL]
 
 

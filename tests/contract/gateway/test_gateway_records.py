@@ -27,6 +27,7 @@ from kafkalike.connect import connect
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.gateway_server import GatewayServer
 from kafkalike.log.cluster.cluster import Cluster
+from tests.tools.consumer import read_to_end
 from tests.tools.wire_client import WireClient
 
 Served = tuple[Cluster, str]
@@ -46,10 +47,10 @@ def code_of(error: KafkaError | None) -> int:
 
 def native_records(cluster: Cluster, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
     """Return all records as (offset, key, value), partition by partition."""
-    with KafkaConsumer(bootstrap_servers=cluster, auto_offset_reset="earliest", consumer_timeout_ms=100) as consumer:
+    with KafkaConsumer(bootstrap_servers=cluster, auto_offset_reset="earliest") as consumer:
         partitions = sorted(cluster.topic(topic).partitions)
         consumer.assign([TopicPartition(topic, p) for p in partitions])
-        found = [(r.partition, r.offset, r.key, r.value) for r in consumer]
+        found = [(r.partition, r.offset, r.key, r.value) for r in read_to_end(consumer)]
     return [(offset, key, value) for _, offset, key, value in sorted(found, key=lambda r: r[:2])]
 
 
@@ -102,9 +103,9 @@ def test_nulls_headers_and_times_pass_in_both_directions(served: Served, topic: 
     reader.seek(Tp(name, 0), 0)
     by_foreign = [r for batch in [reader.poll(20_000, max_records=2)] for rs in batch.values() for r in rs]
     reader.close()
-    with KafkaConsumer(bootstrap_servers=cluster, auto_offset_reset="earliest", consumer_timeout_ms=100) as consumer:
+    with KafkaConsumer(bootstrap_servers=cluster, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(name, 0)])
-        by_native = list(consumer)
+        by_native = read_to_end(consumer)
     expected = [
         (0, b"k", None, headers, 1_700_000_000_001),
         (1, None, b"v", headers, 1_700_000_000_002),

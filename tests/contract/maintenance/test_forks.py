@@ -23,6 +23,7 @@ from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.local import LocalStorage
+from tests.tools.consumer import read_to_end
 from tests.tools.findings import errors_of
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
@@ -101,8 +102,8 @@ def test_fork_of_a_topic_whose_records_were_all_undone_begins_at_its_log_end(roo
     assert cluster.log("new").append(batch((0, "x"), (1, "y"), at_ms=NOW)).ranges == {0: range(2, 3), 1: range(1, 2)}
     assert all_records(root, "new") == {0: [(2, "x")], 1: [(1, "y")]}
     assert [one.name for one in origins_of(cluster, cluster.log("new"))] == ["t"]
-    with KafkaConsumer("new", bootstrap_servers=root, group_id="g", consumer_timeout_ms=300) as consumer:
-        assert [record.value for record in consumer] == [b"x"]
+    with KafkaConsumer("new", bootstrap_servers=root, group_id="g") as consumer:
+        assert [record.value for record in read_to_end(consumer)] == [b"x"]
     assert errors_of(root) == []
 
 

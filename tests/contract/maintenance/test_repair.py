@@ -13,6 +13,7 @@ from kafkalike.connect import connect
 from kafkalike.errors import DataLossError, UnknownTopicOrPartitionError
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.cli import Done, call
+from tests.tools.consumer import read_to_end
 from tests.tools.damage import DAMAGES, checkpointed, commits, cut_off, data_file_of, empty, flip, place_hole
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, batch, fill, open_log
@@ -259,10 +260,10 @@ def test_records_after_a_hole_are_still_there(root: str) -> None:
     verify(root, "--repair", "--execute")
     open_log(connect(root), "last").append(batch("c"))
 
-    with KafkaConsumer(bootstrap_servers=root, consumer_timeout_ms=1000) as reader:
+    with KafkaConsumer(bootstrap_servers=root) as reader:
         reader.assign([TopicPartition("last", 0)])
         reader.seek(TopicPartition("last", 0), 1)
-        assert [record.value for record in reader] == [b"b", b"c"]
+        assert [record.value for record in read_to_end(reader)] == [b"b", b"c"]
 
 
 @pytest.mark.slow

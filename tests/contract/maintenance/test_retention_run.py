@@ -14,6 +14,7 @@ from kafkalike.maintenance.maintenance_report import BUSY, NOTHING, UNFINISHED
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import TopicPartition
+from tests.tools.consumer import read_to_end
 from tests.tools.findings import kinds_of
 from tests.tools.groups import commit
 from tests.tools.kinds import only_on_disk
@@ -181,12 +182,12 @@ def test_a_group_that_read_an_earlier_topic_of_the_name_has_read_nothing(root: s
 
 def test_a_lagging_consumer_goes_by_its_reset_policy(root: str, log: TopicLog) -> None:
     """`earliest` goes on at the new log start; `none` would raise."""
-    with KafkaConsumer(bootstrap_servers=root, auto_offset_reset="earliest", consumer_timeout_ms=200) as consumer:
+    with KafkaConsumer(bootstrap_servers=root, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition("t", 0)])
         consumer.seek(TopicPartition("t", 0), 1)
         upkeep(root)
 
-        assert [record.offset for record in consumer] == [3, 4]
+        assert [record.offset for record in read_to_end(consumer)] == [3, 4]
 
 
 # --- runs ------------------------------------------------------------------------------------------

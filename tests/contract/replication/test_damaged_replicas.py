@@ -29,7 +29,7 @@ def roots(tmp_path: Path) -> list[Path]:
 
 
 def opened(folder: Path) -> ReplicatedCluster:
-    return on_three_disks(folder, **{"replica.lag.time.max.ms": "200"})
+    return on_three_disks(folder, **{"replica.lag.time.max.ms": "20"})
 
 
 def commit(cluster: ReplicatedCluster, polls: int) -> None:

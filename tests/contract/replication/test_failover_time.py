@@ -23,7 +23,7 @@ from tests.tools.object_servers import StoppableS3, by_root, stoppable
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-LAG_MS = 3000
+LAG_MS = 1000
 PROMISED_MS = LAG_MS + 5000
 BEFORE = [f"before {n}" for n in range(3)]
 AFTER = [f"after {n}" for n in range(20)]

@@ -591,7 +591,7 @@ def test_one_that_a_recovery_has_named_anew_can_be_chosen_unclean(tmp_path: Path
     roots = [tmp_path / str(n) for n in (1, 2, 3, 4)]
 
     def those(*numbers: int) -> ReplicatedCluster:
-        settings = ServerProperties.from_properties({"replica.lag.time.max.ms": "200"})
+        settings = ServerProperties.from_properties({"replica.lag.time.max.ms": "20"})
         return open_several([str(roots[n - 1]) for n in numbers], server=settings)
 
     cluster = those(1, 2, 3, 4)

@@ -211,7 +211,7 @@ def test_a_topic_that_was_a_mirror_of_one_with_replicas_is_written_where_its_clu
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its table has the epochs of its source, and replicas of brokers that are not there."""
-    source = on_three_disks(tmp_path / "source", **{"replica.lag.time.max.ms": "200"})
+    source = on_three_disks(tmp_path / "source", **{"replica.lag.time.max.ms": "20"})
     source.create_topic("m", 1, {})
     source.log("m").append(batch_now("a"))
     for brokers in ([3, 2], [3], [2, 3]):
@@ -240,7 +240,7 @@ def test_a_client_whose_append_meets_the_new_root_is_refused(
     """Between its look at the metadata and its look at the table; also where the table had a seal of that name."""
     one, two = tmp_path / "one", tmp_path / "two"
     if mirrored:
-        source = on_three_disks(tmp_path / "source", **{"replica.lag.time.max.ms": "200"})
+        source = on_three_disks(tmp_path / "source", **{"replica.lag.time.max.ms": "20"})
         source.create_topic("m", 1, {}, assignments={0: [1]})
         source.log("m").append(batch_now("a"))
         for brokers in ([2], [1]):

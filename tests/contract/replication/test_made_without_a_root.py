@@ -23,7 +23,7 @@ T0 = TopicPartition("t", 0)
 
 def opened(folder: Path) -> ReplicatedCluster:
     """The cluster as another process opens it."""
-    return on_three_disks(folder, **{"replica.lag.time.max.ms": "200"})
+    return on_three_disks(folder, **{"replica.lag.time.max.ms": "20"})
 
 
 def made(folder: Path) -> ReplicatedCluster:

@@ -27,6 +27,7 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.replication.mirrors.mirror_sync import MirrorSync
 from kafkalike.replication.mirrors.promotion import promoting
 from tests.tools.clusters import on_disk, on_three_disks
+from tests.tools.consumer import read_to_end
 from tests.tools.findings import errors_of
 from tests.tools.forked import killed
 from tests.tools.mirror_world import MirrorWorld
@@ -175,8 +176,8 @@ def test_committed_offsets_come_along_and_a_group_goes_on_where_it_was(source: C
     passed = mirror(source, target)
     promote(target, ["t"])
 
-    with KafkaConsumer("t", bootstrap_servers=target, group_id="g", consumer_timeout_ms=300) as consumer:
-        found = [record.value for record in consumer]
+    with KafkaConsumer("t", bootstrap_servers=target, group_id="g") as consumer:
+        found = [record.value for record in read_to_end(consumer)]
 
     assert passed.offsets == 1
     assert found == [b"b"]

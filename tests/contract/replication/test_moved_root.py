@@ -8,14 +8,13 @@ import pytest
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic
 from kafkalike.connect import connect
 from tests.tools.cli import call
+from tests.tools.consumer import read_to_end
 
 
 def read(root: str) -> list[bytes]:
     """What a group reads on, and commits."""
-    with KafkaConsumer(
-        "t", bootstrap_servers=root, group_id="g", auto_offset_reset="earliest", consumer_timeout_ms=500
-    ) as consumer:
-        return [record.value for record in consumer]
+    with KafkaConsumer("t", bootstrap_servers=root, group_id="g", auto_offset_reset="earliest") as consumer:
+        return [record.value for record in read_to_end(consumer)]
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
 
 
 def values(cluster: ReplicatedCluster, topic: str = "t") -> list[str]:
-    return texts(cluster, topic, wait_ms=500)
+    return texts(cluster, topic)
 
 
 def assert_sound(place: Cluster) -> None:

@@ -33,7 +33,7 @@ LEADER, OTHER, THIRD = 2, 1, 3
 
 def opened(base: Path) -> ReplicatedCluster:
     """The cluster, as another process has it."""
-    return on_three_disks(base, **{"replica.lag.time.max.ms": "1000", "min.insync.replicas": "2"})
+    return on_three_disks(base, **{"replica.lag.time.max.ms": "200", "min.insync.replicas": "2"})
 
 
 def commit(cluster: ReplicatedCluster, offset: int) -> None:
