@@ -113,7 +113,7 @@ def foreign_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One small Spark for all tests. `local[2,4]`, as plain `local[2]` never tries a failed task again."""
+    """One small Spark for all tests. `local[2,2]`, as plain `local[2]` never tries a failed task again."""
     from kafkalike.spark import session
 
     scratch = tmp_path_factory.mktemp("spark")
@@ -123,6 +123,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(scratch / "local"),
         "spark.ui.enabled": "false",
     }
-    spark = session("kafkalike-tests", master="local[2,4]", **small)
+    spark = session("kafkalike-tests", master="local[2,2]", **small)
     yield spark
     spark.stop()

@@ -27,6 +27,9 @@ T = TypeVar("T")
 TIMEOUT_SECONDS: Final = 3.0
 """Default timeout of a call."""
 
+SHORTEST_TIMEOUT_SECONDS: Final = 1.0
+"""Timeout of a call where `replica.lag.time.max.ms` is short."""
+
 RETRY_SECONDS: Final = 10.0
 """Time between two calls that are let through to a hung root."""
 
@@ -100,7 +103,7 @@ class TimedCalls:
 
     def set_lag(self, lag_ms: int) -> None:
         """Set the timeout to a tenth of `replica.lag.time.max.ms`, at least one second and at most three."""
-        self.seconds = min(TIMEOUT_SECONDS, max(1.0, lag_ms / 10_000))
+        self.seconds = max(SHORTEST_TIMEOUT_SECONDS, min(TIMEOUT_SECONDS, lag_ms / 10_000))
 
     @property
     def hangs(self) -> bool:

@@ -12,6 +12,7 @@ from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.producer import KafkaProducer
+from kafkalike.storage import timeouts
 from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import in_buckets, on_disk, on_three_disks, three_disks
 from tests.tools.kinds import BUCKETS, DISK, MIXED, OBJECT_STORES, SEVERAL, THREE_BUCKETS, THREE_ROOTS, WITHOUT_LOCK
@@ -35,6 +36,14 @@ def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]
             return started[kind]
 
         yield start
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_calls() -> Iterator[None]:
+    """Let a call to a root take as long as a busy machine needs: a second is what only a root that hangs may take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timeouts, "SHORTEST_TIMEOUT_SECONDS", 30.0)
+        yield
 
 
 CLUSTERS = ["memory", "delta", THREE_ROOTS, *OBJECT_STORES]

@@ -23,7 +23,7 @@ ROWS = StructType([StructField("partition", IntegerType()), StructField("value",
 def test_a_task_that_fails_once_writes_its_records_once(
     spark: SparkSession, root: str, tmp_path: Path, *, queue: bool
 ) -> None:
-    """Row 13: the source dies in the middle of its first attempt; `local[2,4]` tries again."""
+    """Row 13: the source dies in the middle of its first attempt; `local[2,2]` tries again."""
     make_topic(root)
     marker = str(tmp_path / "died")
 

@@ -21,7 +21,7 @@ from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.hanging import Hanging, need_hanging
 from tests.tools.object_servers import StoppableS3, by_root, stoppable
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("impatient_calls")]
 
 LAG_MS = 1000
 PROMISED_MS = LAG_MS + 5000

@@ -13,7 +13,7 @@ from kafkalike.storage.timeouts import MAX_HUNG_CALLS
 from tests.tools.clusters import on_three_disks
 from tests.tools.hanging import hanging, need_hanging
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("impatient_calls")]
 
 FAST = {"replica.lag.time.max.ms": "200"}
 

@@ -19,6 +19,7 @@ from kafkalike.delta.replica_files import VersionFile, finish_notes
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import UnknownOutcomeError
 from kafkalike.log.cluster.topic_lineage import ends_at
+from kafkalike.log.topic import topic_log
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.replica_check import check_replicas, repair_replicas
 from kafkalike.maintenance.verify.topic_history import list_commits
@@ -81,6 +82,8 @@ def stopped_at(
 
     with monkeypatch.context() as patch:
         patch.setattr(faults, "point", point)
+        # Others write without the turn, which the process that has stopped holds.
+        patch.setattr(topic_log, "PATIENCE_SECONDS", 0.1)
         work()
 
 
