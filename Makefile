@@ -28,19 +28,25 @@ loop := tailed_table commit_file table_state table table_change
 measured := kafkalike.model $(addprefix kafkalike.delta.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-# Runs targets side by side: each prints when it ends, and all end, though one fails. The tests in one process are four
-# shares, each in one pytest, since workers of pytest-xdist take half as long again: each of them collects all 17,000
-# tests, and tells of each of its own. A new folder of tests is in one of the shares.
+# Runs targets side by side: each prints when it ends, and all end, though one fails. The tests in one process are shares,
+# each in one pytest, since workers of pytest-xdist take half as long again: each of them collects all 17,000 tests, and
+# tells of each of its own. A new folder of tests is in one of the shares. The order is that in which they start: what
+# takes longest, and what waits most.
 beside = $(MAKE) --no-print-directory --keep-going --output-sync -j
-shares := replicas logs clients modules
-share_replicas := $(addprefix tests/contract/,replication maintenance gateway storage)
+shares := replicas gateway modules logs clients upkeep
+share_replicas := tests/contract/replication
+share_gateway := tests/contract/gateway
+share_upkeep := $(addprefix tests/contract/,maintenance storage)
 share_logs := $(addprefix tests/contract/,log delta)
-share_clients := $(filter-out $(share_replicas) $(share_logs) %/__pycache__,$(patsubst %/,%,$(wildcard tests/contract/*/)))
+share_clients := $(filter-out $(share_replicas) $(share_gateway) $(share_upkeep) $(share_logs) %/__pycache__,$(patsubst %/,%,$(wildcard tests/contract/*/)))
 share_modules := kafkalike tests/unit tests/architecture tests/jepsen
+# `make check` has two, as most of its tests take less than to collect them in one more process.
+quick := contract modules
+share_contract := tests/contract
 
 programs_alone := usual-programs
 
-.PHONY: $(shares:%=quick-%) $(shares:%=usual-%) $(programs_alone)
+.PHONY: $(quick:%=quick-%) $(shares:%=usual-%) $(programs_alone)
 .PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e programs objects recipes lowest spark-matrix wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline soak-gateway bench bench-kafka gateway-judges reference rooms pictures notebooks docs
 
 ##@ Try it
@@ -83,9 +89,9 @@ clean: ## Remove caches and build output; never topics, never .venv.
 ##@ Check a change
 
 check: setup ## Run the fast gate: lint, types, layers, and the tests without JVM and processes, with few examples each.
-	@$(beside) 3 $(shares:%=quick-%) lint types arch
+	@$(beside) 3 $(quick:%=quick-%) types lint arch
 
-$(shares:%=quick-%): quick-%: setup
+$(quick:%=quick-%): quick-%: setup
 	$(call step,quick tests)
 	@$(in_memory) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -q -m "not (slow or soak or objects or full or spark or processes or e2e)" \
 	    $(filter-out tests/jepsen,$(share_$*))
@@ -98,9 +104,9 @@ every = $(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m "not soak and no
 # The same order of tests each time, so that a failure can be had again; all other targets shuffle anew.
 order := --randomly-seed=33
 
-# What starts programs waits a lot; so the tests in one process run beside it, one share after the other.
+# What starts programs waits a lot, as do the replicas and the gateway; so others run beside them.
 test: classes ## Run what must pass for each change: lint, types, layers, tests of all folders.
-	@$(beside) 3 $(programs_alone) lint types arch $(shares:%=usual-%)
+	@$(beside) 4 $(programs_alone) $(shares:%=usual-%) types lint arch
 
 $(shares:%=usual-%): usual-%: setup
 	$(call step,tests in one process)

@@ -44,6 +44,7 @@ ABOVE_THE_LOG = {
     "test_consumer_records_contract",
     "test_dead_letters",
     "test_dlq",
+    "test_group_contract",
     "test_lag_contract",
     "test_lookup",
     "test_producer_contract",
