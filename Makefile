@@ -110,7 +110,7 @@ test: classes ## Run what must pass for each change: lint, types, layers, tests 
 
 $(shares:%=usual-%): usual-%: setup
 	$(call step,tests in one process)
-	@$(in_memory) $(bin)/python -m pytest -q $(order) $(share_$*)
+	@$(in_memory) $(bin)/python -m pytest -q $(order) --durations=10 --durations-min=2 $(share_$*)
 
 fmt: setup ## Rewrite the code to the house format.
 	@$(bin)/ruff format .
