@@ -78,8 +78,8 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by its folder, so that `-m "not spark"` works without a line in each file; and those over three
-    roots that only `make test-all` runs."""
+    """Mark each test by its folder, so that `-m "not spark"` works without a line in each file; and those above the
+    log: `make check` runs them in memory, `make test` over tables too, and `make test-all` over three roots."""
     for item in items:
         folder = _folder(item.path)
         if folder in FOLDER_MARKS:
@@ -87,8 +87,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
         given = getattr(getattr(item, "callspec", None), "params", {}).values()
-        if item.path.stem in ABOVE_THE_LOG and any(value is SEVERAL for value in given):
-            item.add_marker("full")
+        if item.path.stem in ABOVE_THE_LOG:
+            if any(value is SEVERAL for value in given):
+                item.add_marker("full")
+            if any(isinstance(value, str) and value == "delta" for value in given):
+                item.add_marker("slow")
 
 
 @pytest.fixture(scope="session", autouse=True)

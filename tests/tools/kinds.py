@@ -55,8 +55,8 @@ ABOVE_THE_LOG = {
     "test_ui_notebook",
     "test_ui_pages",
 }
-"""Files whose tests see tables only through a cluster's port: `make test-all` runs them over three roots, `make test`
-does not. That the port is kept over three roots, all others show."""
+"""Files whose tests see tables only through a cluster's port: `make check` runs them in memory, `make test` over tables
+too, `make test-all` over three roots as well. That the port is kept over tables and three roots, all others show."""
 
 
 def only_on_disk(fixture: str) -> pytest.MarkDecorator:

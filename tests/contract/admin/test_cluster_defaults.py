@@ -131,6 +131,7 @@ def test_a_file_equal_to_changed_defaults_goes_with_the_file_that_seeded_them(ro
     assert connect(named).server.effective({})["retention.ms"] == "5"
 
 
+@pytest.mark.slow
 def test_an_operator_may_set_defaults_that_cannot_be_found_any_more(roots: list[Path]) -> None:
     named = list(map(str, roots))
     connect(named).create_topic("t", 1, {}, replication_factor=3)
@@ -185,6 +186,7 @@ def test_a_file_seeds_once_and_may_go(folders: list[Path]) -> None:
     assert connect(named).server.effective({})["retention.ms"] == "604800000"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["root", "environment"])
 def test_a_file_that_differs_is_refused_by_name_until_it_does_not(
     folders: list[Path], by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

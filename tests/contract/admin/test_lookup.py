@@ -146,6 +146,7 @@ def test_merged_files_have_filters(root: str) -> None:
     assert [r.offset for r in find_records("t", root, key="5000").records] == [5000]
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
     filled(root)

@@ -139,6 +139,7 @@ def test_open_client_over_a_restored_backup_is_refused_and_breaks_nothing(
     assert errors_of(root) == []
 
 
+@pytest.mark.slow
 def test_open_producer_over_a_restored_backup_goes_on_at_its_log_end(clients: Clients, tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     shutil.copytree(clients.root, backup)

@@ -208,6 +208,7 @@ def test_metrics_tell_lag_and_locks(cluster: Cluster, consumer: KafkaShareConsum
     assert as_json["work"]["jobs"]["0"] == {"start_offset": 0, "lag": 5, "acquired": 2, "scheduled": 1}
 
 
+@pytest.mark.slow
 def test_page_shows_groups_and_records(cluster: Cluster, consumer: KafkaShareConsumer, clock: ManualClock) -> None:
     view = ConsoleView(cluster, clock, metrics=lambda: b"", patience_seconds=60)
     access = AccessControl(token="token", port=80, read_only=True)  # noqa: S106

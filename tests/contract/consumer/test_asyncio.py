@@ -42,6 +42,7 @@ def test_awaited_send_raises_the_error_of_the_record(cluster: Cluster) -> None:
         asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_record_of_a_cancelled_wait_is_sent_all_the_same() -> None:
     """The loop is gone when the record is written, and nobody is told."""
     cluster = MemoryCluster()

@@ -149,6 +149,7 @@ def test_partitions_assigned_by_hand_are_waited_for(cluster: Cluster, consumer_o
 # --- a topic that goes away ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_a_topic_created_again_is_told_and_never_mixed_with_the_old_one(
     cluster: Cluster, consumer_of: Make, *, by_hand: bool

@@ -125,6 +125,7 @@ def test_an_idle_poll_does_not_ask_partitions_whose_table_has_not_moved(
     assert set(asked) == {7}
 
 
+@pytest.mark.slow
 def test_an_idle_poll_looks_at_the_metadata_as_often_for_many_topics_as_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +204,7 @@ def test_poll_of_a_root_without_a_cluster_fails_and_creates_nothing(any_root: st
         assert [r.value for records in consumer.poll(10_000).values() for r in records] == [b"tea"]
 
 
+@pytest.mark.slow
 def test_a_reader_that_was_suspended_looks_anew_before_it_speaks_of_loss(tmp_path: Path) -> None:
     """Its clock stood still while others merged its files and cleaned up the log: no newer version is to be seen."""
     clock = ManualClock()

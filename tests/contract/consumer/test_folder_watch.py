@@ -234,6 +234,7 @@ def test_folder_that_was_replaced_is_watched_again(
 # --- ends --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_closed_consumer_has_no_descriptor(cluster: Cluster) -> None:
     before = inotify_descriptors()
     consumer = KafkaConsumer("orders", bootstrap_servers=cluster)

@@ -330,6 +330,7 @@ def test_producer_and_consumer_work_on_a_closed_topic(root: str) -> None:
     assert protocols(root) == [CLOSED_PROTOCOL]
 
 
+@pytest.mark.slow
 def test_all_replicas_of_a_topic_are_opened_and_closed(tmp_path: Path) -> None:
     cluster = on_three_disks(tmp_path)
     cluster.create_topic("t", 2, {}, replication_factor=3)

@@ -111,6 +111,7 @@ def test_every_seek_lands_at_its_offset(root: str, log: TopicLog, rewrite: Rewri
         assert found == WHOLE[offset:], offset
 
 
+@pytest.mark.slow
 @rewritten
 def test_a_group_that_resumes_in_the_middle_gets_every_record(root: str, log: TopicLog, rewrite: Rewrite) -> None:
     """It has read and committed some before the rewrite."""
@@ -154,6 +155,7 @@ def test_looking_up_times_finds_the_first_record_in_offset_order(root: str, log:
     assert ([log.offset_for_time(0, time) for time in times], log.max_timestamp(0)) == before
 
 
+@pytest.mark.slow
 @rewritten
 def test_verify_calls_it_no_loss_and_merging_writes_it_sorted(root: str, log: TopicLog, rewrite: Rewrite) -> None:
     """Maintenance reads it in order as well, beside what is appended later."""

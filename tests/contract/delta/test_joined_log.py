@@ -146,6 +146,7 @@ def test_joined_commits_of_another_topic_are_not_used(store: FarStore) -> None:
     assert values(store) == [f"v{number:03d}" for number in range(25)]
 
 
+@pytest.mark.slow
 def test_what_a_repair_has_put_into_a_damaged_commits_place_counts(store: FarStore) -> None:
     """Also where a writer that was stopped all the while puts the old commits later."""
     filled(store, 20)

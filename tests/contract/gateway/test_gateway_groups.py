@@ -92,6 +92,7 @@ def test_members_move_to_another_gateway_and_keep_their_partitions(served: Serve
     assert set(owners.read.values()) == {1}
 
 
+@pytest.mark.slow
 def test_consumer_of_kafka_python_joins_commits_and_is_described(served: Served, topic: Create) -> None:
     cluster, address = served
     name = topic(2)

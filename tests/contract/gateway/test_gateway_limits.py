@@ -315,6 +315,7 @@ def test_memory_of_records_is_returned_after_their_append_although_the_client_is
     assert served[0].log(name).log_end(0) == 1
 
 
+@pytest.mark.slow
 def test_client_that_takes_no_answers_is_disconnected(
     served: Served, topic: Create, monkeypatch: pytest.MonkeyPatch
 ) -> None:

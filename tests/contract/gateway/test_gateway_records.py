@@ -199,6 +199,7 @@ def test_batch_with_gaps_does_not_fail_the_batches_that_are_decoded_with_it(serv
     assert native_records(served[0], name) == [(0, b"k", b"v")]
 
 
+@pytest.mark.slow
 def test_logs_of_deleted_topics_are_closed(tmp_path: Path) -> None:
     cluster = connect(str(tmp_path))
     registry = CollectorRegistry()

@@ -178,6 +178,7 @@ def test_lists_show_only_what_a_user_may_use(guarded: Guarded) -> None:
     assert (seen["reader"], seen["nobody"]) == ({"orders"}, set())
 
 
+@pytest.mark.slow
 def test_look_of_a_reader_creates_no_topic(guarded: Guarded) -> None:
     """A reader may see `orders` only, and creates nothing."""
     consumer = ForeignConsumer("orders-7", **guarded.foreign("reader"), group_id="app-2")

@@ -119,6 +119,7 @@ def test_native_and_foreign_consumers_share_a_queue(served: Served, topic: Creat
     assert cluster.groups.refresh().shares[name][TopicPartition(name, 0)].start == 10
 
 
+@pytest.mark.slow
 def test_foreign_consumer_moves_to_another_gateway(served: Served, topic: Create) -> None:
     """The first gateway ends; the locks and the member are in the table."""
     cluster, _ = served

@@ -15,6 +15,7 @@ from tests.tools.clusters import on_three_disks
 from tests.tools.wire_client import WireClient
 
 
+@pytest.mark.slow
 def test_records_pass_through_a_gateway_over_each_storage(cluster: Cluster) -> None:
     cluster.create_topic("t", 2, {})
     server = GatewayServer(cluster)

@@ -79,6 +79,7 @@ def test_librdkafka_commits_all_records_of_a_transaction_or_none(served: Served,
     assert values(cluster, second) == [b"commit", b"commit"]
 
 
+@pytest.mark.slow
 def test_kafka_python_commits_and_aborts(served: Served, topic: Create) -> None:
     cluster, address = served
     name = topic(1)
@@ -124,6 +125,7 @@ def test_empty_transactions_end(served: Served, topic: Create) -> None:
         end(20)
 
 
+@pytest.mark.slow
 def test_transaction_continues_through_another_gateway(tmp_path: Path) -> None:
     """Half of it is staged when its gateway dies; the client finds the other one and commits all."""
     root = str(tmp_path / "cluster")
@@ -229,6 +231,7 @@ def test_librdkafka_copies_a_topic_with_its_offsets(served: Served, topic: Creat
     assert committed(cluster, f"g-{source}", source) == 40
 
 
+@pytest.mark.slow
 def test_kafka_python_commits_offsets_of_a_group_from_outside(served: Served, topic: Create) -> None:
     cluster, address = served
     name = topic(1)
@@ -247,6 +250,7 @@ def test_kafka_python_commits_offsets_of_a_group_from_outside(served: Served, to
     assert committed(cluster, f"g-{name}", name) == 5
 
 
+@pytest.mark.slow
 def test_open_transaction_is_described(served: Served, topic: Create) -> None:
     cluster, address = served
     name = topic(2)

@@ -215,6 +215,7 @@ def test_where_every_record_fails_positions_go_on_and_all_are_letters(orders: Cl
     assert lettered(orders) == [(0, offset) for offset in range(6)]
 
 
+@pytest.mark.slow
 def test_more_letters_than_are_held_are_committed_by_an_automatic_commit(
     orders: Cluster, consumer_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def shares(consumers: Iterable[KafkaConsumer]) -> list[set[TopicPartition]]:
 # --- who gets what ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_members_share_the_partitions_and_every_record_is_read_once(
     cluster: Cluster, consumer_of: Make, strategy: str

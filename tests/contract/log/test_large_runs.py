@@ -64,6 +64,7 @@ def read(path: Path) -> tuple[list[int], pa.Table]:
     return table.column("offset").to_pylist(), table.drop_columns(["offset"])
 
 
+@pytest.mark.slow
 @given(
     groups=st.lists(st.integers(1, 300), min_size=1, max_size=4),
     starts=st.lists(st.integers(0, 2**53), min_size=1, max_size=3),

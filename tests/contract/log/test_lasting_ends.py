@@ -73,6 +73,7 @@ def test_offsets_deleted_more_than_a_hundred_commits_ago_are_not_given_out_again
     assert "gap" in kinds_of(root)
 
 
+@pytest.mark.slow
 def test_the_end_of_a_partition_that_lost_its_newest_records_is_a_named_loss(root: str) -> None:
     """Also while nothing was appended to it since: a reader at the end of what is left does not wait for ever."""
     make_topic(root, (0, "a"), partitions=1).append(batch((0, "b")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def log_of(cluster: Cluster, times: list[list[int]], log_start: int = 0) -> Topi
     return log
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(15, 3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(times=appends, data=st.data())
 def test_look_ups_by_time_find_what_a_full_search_finds(

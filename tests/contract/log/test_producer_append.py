@@ -183,6 +183,7 @@ def test_native_appends_between_leave_the_sequences_alone(logs: list[TopicLog]) 
     assert append(two, sent(0, "a"), sent(1, "b")) == [[0], 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "answer"),
     [("append.before_files", 1), ("append.before_commit", 1), ("append.after_commit", [1])],
@@ -200,6 +201,7 @@ def test_retry_for_a_killed_writer_is_written_once(tmp_path: Path, place: str, a
     assert values(log) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("foreign_writes")
 def test_foreign_compaction_and_checkpoint_between_leave_the_sequences_alone(tmp_path: Path) -> None:
     root = str(tmp_path / "cluster")

@@ -131,6 +131,7 @@ def test_commits_before_the_horizon_are_not_read(log: TopicLog, clock: ManualClo
     assert counts(history) == {200: 4}
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 3)), max_size=12))
 def test_sums_of_steps_grow_with_the_history(writes: list[tuple[int, int]]) -> None:
     """Asked for after each commit or once: the sums are the same."""

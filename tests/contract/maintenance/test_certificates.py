@@ -56,6 +56,7 @@ def findings(root: str, certificate: Certificate | None, *keys: bytes) -> set[st
 # --- copies ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_fork_that_was_deleted_is_named(root: str, log: TopicLog) -> None:
     fork("t", "between", root)
     fork("between", "last", root)
@@ -98,6 +99,7 @@ def test_a_run_in_a_fork_names_what_else_comes_from_an_origin_that_was_deleted(r
     assert (report.origins, report.held) == (("other",), {"other": report.records})
 
 
+@pytest.mark.slow
 def test_a_fork_is_looked_through_by_the_numbers_of_partitions_of_its_origin(root: str, log: TopicLog) -> None:
     """Where its records lie was said by these."""
     open_cluster(root).add_partitions("t", 7)

@@ -140,6 +140,7 @@ def test_a_client_that_follows_metadata_goes_on_when_the_next_commit_is_damaged(
     follower.create_topic("fourth", 1, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [empty, cut_off, flip, Path.unlink])
 def test_a_damaged_data_file_of_the_metadata_leaves_the_topics_before_it(
     cluster: Cluster, root: str, damage: Callable[[Path], None]
@@ -154,6 +155,7 @@ def test_a_damaged_data_file_of_the_metadata_leaves_the_topics_before_it(
         connect(root).create_topic("new", 1, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [empty, cut_off, flip, Path.unlink])
 def test_a_damaged_data_file_of_the_offsets_leaves_the_commits_before_it(
     cluster: Cluster, root: str, damage: Callable[[Path], None]
@@ -180,6 +182,7 @@ def test_a_client_that_follows_the_offsets_goes_on_when_the_next_file_is_damaged
     assert groups.refresh() is state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_topic_with_a_damaged_last_commit_is_read_and_not_appended_to(
     cluster: Cluster, root: str, damage: Callable[[Path], None]
@@ -209,6 +212,7 @@ def test_maintenance_removes_nothing_from_a_topic_with_a_damaged_last_commit(clu
     assert set(Path(root, "last").rglob("*.parquet")) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [empty, cut_off, flip])
 @pytest.mark.parametrize("table", ["last", METADATA, OFFSETS])
 def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
@@ -254,6 +258,7 @@ def said_of(state: TableState) -> object:
     return state.version, state.table_id, state.txns, dict(state.properties), state.schema, segments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [b"", b'{"version": 2, "si', b"[]", b'{"version": "x"}', b'{"version": 1e999}', b"\xff\x00", b"[" * 99999],

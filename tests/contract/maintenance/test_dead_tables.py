@@ -100,6 +100,7 @@ def test_the_files_of_a_deleted_topic_go_and_the_report_says_so(opener: Callable
     assert maintain(opener(), clock=SYSTEM_CLOCK, works=["control"]).cleared_folders == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_is_finished_by_the_next(cluster: Cluster, store: MemoryStorage) -> None:
     """After each single file."""
     location = filled(cluster, "t", records=12)

@@ -224,6 +224,7 @@ def test_a_partition_that_loses_all_of_its_records_goes_on_where_it_was(root: st
     assert errors_of(root) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("foreign_writes")
 @only_on_disk("root_or_roots")
 def test_the_log_end_outlives_records_that_a_foreign_writer_has_appended(root: str) -> None:
@@ -607,6 +608,7 @@ def test_a_run_that_waited_for_nothing_has_done_nothing(root: str, tmp_path: Pat
         assert forget("t", root, keys=KEY).records == there
 
 
+@pytest.mark.slow
 def test_a_mirror_gets_the_version_that_took_the_records_and_its_own_upkeep_removes_the_files(
     root: str, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def log(root: str) -> TopicLog:
 HELD = {0: [(0, "a"), (1, "c")], 1: [(0, "b")]}
 
 
+@pytest.mark.slow
 def test_a_fork_begins_with_all_records_and_both_go_on_apart(root: str, log: TopicLog) -> None:
     made = fork("t", "new", root)
 
@@ -85,6 +86,7 @@ def test_where_a_disk_has_no_links_files_are_copied_and_it_says_so(
     assert files == [False]
 
 
+@pytest.mark.slow
 def test_fork_of_a_topic_whose_records_were_all_undone_begins_at_its_log_end(root: str, log: TopicLog) -> None:
     """No file is left to say where the log ends: a consumer that takes its offsets along would be out of range."""
     with KafkaConsumer(bootstrap_servers=root, group_id="g") as consumer:
@@ -107,6 +109,7 @@ def test_fork_of_a_topic_whose_records_were_all_undone_begins_at_its_log_end(roo
     assert errors_of(root) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["t", "new"])
 def test_neither_needs_the_other(root: str, log: TopicLog, gone: str) -> None:
     """Whichever is deleted, and whatever maintenance removes."""
@@ -136,6 +139,7 @@ def test_another_engines_vacuum_of_the_source_takes_nothing_of_the_fork(root: st
     assert DeltaTable(f"{root}/new").count() == 3
 
 
+@pytest.mark.slow
 def test_a_fork_as_of_a_version_or_a_time_has_what_was_there_then(root: str, log: TopicLog) -> None:
     first = next(event for event in topic_history(open_cluster(root), "t") if event.appends)
 
@@ -149,6 +153,7 @@ def test_a_fork_as_of_a_version_or_a_time_has_what_was_there_then(root: str, log
     assert errors_of(root) == []
 
 
+@pytest.mark.slow
 def test_deleted_records_are_deleted_in_the_fork_from_its_first_row_on(root: str, log: TopicLog) -> None:
     """The files have them still."""
     open_cluster(root).move_log_start("t", {0: 1}, "delete_records", "test")
@@ -161,6 +166,7 @@ def test_deleted_records_are_deleted_in_the_fork_from_its_first_row_on(root: str
     assert errors_of(root) == []
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_topic_without_records_goes_on_at_its_end(root: str, log: TopicLog) -> None:
     open_cluster(root).move_log_start("t", {0: 2, 1: 1}, "delete_records", "test")
     upkeep(root)
@@ -171,6 +177,7 @@ def test_a_fork_of_a_topic_without_records_goes_on_at_its_end(root: str, log: To
     assert all_records(root, "new") == {0: [(2, "x")], 1: []}
 
 
+@pytest.mark.slow
 @only_on_disk("root_or_roots")
 def test_what_is_sent_to_a_fork_that_is_being_made_stays_and_the_fork_is_refused(
     root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
@@ -191,6 +198,7 @@ def test_what_is_sent_to_a_fork_that_is_being_made_stays_and_the_fork_is_refused
     assert errors_of(root) == []
 
 
+@pytest.mark.slow
 def test_a_fork_as_of_a_time_leaves_out_what_was_deleted_by_then(root: str, log: TopicLog) -> None:
     """The newest version of that time is from before the deletion."""
     before = datetime.now(UTC)
@@ -220,6 +228,7 @@ def test_groups_stand_in_the_fork_where_they_stood_and_within_its_end(root: str,
     assert {tp.partition: at.position.offset for tp, at in offsets.items() if tp.topic == "new"} == {0: 1, 1: 0}
 
 
+@pytest.mark.slow
 def test_a_group_with_members_is_refused_and_the_topic_is_there(root: str, log: TopicLog) -> None:
     with KafkaConsumer("t", bootstrap_servers=root, group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.poll(timeout_ms=2000)

@@ -83,6 +83,7 @@ def test_repair_of_an_unknown_topic_is_refused(root: str) -> None:
         kafkalike.repair(root, ["first", "missing"], dry_run=False)
 
 
+@pytest.mark.slow
 def test_repair_by_name_reports_first_and_repairs_when_asked(root: str) -> None:
     """With the root's address, as any other call of the package."""
     version = Path(root, "first", "_delta_log", f"{2:020d}.json")
@@ -100,6 +101,7 @@ def test_repair_by_name_reports_first_and_repairs_when_asked(root: str) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_there_is_nothing_to_repair_in_a_sound_cluster(root: str) -> None:
     """And nothing is done."""
     before = contents(root)
@@ -133,6 +135,7 @@ def test_a_dry_run_says_what_it_would_do_and_changes_nothing(
     assert f"damaged-commit: {table}/_delta_log/{last.name}" in found.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("table", TABLES)
 def test_a_repair_of_a_damaged_last_commit_makes_the_table_writable(
@@ -216,6 +219,7 @@ def test_a_damaged_data_file_of_the_metadata_is_taken_out(root: str, damage: Cal
     assert verify(root).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [empty, cut_off, flip, Path.unlink])
 @pytest.mark.parametrize("nth", [-1, -2])
 def test_a_damaged_data_file_of_the_offsets_is_taken_out(root: str, nth: int, damage: Callable[[Path], None]) -> None:
@@ -231,6 +235,7 @@ def test_a_damaged_data_file_of_the_offsets_is_taken_out(root: str, nth: int, da
     assert verify(root).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 def test_a_hole_in_the_log_is_closed(root: str, table: str) -> None:
     """What comes after it is kept."""
@@ -285,6 +290,7 @@ def test_a_damaged_checkpoint_is_put_aside_and_nothing_is_lost(
     assert b'"version": 1' in Path(root, table, "_delta_log", "_last_checkpoint").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b'{"version": 2, "si', b'{"version": 77}'])
 @pytest.mark.parametrize("table", TABLES)
 def test_a_damaged_pointer_to_the_last_checkpoint_is_written_anew(root: str, table: str, content: bytes) -> None:
@@ -298,6 +304,7 @@ def test_a_damaged_pointer_to_the_last_checkpoint_is_written_anew(root: str, tab
     assert b'"version": 2' in pointer.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_topics_first_version_is_made_anew(root: str) -> None:
     """It says nothing but what a topic's table is, and whose: that the metadata know."""
     empty(commits(root, "last")[0])

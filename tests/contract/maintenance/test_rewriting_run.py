@@ -67,6 +67,7 @@ def many(root: str) -> TopicLog:
     return log
 
 
+@pytest.mark.slow
 def test_merging_changes_no_record_and_leaves_one_sorted_file_for_each_partition(root: str, many: TopicLog) -> None:
     """Keys, values, headers, times and offsets stay; statistics and codec too."""
     before = chunks_of(many)
@@ -97,6 +98,7 @@ def chunks_of(log: TopicLog) -> list[object]:
     return found
 
 
+@pytest.mark.slow
 def test_a_merge_is_no_data_change_for_streams_over_the_table(root: str, many: TopicLog) -> None:
     """Its commit says so for every file, and another engine reads the same rows."""
     rows = DeltaTable(many.files.uri).count()
@@ -110,6 +112,7 @@ def test_a_merge_is_no_data_change_for_streams_over_the_table(root: str, many: T
     assert DeltaTable(many.files.uri).count() == rows
 
 
+@pytest.mark.slow
 def test_a_reader_in_the_middle_of_a_merged_file_goes_on(root: str, many: TopicLog) -> None:
     """The file it was reading is gone from the disk as well."""
     many.refresh()
@@ -295,6 +298,7 @@ def test_tombstones_stay_for_their_time_and_go_with_their_key(root: str) -> None
     assert kinds_of(root) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read_at_a_time", [300, 70])
 def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
     root: str, monkeypatch: pytest.MonkeyPatch, read_at_a_time: int
@@ -437,6 +441,7 @@ def test_files_stay_for_their_delay_and_then_go(root: str, many: TopicLog) -> No
     assert errors_of(root) == []
 
 
+@pytest.mark.slow
 def test_a_writer_whose_clock_is_slow_lets_no_file_go_early(root: str, many: TopicLog) -> None:
     """What its commit says is old hides neither the commits before it nor when it took files out itself."""
     open_cluster(root).set_configs("t", {"kafkalike.merge.min.age.ms": "0", "retention.ms": "-1"})
@@ -465,6 +470,7 @@ def test_a_delay_that_is_longer_than_the_tables_log_is_said_to_be(root: str) -> 
     assert problem.startswith("files stay for 86400000 ms and not for 172800000 ms after they left the table")
 
 
+@pytest.mark.slow
 def test_what_a_killed_writer_has_left_goes_after_an_hour(root: str, many: TopicLog) -> None:
     """A younger one may be about to be committed."""
     orphan, young = (Path(root, "t", "partition=0", f"part-{n}.parquet") for n in ("orphan", "young"))
@@ -637,6 +643,7 @@ def test_what_a_killed_spark_write_has_put_down_goes(root: str) -> None:
         assert list(own.parent.glob("*/")) == [own]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("foreign_writes")
 def test_a_log_that_a_foreign_writer_has_rewound_is_left_alone(root: str, many: TopicLog) -> None:
     """Row 25: whatever maintenance would do could make it worse."""

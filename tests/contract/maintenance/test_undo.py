@@ -103,6 +103,7 @@ def test_an_append_whose_file_was_merged_with_others_is_found_by_its_offsets(roo
     assert errors_of(root) == []
 
 
+@pytest.mark.slow
 def test_what_compaction_has_taken_is_said_and_the_rest_goes(root: str) -> None:
     log = topic(root, "c", 1, EAGER)
     log.append(keyed(("a", "0"), ("b", "1"), at_ms=NOW))
@@ -150,6 +151,7 @@ def two(root: str) -> str:
     return ids(root, "a")[1]
 
 
+@pytest.mark.slow
 def test_a_transaction_is_undone_in_all_of_its_topics_or_in_none(root: str, two: str) -> None:
     with pytest.raises(IllegalArgumentError, match="has written to b as well"):
         undo("a", two, root, dry_run=False)
@@ -163,6 +165,7 @@ def test_a_transaction_is_undone_in_all_of_its_topics_or_in_none(root: str, two:
     assert errors_of(root) == []
 
 
+@pytest.mark.slow
 @only_on_disk("root_or_roots")
 def test_a_transaction_of_whose_topics_nobody_knows_any_more_is_refused(root: str, two: str) -> None:
     """The other topic's log was cleaned, and the row that decided it is gone too."""
@@ -201,6 +204,7 @@ def test_a_transaction_whose_producer_died_between_its_topics_is_undone_in_all_o
     assert (all_records(root, "a"), all_records(root, "b")) == ({0: [(0, "a0")]}, {0: [(0, "b0")]})
 
 
+@pytest.mark.slow
 def test_a_transaction_of_a_mirrors_source_is_not_taken_for_one_of_its_own_cluster(root: str, tmp_path: Path) -> None:
     """Both clusters count theirs from the beginning."""
     source = str(tmp_path / "source")

@@ -227,6 +227,7 @@ def test_a_file_without_offsets_is_named_once(root: Path) -> None:
     assert kinds(check(connect(str(root)))) == {"file-size", "schema"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("foreign_writes")
 def test_rows_that_a_foreign_writer_inserts_are_named(root: Path) -> None:
     """An INSERT beside kafkalike gives offsets twice."""

@@ -165,6 +165,7 @@ def test_a_partitioner_of_ones_own_is_asked_for_each_record(
     assert {p: len(run) for p, run in done.offsets.items()} == {0: 3, 1: 3, 2: 3}
 
 
+@pytest.mark.slow
 def test_batches_and_records_keep_their_order(cluster: Cluster, make: Callable[..., KafkaProducer]) -> None:
     """Also those that linger."""
     producer = make(linger_ms=10_000)

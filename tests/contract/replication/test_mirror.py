@@ -361,6 +361,7 @@ def test_a_mirror_that_somebody_wrote_to_is_said_and_can_only_be_promoted_by_for
     assert promote(target, "t") == {"t": 2}
 
 
+@pytest.mark.slow
 def test_a_source_with_fewer_versions_than_its_mirror_is_said(source: Cluster, target: Cluster) -> None:
     """It was restored from a backup, perhaps."""
     mirror(source, target)

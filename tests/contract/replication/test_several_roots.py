@@ -83,6 +83,7 @@ def test_verify_says_when_the_control_tables_give_no_answer(roots: list[Path]) -
     assert {finding.kind for finding in report.findings} == {"table", "groups-table"}
 
 
+@pytest.mark.slow
 def test_three_replicas_on_two_brokers_are_refused_with_kafkas_sentence(tmp_path: Path) -> None:
     cluster = connect([tmp_path / "a", tmp_path / "b"])
 

@@ -93,6 +93,7 @@ def test_confluents_client_finds_all_it_asks_for(client: confluent.SchemaRegistr
     assert refused(lambda: client.register_schema(subject, confluent.Schema(BAD, "AVRO"))) == (409, 409)
 
 
+@pytest.mark.slow
 def test_confluents_client_deletes_and_sets(client: confluent.SchemaRegistryClient) -> None:
     """With the codes that it knows."""
     subject = "set-value"
@@ -122,6 +123,7 @@ def test_confluents_client_deletes_and_sets(client: confluent.SchemaRegistryClie
     assert refused(lambda: client.register_schema(subject, confluent.Schema("{", "AVRO"))) == (422, 42201)
 
 
+@pytest.mark.slow
 def test_confluents_serializers_work_over_the_service(client: confluent.SchemaRegistryClient) -> None:
     """The bytes are those that they make with an embedded registry."""
     context = SerializationContext("wire", MessageField.VALUE)

@@ -546,6 +546,7 @@ def test_members_of_a_group_keep_their_offsets(browser: Browser) -> None:
         assert "stop the group" in refused
 
 
+@pytest.mark.slow
 def test_the_token_opens_the_console_once_and_stands_in_no_address(cluster: Cluster) -> None:
     """It becomes a cookie that scripts cannot read and other sites do not send."""
     view = ConsoleView(cluster, SYSTEM_CLOCK)
@@ -708,6 +709,7 @@ def test_replicas_are_shown_with_those_that_give_no_answer(tmp_path: Path) -> No
     assert "has one root" in Browser(MemoryCluster()).get("/replicas")
 
 
+@pytest.mark.slow
 def test_overview_counts_letters_in_topics_of_any_name(cluster: Cluster, browser: Browser) -> None:
     """A consumer's setting names the topic, so its first record tells, which the part with the letters has read."""
     with KafkaConsumer(
