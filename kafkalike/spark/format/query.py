@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.model.groups.partition_split import parent
+from kafkalike.model.groups.partition_split import family, parent
 from kafkalike.model.segments import MARK
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.batch_plan import Offsets, rate_limited, waits
@@ -94,7 +94,7 @@ class TopicsLook:
     unread: Collection[str] = ()
     """Existing topics that the options do not name."""
     before: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By name of a repartitioned topic, the number of partitions of each topic id that it had before."""
+    """By name of a repartitioned topic, its number of partitions under each id that it has had."""
 
     def followed(self, offsets: Offsets, ids: Mapping[str, str]) -> tuple[Offsets, dict[str, str]]:
         """Return offsets, and the ids of their topics, after the repartitions of these topics.
@@ -103,19 +103,20 @@ class TopicsLook:
         not read all of these stays as it is, which is a loss of records.
 
         >>> look = TopicsLook({TopicPartition("t", p): PartitionEnds(start=0, stop=9) for p in range(4)}, {"t": "b"},
-        ...                   before={"t": {"a": 2}})
+        ...                   before={"t": {"a": 2, "b": 4}})
         >>> offsets, ids = look.followed({TopicPartition("t", 0): 3, TopicPartition("t", 1): 5}, {"t": "a"})
         >>> [offsets[TopicPartition("t", p)] for p in range(4)], ids
         ([3, 5, 3, 5], {'t': 'b'})
         """
         found, known = dict(offsets), dict(ids)
         for topic, topic_id in ids.items():
-            count = self.before.get(topic, {}).get(topic_id)
-            if count is None:
+            counts = self.before.get(topic, {})
+            if topic_id not in counts or topic_id == self.ids.get(topic):
                 continue
-            mine = {tp for tp in self.partitions if tp.topic == topic}
-            if {tp.partition % count for tp in mine} == set(range(count)) and len(mine) == max(mine).partition + 1:
-                places = {tp: TopicPartition(topic, parent(tp.partition, count)) for tp in mine}
+            count, total = counts[topic_id], counts[self.ids[topic]]
+            mine = {tp.partition for tp in self.partitions if tp.topic == topic}
+            if all(mine.issuperset(family(parent(p, count), count, total)) for p in mine):
+                places = {TopicPartition(topic, p): TopicPartition(topic, parent(p, count)) for p in mine}
                 found |= {tp: offsets[place] for tp, place in places.items() if place in offsets}
                 known[topic] = self.ids[topic]
         return found, known

@@ -103,9 +103,13 @@ class SourceTopics:
         return {name: log.info.topic_id for name, log in self._logs.items()}
 
     def before(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the number of partitions by earlier table id, for topics that were repartitioned."""
+        """Return the number of partitions by table id, the present and earlier ones, of repartitioned topics."""
         infos = [log.info for log in self._logs.values() if log.info.ancestors]
-        return {info.name: {one.table_id: one.num_partitions for one in info.ancestors} for info in infos}
+        return {
+            info.name: {one.table_id: one.num_partitions for one in info.ancestors}
+            | {info.table_id: info.num_partitions}
+            for info in infos
+        }
 
     def missing(self, found: frozenset[TopicPartition]) -> list[str]:
         """Return named topics and partitions that do not exist."""

@@ -33,7 +33,7 @@ def produce(asked: dict[str, Any]) -> dict[str, Any]:
         neither, the outcome is not known. Only one that is told to be `patient` goes on after an error.
     """
     acked, refused = [], []
-    where = {} if asked.get("by_key") else {"partition": 0}
+    place = None if asked.get("by_key") else 0
     with KafkaProducer(bootstrap_servers=asked["root"]) as producer:
         wait_for_go()
         stop = _stop(asked)
@@ -42,7 +42,7 @@ def produce(asked: dict[str, Any]) -> dict[str, Any]:
             value = f"{asked['name']}-{number}".encode()
             sent = [
                 ("t", producer.send("t", value, partition=number % PARTITIONS)),
-                ("k", producer.send("k", value, key=f"{asked['name']}-key-{number % KEYS}".encode(), **where)),
+                ("k", producer.send("k", value, key=f"{asked['name']}-key-{number % KEYS}".encode(), partition=place)),
             ]
             for topic, future in sent:
                 try:
