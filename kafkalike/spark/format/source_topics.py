@@ -104,12 +104,12 @@ class SourceTopics:
 
     def before(self) -> Mapping[str, Mapping[str, int]]:
         """Return the number of partitions by table id, the present and earlier ones, of repartitioned topics."""
-        infos = [log.info for log in self._logs.values() if log.info.ancestors]
-        return {
-            info.name: {one.table_id: one.num_partitions for one in info.ancestors}
-            | {info.table_id: info.num_partitions}
-            for info in infos
-        }
+        found: dict[str, dict[str, int]] = {}
+        for log in self._logs.values():
+            if log.info.ancestors:
+                counts: dict[str, int] = {one.table_id: one.num_partitions for one in log.info.ancestors}
+                found[log.info.name] = {**counts, log.info.table_id: log.info.num_partitions}
+        return found
 
     def missing(self, found: frozenset[TopicPartition]) -> list[str]:
         """Return named topics and partitions that do not exist."""

@@ -156,9 +156,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Spark asks for the next end when the previous batch is done, but calls `commit` only if there is a next
             # batch.
             self.show_progress(start, ids)
-        state = self._query.began_in(ids)
-        begun, _ = look.followed(positions.offsets_of(start), state.ids)
-        state = state.followed(look)
+        # The state first: the end of Trigger.AvailableNow may belong to newer topics than the checkpoint's offsets.
+        begun, begun_ids = look.followed(positions.offsets_of(start), {**self._query.ids, **ids})
+        state = self._query.followed(look).began_in(begun_ids)
         unreachable = query.out_of_reach(state, look)
         if unreachable is not None:
             raise DataLossError(unreachable)
@@ -233,12 +233,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._query = replace(self._query, movable=frozenset())
             return []
         by_time = isinstance(self._options.starting, positions.AtTime | positions.AtTimes)
-        look, state = self._look(), self._query.began_in(end_ids)
+        look = self._look()
         begun, begun_ids = look.followed(positions.offsets_of(start), start_ids)
-        ends, _ = look.followed(positions.offsets_of(end), state.ids)
-        after, found, losses = query.ranges(
-            state.followed(look), look, begun, ends, by_time=by_time, begun_ids=begun_ids
-        )
+        ends, ids = look.followed(positions.offsets_of(end), {**self._query.ids, **end_ids})
+        state = self._query.followed(look).began_in(ids)
+        after, found, losses = query.ranges(state, look, begun, ends, by_time=by_time, begun_ids=begun_ids)
         self._report(losses)
         made = parts(self._topics, self._options, [OffsetRun(tp, offsets) for tp, offsets in found.items()])
         self._query = after

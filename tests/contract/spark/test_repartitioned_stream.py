@@ -67,6 +67,21 @@ def test_restart_after_the_repartition_reads_the_logged_batch_and_goes_on(root: 
     assert after.batch() is None
 
 
+def test_query_up_to_now_reads_the_rest_after_the_repartition(root: str) -> None:
+    """Its end is found in the new partitions, before it knows that its checkpoint has offsets of the old ones."""
+    fill(root, range(10))
+    before = Query(root, startingOffsets="earliest")
+    before.batch()
+    repartition("t", 4, root)
+    fill(root, range(10, 20))
+    after = Query(root, before, startingOffsets="earliest")
+    after.reader.prepareForTriggerAvailableNow()
+    fill(root, range(20, 30))
+
+    assert values(after.batch()) == numbers(range(10, 20))
+    assert after.batch() is None
+
+
 def test_stream_of_partitions_by_number_fails_because_records_moved_away(root: str) -> None:
     fill(root, range(10))
     query = Query(root, assign='{"t": [0, 1]}', startingOffsets="earliest")
