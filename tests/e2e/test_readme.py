@@ -1,4 +1,7 @@
-"""The README: its blocks, run as they stand, one after the other, each in a process of its own; and the site."""
+"""The README: its blocks, run as they stand, one after the other, each in a process of its own; and the site.
+
+`test_wheel.py` runs the tour, with the wheel.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +34,6 @@ def ran(command: list[str], folder: Path, more: Mapping[str, str]) -> str:
     )
     assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
-
-
-@pytest.mark.timeout(900)
-def test_the_tour_runs_as_it_stands(tmp_path: Path) -> None:
-    """Every block of the tour ends well in an empty folder, and they see each other's records."""
-    python, spark, shell = outputs_of("Five minutes", tmp_path, {})
-
-    assert "{'item': 'tea', 'price': 4}" in python
-    assert "orders" in spark
-    assert "billing" in spark
-    assert "PartitionCount: 4" in shell
-    assert "Processed a total of 3 messages" in shell
 
 
 @pytest.mark.timeout(300)

@@ -108,14 +108,22 @@ def test_every_link_of_its_pages_leads_to_a_file_of_it(wheel: Path) -> None:
     assert broken == set()
 
 
-def test_readmes_first_steps_run_with_it(home: Path, tmp_path: Path) -> None:
-    """Those without Spark, as they stand: topics, a producer, a group, the command."""
-    (_, python), _, (_, shell) = blocks("Five minutes")
-    first = ran(home / "python", "-c", python, folder=tmp_path)
-    second = ran("bash", "-euc", shell, folder=tmp_path, more={"PATH": f"{home}{os.pathsep}{os.environ['PATH']}"})
+@pytest.mark.timeout(900)
+def test_readmes_tour_runs_with_it_as_it_stands(home: Path, tmp_path: Path) -> None:
+    """Every block ends well in an empty folder, and they see each other's records."""
+    (_, first), (_, second), (_, third) = blocks("Five minutes")
+    programs = {name: str(home / "python") for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
+    python = ran(home / "python", "-c", first, folder=tmp_path)
+    spark = ran(home / "python", "-c", second, folder=tmp_path, more=programs)
+    shell = ran(
+        "bash", "-euc", f"exec 2>&1\n{third}", folder=tmp_path, more={"PATH": f"{home}{os.pathsep}{os.environ['PATH']}"}
+    )
 
-    assert "{'item': 'tea', 'price': 4}" in first
-    assert "PartitionCount: 4" in second
+    assert "{'item': 'tea', 'price': 4}" in python
+    assert "orders" in spark
+    assert "billing" in spark
+    assert "PartitionCount: 4" in shell
+    assert "Processed a total of 3 messages" in shell
 
 
 def test_its_jobs_settings_and_pages_are_found(home: Path, tmp_path: Path) -> None:
@@ -123,13 +131,15 @@ def test_its_jobs_settings_and_pages_are_found(home: Path, tmp_path: Path) -> No
     origin = ran(
         home / "python", "-c", "import kafkalike; print(kafkalike.__file__, kafkalike.__version__)", folder=tmp_path
     )
-    places = [ran(home / "kafkalike", "job-path", job, folder=tmp_path).strip() for job in job_names()]
+    every = "import sys; from kafkalike.cli import main; [main(['job-path', job]) for job in sys.argv[1:]]"
+    places = ran(home / "python", "-c", every, *job_names(), folder=tmp_path).splitlines()
     conf = ran(home / "python", "-m", "kafkalike", "conf-path", folder=tmp_path).strip()
     page = ran(home / "kafkalike", "docs-path", "guarantees", folder=tmp_path).strip()
     help_of_job = ran(home / "python", "-m", "kafkalike.jobs.export_topic", "--help", folder=tmp_path)
 
     assert origin.split()[0].startswith(str(home.parent))
     assert origin.split()[1] == __version__
+    assert len(places) == len(job_names())
     assert all(place.startswith(str(home.parent)) and Path(place).is_file() for place in [*places, page])
     assert {"spark-defaults.conf", "log4j2.properties"} <= {file.name for file in Path(conf).iterdir()}
     assert "--topic" in help_of_job
