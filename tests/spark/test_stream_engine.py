@@ -18,7 +18,7 @@ from tests.tools.upkeep import AT_ONCE, upkeep
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DELTA, FORMAT = "DeltaSource", "PythonMicroBatchStream"
+DELTA, FORMAT = "DeltaSource", "kafkalike[Subscribe[in]]"
 
 
 @pytest.fixture

@@ -338,13 +338,18 @@ class RangeReader:
 
     def _lose(self, lost: range, reason: str, cause: Exception | None = None) -> None:
         """Raise, or log a warning and let the caller skip the records."""
-        message = (
-            f"KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE: {self._name}: offsets [{lost.start}, {lost.stop}) are "
-            f"lost: {reason}"
-        )
+        error = lost_range(self._plan, lost, reason)
         if self._fail:
-            raise DataLossError(f"{message}. Set failOnDataLoss to false to skip lost records") from cause
-        _log.warning("%s; they are skipped, as failOnDataLoss is false", message)
+            raise error from cause
+        _log.warning("%s; they are skipped, as failOnDataLoss is false", error)
+
+
+def lost_range(plan: RangePlan, lost: range, reason: str) -> DataLossError:
+    """Return the error for records of a plan that cannot be read."""
+    return DataLossError(
+        f"KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE: {plan.topic}-{plan.partition}: offsets [{lost.start}, "
+        f"{lost.stop}) are lost: {reason}. Set failOnDataLoss to false to skip lost records"
+    )
 
 
 _open: OrderedDict[tuple[str, ...], SegmentRows] = OrderedDict()

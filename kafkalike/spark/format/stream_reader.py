@@ -85,7 +85,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_prompt": PromptAnswer()}
 
     @property
-    def _topics(self) -> SourceTopics:
+    def topics(self) -> SourceTopics:
+        """The topics of the query, opened at the first use."""
         if self._opened is None:
             self._opened = SourceTopics(self._options)
         return self._opened
@@ -101,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             NoOffsetForPartitionError: a group without a committed offset, with `auto.offset.reset` none.
             DataLossError: offsets that are not in the log, with `failOnDataLoss`.
         """
-        options, topics = self._options, self._topics
+        options, topics = self._options, self.topics
         look = self._look()
         found = frozenset(look.partitions)
         topics.require(found)
@@ -195,7 +196,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self) -> query.TopicsLook:
         """Refresh the topics, and return their state."""
-        topics = self._topics
+        topics = self.topics
         return query.TopicsLook(
             {tp: _live(topics.log(tp.topic), tp.partition) for tp in topics.look()},
             topics.ids(),
@@ -239,7 +240,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         state = self._query.followed(look).began_in(ids)
         after, found, losses = query.ranges(state, look, begun, ends, by_time=by_time, begun_ids=begun_ids)
         self._report(losses)
-        made = parts(self._topics, self._options, [OffsetRun(tp, offsets) for tp, offsets in found.items()])
+        made = parts(self.topics, self._options, [OffsetRun(tp, offsets) for tp, offsets in found.items()])
         self._query = after
         return made
 
@@ -261,11 +262,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark calls after it has planned the next batch, which may have found a recreated topic. Offsets of the
         # earlier topic must not be committed for the new one.
         offsets = {tp: at for tp, at in positions.offsets_of(end).items() if self._query.began_again.get(tp) != at}
-        topic_ids = self._topics.topic_ids()
-        now = {topic: topic_ids[topic] for topic, known in self._topics.ids().items() if ids.get(topic, known) == known}
+        topic_ids = self.topics.topic_ids()
+        now = {topic: topic_ids[topic] for topic, known in self.topics.ids().items() if ids.get(topic, known) == known}
         faults.point("source.before_progress")
         try:
-            commit_progress(self._topics.cluster, group, offsets, now, self._clock)
+            commit_progress(self.topics.cluster, group, offsets, now, self._clock)
             faults.point("source.after_progress")
         except KafkaError as cause:
             # The query depends only on its checkpoint. The group is for people and tools that watch it.
@@ -338,7 +339,7 @@ class MarkedReader(StreamReader):
         """Return offsets without their marker, and their topic ids; or those at which Delta's source stands."""
         if TABLE not in given:
             return unmarked(given), marked_ids(given)
-        offsets, topic = offsets_of_table(self._topics, given)
+        offsets, topic = offsets_of_table(self.topics, given)
         return positions.offsets_json(offsets), {topic: str(given[TABLE])}
 
 

@@ -258,8 +258,12 @@ def register_format(
     if scratch is not None:
         source = type(f"{source.__name__}WithScratch", (source,), {"scratch": scratch})
     spark.dataSource.register(source)
-    if HAS_PLANS and not is_remote(spark) and spark.conf.get(SWITCH, "false") == "true":
-        scan_tables()
+    if HAS_PLANS and not is_remote(spark):
+        from kafkalike.spark.reads.stream_frames import settle_sources
+
+        settle_sources()
+        if spark.conf.get(SWITCH, "false") == "true":
+            scan_tables()
     explain_modes(FORMAT)
     explain_statements(FORMAT)
     show_named_errors()

@@ -33,6 +33,7 @@ from kafkalike.spark.jvm.spark_connect import is_remote
 from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
 from kafkalike.spark.jvm.spark_version import HAS_PLANS
 from kafkalike.spark.jvm.stream_checkpoint import OFFSETS, BatchOffsets, StreamCheckpoint
+from kafkalike.spark.reads.driver_stream import in_driver
 from kafkalike.spark.reads.format_registration import register_format
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
 from kafkalike.spark.reads.table_scan import QueryPlans, children, inner_nodes, loses_order
@@ -273,10 +274,7 @@ class NotedStream:
 
     def options(self) -> dict[str, str]:
         """Return the option for Delta's reader, and have queries over the frame settled at their start."""
-        for name in ("start", "toTable"):
-            method = vars(DataStreamWriter)[name]
-            if not hasattr(method, "settles_engines"):
-                setattr(DataStreamWriter, name, _settling(method))
+        settle_sources()
         return {NOTE: json.dumps(asdict(self))}
 
     def by_format(self, spark: SparkSession) -> DataFrame:
@@ -286,6 +284,14 @@ class NotedStream:
         return spark.readStream.format(FORMAT).options(**said, includeHeaders=headers).load()
 
 
+def settle_sources() -> None:
+    """Patch the methods that start a query to settle its sources; does nothing the second time."""
+    for name in ("start", "toTable"):
+        method = vars(DataStreamWriter)[name]
+        if not hasattr(method, "settles_sources"):
+            setattr(DataStreamWriter, name, _settling(method))
+
+
 def _settling(method: Any) -> Any:  # noqa: ANN401 - PySpark's method
     @wraps(method)
     def settling(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -293,7 +299,7 @@ def _settling(method: Any) -> Any:  # noqa: ANN401 - PySpark's method
         writer.settle()
         return method(self, *args, **kwargs)
 
-    settling.settles_engines = True  # type: ignore[attr-defined]
+    settling.settles_sources = True  # type: ignore[attr-defined]
     return settling
 
 
@@ -316,17 +322,20 @@ class SparkWriter:
         self._kwargs = {name.lower(): value for name, value in kwargs.items()}
 
     def settle(self) -> None:
-        """Replace sources of Delta that must not read this query.
+        """Replace sources of Delta that must not read this query, and sources of the format that the driver can plan.
 
         Raises:
             CheckpointMismatchError: a frame is bound to Delta's source, and the checkpoint is the format's.
         """
-        plan = self._plan()
+        plan, spark = self._plan(), self._frame.sparkSession
+        settled = in_driver(spark, self._with_engines(spark, plan))
+        if settled is not plan:
+            self._java_field("ds").set(self._writer, QueryPlans(spark).dataset(settled))
+
+    def _with_engines(self, spark: SparkSession, plan: Any) -> Any:  # noqa: ANN401
         leaves = plan.collectLeaves()
         noted = {note for n in range(leaves.size()) if (note := _note_of(leaves.apply(n))) is not None}
-        if not noted:
-            return
-        spark, checkpoint = self._frame.sparkSession, self._checkpoint()
+        checkpoint = self._checkpoint() if noted else None
         replaced: dict[str, Any] = {}
         for note in sorted(noted):
             stream = NotedStream(**json.loads(note))
@@ -335,8 +344,7 @@ class SparkWriter:
             _log.info("%s: the stream is read by %s", stream.topic, chosen)
             if why is not None:
                 replaced[note] = stream.by_format(spark)._jdf.logicalPlan()  # noqa: SLF001
-        if replaced:
-            self._set_frame(_rebuilt(QueryPlans(spark), plan, replaced)[0])
+        return _rebuilt(QueryPlans(spark), plan, replaced)[0] if replaced else plan
 
     def _against(self, stream: NotedStream, checkpoint: StreamCheckpoint | None) -> str | None:
         planned = None if checkpoint is None else checkpoint.last(OFFSETS)
@@ -389,9 +397,6 @@ class SparkWriter:
         field = self._writer.getClass().getDeclaredField(name)
         field.setAccessible(True)
         return field
-
-    def _set_frame(self, plan: Any) -> None:  # noqa: ANN401
-        self._java_field("ds").set(self._writer, QueryPlans(self._frame.sparkSession).dataset(plan))
 
 
 def touched(cluster: Cluster, topic: str, done: BatchOffsets | None) -> str | None:

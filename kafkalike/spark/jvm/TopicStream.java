@@ -1,0 +1,380 @@
+package kafkalike.spark;
+
+import java.io.IOException;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.function.Function;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.api.python.PythonUtils;
+import org.apache.spark.paths.SparkPath;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.VariantExtraction;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
+import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
+import org.apache.spark.sql.execution.datasources.FilePartition;
+import org.apache.spark.sql.execution.datasources.PartitionedFile;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetOptions;
+import org.apache.spark.sql.execution.datasources.v2.parquet.ParquetPartitionReaderFactory;
+import org.apache.spark.sql.execution.datasources.v2.parquet.ParquetScan;
+import org.apache.spark.sql.execution.streaming.runtime.SerializedOffset;
+import org.apache.spark.sql.sources.And;
+import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.sources.GreaterThanOrEqual;
+import org.apache.spark.sql.sources.LessThan;
+import org.apache.spark.sql.sources.Or;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * A stream of format("kafkalike"): Python plans it in the driver's process, and Spark's own Parquet reader reads the
+ * files. kafkalike/spark/reads/driver_stream.py compiles this file with Janino, which is part of Spark.
+ */
+public final class TopicStream
+        implements SupportsRead, ScanBuilder, Scan, MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final int MOST_RANGES = 64;
+
+    private final Function planner;
+    private final String description;
+    private final StructType columns;
+    private final StructType constants;
+    private final ParquetPartitionReaderFactory files;
+    private final ParquetOptions options;
+    private Offset latest;
+    private Filter[] cut = new Filter[0];
+
+    /**
+     * @param planner     Python's planner: JSON in, JSON out
+     * @param description of the source, in the progress of its query
+     * @param stored      columns of the files, as they are read
+     * @param constants   columns with one value for each file: topic and partition
+     */
+    public TopicStream(
+            Function planner, String description, SparkSession spark, StructType stored, StructType constants) {
+        this.planner = planner;
+        this.description = description;
+        this.constants = constants;
+        StructType all = stored;
+        for (int n = 0; n < constants.fields().length; n++) {
+            all = all.add(constants.fields()[n]);
+        }
+        this.columns = all;
+        Map given = new HashMap();
+        // Settings of the session must not make a stream skip files, or read times in another calendar.
+        given.put("ignoreMissingFiles", "false");
+        given.put("ignoreCorruptFiles", "false");
+        given.put("datetimeRebaseMode", "CORRECTED");
+        given.put("int96RebaseMode", "CORRECTED");
+        Configuration hadoop = spark.sessionState().newHadoopConf();
+        hadoop.set("parquet.page.verify-checksum.enabled", "true");
+        ParquetScan scan = new ParquetScan(
+                spark, hadoop, null, stored, stored, constants, new Filter[0], new CaseInsensitiveStringMap(given),
+                scala.Option.empty(), PythonUtils.toSeq(Collections.emptyList()),
+                PythonUtils.toSeq(Collections.emptyList()), new VariantExtraction[0]);
+        this.files = (ParquetPartitionReaderFactory) scan.createReaderFactory();
+        this.options = new ParquetOptions(PythonUtils.toScalaMap(given), spark.sessionState().conf());
+    }
+
+    public String name() {
+        return "kafkalike";
+    }
+
+    public StructType schema() {
+        return columns;
+    }
+
+    public StructType readSchema() {
+        return columns;
+    }
+
+    public Set capabilities() {
+        return Collections.singleton(TableCapability.MICRO_BATCH_READ);
+    }
+
+    public Scan.ColumnarSupportMode columnarSupportMode() {
+        return Scan.ColumnarSupportMode.UNSUPPORTED;
+    }
+
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+        return this;
+    }
+
+    public Scan build() {
+        return this;
+    }
+
+    public MicroBatchStream toMicroBatchStream(String checkpoint) {
+        return this;
+    }
+
+    public String description() {
+        return description;
+    }
+
+    public String toString() {
+        return description;
+    }
+
+    public Offset initialOffset() {
+        return offset(ask("initial", null, null), "offset");
+    }
+
+    public Offset deserializeOffset(String json) {
+        return new SerializedOffset(json);
+    }
+
+    public ReadLimit getDefaultReadLimit() {
+        JsonNode rows = Answer.field(ask("limit", null, null), "rows");
+        return rows.isNull() ? ReadLimit.allAvailable() : ReadLimit.maxRows(rows.asLong());
+    }
+
+    public void prepareForTriggerAvailableNow() {
+        ask("prepare", null, null);
+    }
+
+    public Offset latestOffset() {
+        throw new UnsupportedOperationException("latestOffset without a limit");
+    }
+
+    public Offset latestOffset(Offset start, ReadLimit limit) {
+        String rows = limit instanceof ReadMaxRows ? String.valueOf(((ReadMaxRows) limit).maxRows()) : null;
+        JsonNode answer = ask("latest", start.json(), rows);
+        latest = answer.hasNonNull("latest") ? offset(answer, "latest") : null;
+        return offset(answer, "offset");
+    }
+
+    public Offset reportLatestOffset() {
+        return latest;
+    }
+
+    public Map metrics(Optional consumed) {
+        Map found = new HashMap();
+        if (consumed.isPresent()) {
+            Iterator fields = ask("metrics", ((Offset) consumed.get()).json(), null).fields();
+            while (fields.hasNext()) {
+                Map.Entry field = (Map.Entry) fields.next();
+                found.put(field.getKey(), ((JsonNode) field.getValue()).asText());
+            }
+        }
+        return found;
+    }
+
+    public InputPartition[] planInputPartitions(Offset start, Offset end) {
+        JsonNode tasks = Answer.field(ask("partitions", start.json(), end.json()), "tasks");
+        InputPartition[] planned = new InputPartition[tasks.size()];
+        for (int n = 0; n < planned.length; n++) {
+            planned[n] = new OffsetRanges(Answer.item(tasks, n));
+        }
+        cut = filters(planned);
+        return planned;
+    }
+
+    public PartitionReaderFactory createReaderFactory() {
+        // Spark has planned the partitions of the batch.
+        ParquetPartitionReaderFactory parts = cut.length == 0 ? files : new ParquetPartitionReaderFactory(
+                files.sqlConf(), files.broadcastedConf(), files.dataSchema(), files.readDataSchema(),
+                files.partitionSchema(), cut, files.aggregation(), options);
+        return new OffsetRangesFactory(files, parts, files.readDataSchema().fieldIndex("offset"));
+    }
+
+    /** Offsets to read of the files that a batch reads in part, so that row groups and pages outside are skipped. */
+    private static Filter[] filters(InputPartition[] planned) {
+        Set seen = new HashSet();
+        Filter found = null;
+        for (int n = 0; n < planned.length; n++) {
+            OffsetRanges ranges = (OffsetRanges) planned[n];
+            for (int at = 0; at < ranges.files.length; at++) {
+                if (ranges.isCut[at] && seen.add(ranges.from[at] + "-" + ranges.until[at])) {
+                    Filter part = new And(
+                            new GreaterThanOrEqual("offset", Long.valueOf(ranges.from[at])),
+                            new LessThan("offset", Long.valueOf(ranges.until[at])));
+                    found = found == null ? part : new Or(found, part);
+                }
+            }
+        }
+        return found == null || seen.size() > MOST_RANGES ? new Filter[0] : new Filter[] {found};
+    }
+
+    public void commit(Offset end) {
+        ask("commit", end.json(), null);
+    }
+
+    public void stop() {
+        ask("stop", null, null);
+    }
+
+    private Offset offset(JsonNode answer, String name) {
+        return new SerializedOffset(Answer.field(answer, name).asText());
+    }
+
+    private JsonNode ask(String call, String first, String second) {
+        ObjectNode question = JSON.createObjectNode();
+        question.put("call", call);
+        question.put("first", first);
+        question.put("second", second);
+        JsonNode answer;
+        try {
+            answer = JSON.readTree((String) planner.apply(question.toString()));
+        } catch (IOException cause) {
+            throw new IllegalStateException(cause);
+        }
+        if (answer.has("error")) {
+            throw new IllegalStateException(Answer.field(answer, "error").asText());
+        }
+        return answer;
+    }
+}
+
+/** Parts of the planner's JSON; Janino takes Jackson's `get` for that of its base class. */
+final class Answer {
+    static JsonNode field(JsonNode node, String name) {
+        return (JsonNode) node.get(name);
+    }
+
+    static JsonNode item(JsonNode node, int at) {
+        return (JsonNode) node.get(at);
+    }
+}
+
+/** The files that one task reads, and the offsets to read of each. */
+final class OffsetRanges implements InputPartition {
+    final FilePartition[] files;
+    final long[] from;
+    final long[] until;
+    final boolean[] isCut;
+    final boolean[] isDense;
+
+    OffsetRanges(JsonNode ranges) {
+        int count = ranges.size();
+        files = new FilePartition[count];
+        from = new long[count];
+        until = new long[count];
+        isCut = new boolean[count];
+        isDense = new boolean[count];
+        for (int n = 0; n < count; n++) {
+            JsonNode range = Answer.item(ranges, n);
+            Object[] constants = {
+                UTF8String.fromString(Answer.field(range, "topic").asText()), Integer.valueOf(Answer.field(range, "partition").asInt())
+            };
+            long size = Answer.field(range, "size").asLong();
+            PartitionedFile file = new PartitionedFile(
+                    new GenericInternalRow(constants), SparkPath.fromPathString(Answer.field(range, "path").asText()), 0L, size,
+                    new String[0], 0L, size, PythonUtils.toScalaMap(new HashMap()));
+            files[n] = new FilePartition(0, new PartitionedFile[] {file});
+            from[n] = Answer.field(range, "from").asLong();
+            until[n] = Answer.field(range, "until").asLong();
+            isCut[n] = Answer.field(range, "cut").asBoolean();
+            isDense[n] = Answer.field(range, "dense").asBoolean();
+        }
+    }
+}
+
+/** Makes the readers of tasks: of whole files, and of parts of files. */
+final class OffsetRangesFactory implements PartitionReaderFactory {
+    private final ParquetPartitionReaderFactory files;
+    private final ParquetPartitionReaderFactory parts;
+    final int offset;
+
+    OffsetRangesFactory(ParquetPartitionReaderFactory files, ParquetPartitionReaderFactory parts, int offset) {
+        this.files = files;
+        this.parts = parts;
+        this.offset = offset;
+    }
+
+    public boolean supportColumnarReads(InputPartition partition) {
+        return false;
+    }
+
+    public PartitionReader createColumnarReader(InputPartition partition) {
+        throw new UnsupportedOperationException("rows are read one by one");
+    }
+
+    public PartitionReader createReader(InputPartition partition) {
+        return new OffsetRangesReader(this, (OffsetRanges) partition);
+    }
+
+    PartitionReader open(OffsetRanges ranges, int n) {
+        return (ranges.isCut[n] ? parts : files).createReader(ranges.files[n]);
+    }
+}
+
+/** Reads files one after the other; the offsets of a file rise. */
+final class OffsetRangesReader implements PartitionReader {
+    private final OffsetRangesFactory factory;
+    private final OffsetRanges ranges;
+    private int next = 0;
+    private long found = 0;
+    private PartitionReader file;
+    private InternalRow row;
+
+    OffsetRangesReader(OffsetRangesFactory factory, OffsetRanges ranges) {
+        this.factory = factory;
+        this.ranges = ranges;
+    }
+
+    public boolean next() throws IOException {
+        while (true) {
+            if (file == null) {
+                if (next == ranges.files.length) {
+                    return false;
+                }
+                file = factory.open(ranges, next++);
+                found = 0;
+            }
+            long from = ranges.from[next - 1];
+            long until = ranges.until[next - 1];
+            while (file.next()) {
+                row = (InternalRow) file.get();
+                long at = row.getLong(factory.offset);
+                if (at >= until) {
+                    break;
+                }
+                if (at >= from) {
+                    found++;
+                    return true;
+                }
+            }
+            close();
+            if (ranges.isDense[next - 1] && found != until - from) {
+                throw new IllegalStateException("kafkalike.errors.cluster_errors.CorruptRecordError: "
+                        + ranges.files[next - 1].files()[0].filePath().urlEncoded() + " has " + found
+                        + " records of the offsets [" + from + ", " + until + "); run `kafkalike verify`");
+            }
+        }
+    }
+
+    public Object get() {
+        return row;
+    }
+
+    public void close() throws IOException {
+        if (file != null) {
+            file.close();
+            file = null;
+        }
+    }
+}

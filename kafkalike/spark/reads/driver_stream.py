@@ -1,0 +1,312 @@
+"""Streams of the format that the driver plans in its own process, and whose files Spark's Parquet reader reads.
+
+Spark runs the planner of a Python source in a Python process for each query, and reads records in Python tasks. Both
+cost more than the records. In a session with a JVM, `DataStreamWriter.start` therefore replaces the format's source by
+`TopicStream.java`, which Spark's own compiler Janino compiles. It asks the planner of this module, which is the reader
+that the format's process would run, and its tasks read Parquet files without Python. Offsets, checkpoints, order and
+reports of lost records are the same. The format's process still plans where the storage is not a folder of this machine
+(decision 107).
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from zlib import crc32
+
+from pyspark.java_gateway import ensure_callback_server_started
+
+from kafkalike.errors import KafkaError
+from kafkalike.model.lag import PartitionIndex
+from kafkalike.model.segments import MARK
+from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.format.format import FORMAT
+from kafkalike.spark.format.input_partitions import OffsetPartition, RangePlan, columns_of, lost_range, schema_of
+from kafkalike.spark.format.positions import offsets_of
+from kafkalike.spark.format.source_options import SourceOptions, check_stream, parse_options
+from kafkalike.spark.format.source_topics import SourceTopics
+from kafkalike.spark.format.stream_reader import MarkedReader
+from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
+from kafkalike.spark.jvm.spark_version import ReadAllAvailable, ReadMaxRows
+from kafkalike.spark.reads.table_scan import QueryPlans, children
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+SOURCE: Final = Path(__file__).parents[1] / "jvm" / "TopicStream.java"
+TARGET: Final = 8
+"""Version of Java from which interfaces have static methods."""
+CLASS: Final = "kafkalike.spark.TopicStream"
+
+SWITCH: Final = "spark.kafkalike.stream.driver"
+"""Setting of a session: with `false`, the format's process plans streams that start from then on."""
+
+CONSTANTS: Final = ("topic", "partition")
+"""Columns that the files do not store."""
+
+
+class StreamPlanner:
+    """Plans the micro-batches of one query for `TopicStream`, which calls it on the query's own thread.
+
+    Args:
+        options: checked options of a stream.
+    """
+
+    class Java:
+        """The interface that py4j implements by this class."""
+
+        implements: ClassVar = ["java.util.function.Function"]
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._reader = MarkedReader(options)
+
+    def apply(self, question: str) -> str:
+        """Answer a call: JSON in, JSON out. An error of kafkalike is part of the answer."""
+        asked = json.loads(question)
+        try:
+            answer = getattr(self, f"_{asked['call']}")(asked["first"], asked["second"])
+        except KafkaError as error:
+            _log.debug("a stream's planner failed", exc_info=True)
+            answer = {"error": f"{type(error).__module__}.{type(error).__name__}: {error}"}
+        return json.dumps(answer)
+
+    def _initial(self, *_: str | None) -> dict[str, Any]:
+        return {"offset": json.dumps(self._reader.initialOffset())}
+
+    def _limit(self, *_: str | None) -> dict[str, Any]:
+        limit = self._reader.getDefaultReadLimit()
+        return {"rows": limit.max_rows if isinstance(limit, ReadMaxRows) else None}
+
+    def _prepare(self, *_: str | None) -> dict[str, Any]:
+        self._reader.prepareForTriggerAvailableNow()
+        return {}
+
+    def _latest(self, start: str, rows: str | None) -> dict[str, Any]:
+        begun = json.loads(start)
+        end = self._reader.latestOffset(begun, ReadAllAvailable() if rows is None else ReadMaxRows(int(rows)))
+        latest = self._reader.reportLatestOffset()
+        return {
+            # The same text without news, as Spark compares it.
+            "offset": start if end is begun else json.dumps(end),
+            "latest": None if latest is None else json.dumps(latest),
+        }
+
+    def _partitions(self, start: str, end: str) -> dict[str, Any]:
+        planned = self._reader.partitions(json.loads(start), json.loads(end))
+        tasks = [part for part in planned if isinstance(part, OffsetPartition)]
+        return {"tasks": [[file for plan in task.plans for file in files_of(plan)] for task in tasks]}
+
+    def _metrics(self, consumed: str, _: str | None) -> dict[str, Any]:
+        latest = self._reader.reportLatestOffset()
+        behind = {} if latest is None else lags(self._reader.topics, ends_of(latest), ends_of(json.loads(consumed)))
+        return {name: str(figure) for name, figure in behind.items()}
+
+    def _commit(self, end: str, _: str | None) -> dict[str, Any]:
+        self._reader.commit(json.loads(end))
+        return {}
+
+    def _stop(self, *_: str | None) -> dict[str, Any]:
+        self._reader.stop()
+        return {}
+
+
+def files_of(plan: RangePlan) -> Iterator[Mapping[str, Any]]:
+    """Yield the files of a plan in offset order, with the offsets to read of each.
+
+    Raises:
+        DataLossError: no file holds some records of the plan, or a file is missing.
+    """
+    at = plan.offsets.start
+    for segment in plan.segments:
+        begin, until = max(segment.start, at), min(segment.stop, plan.offsets.stop)
+        if begin > at and begin > plan.sparse_below:
+            raise lost_range(plan, range(at, begin), "no file of the table holds them")
+        place = Path(plan.uri, segment.path)
+        if not place.exists():
+            raise lost_range(plan, range(begin, until), f"{place} is missing")
+        yield {
+            "topic": plan.topic,
+            "partition": plan.partition,
+            "path": str(place),
+            "size": segment.size_bytes,
+            "from": begin,
+            "until": until,
+            "cut": begin > segment.start or until < segment.stop,
+            "dense": segment.num_records == segment.stop - segment.start,
+        }
+        at = until
+    if at < plan.offsets.stop and plan.offsets.stop > plan.sparse_below:
+        raise lost_range(plan, range(at, plan.offsets.stop), "no file of the table holds them")
+
+
+def ends_of(marked: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Return the offsets of a checkpoint's text, without the mark."""
+    return offsets_of({topic: ends for topic, ends in marked.items() if topic != MARK})
+
+
+def lags(
+    topics: SourceTopics, latest: Mapping[TopicPartition, int], consumed: Mapping[TopicPartition, int]
+) -> dict[str, float]:
+    """Return the metrics of a source in its query's progress, without reading records.
+
+    They are those of Spark's Kafka source, and for each topic `lagRecords.<topic>`, in offsets, and
+    `lagSeconds.<topic>`: the time of the newest record minus that of the last one read, in the partition that is
+    furthest behind.
+
+    Args:
+        topics: the topics of the query.
+        latest: log ends at the last refresh.
+        consumed: offsets that the query has read up to.
+    """
+    behind = {tp: max(0, latest[tp] - at) for tp, at in consumed.items() if tp in latest}
+    if not behind:
+        return {}
+    found: dict[str, float] = {
+        "minOffsetsBehindLatest": min(behind.values()),
+        "maxOffsetsBehindLatest": max(behind.values()),
+        "avgOffsetsBehindLatest": sum(behind.values()) / len(behind),
+    }
+    for tp, offsets in behind.items():
+        records, seconds = f"lagRecords.{tp.topic}", f"lagSeconds.{tp.topic}"
+        found[records] = found.get(records, 0) + offsets
+        found[seconds] = max(found.get(seconds, 0.0), _behind_seconds(topics, tp, consumed[tp], latest[tp]))
+    return found
+
+
+def _behind_seconds(topics: SourceTopics, tp: TopicPartition, at: int, end: int) -> float:
+    if at >= end:
+        return 0.0
+    log = topics.log(tp.topic)
+    ends = (log.segment_at_or_after(tp.partition, offset) for offset in (at - 1, end - 1))
+    segments = sorted({segment for segment in ends if segment is not None}, key=lambda segment: segment.start)
+    return PartitionIndex(log.log_start(tp.partition), end, segments).lag(at).behind_ms / 1000
+
+
+def options_for_driver(given: Mapping[str, str]) -> SourceOptions | None:
+    """Return the options of a stream that the driver can plan; None if the format's process should, or report an error.
+
+    The storage must be a folder of this machine, because Spark's reader looks neither for replicas nor for keys of
+    object stores. Topics that foreign writers may change are left to the format's reader, which checks each record.
+    """
+    try:
+        options = parse_options(given)
+        check_stream(options)
+        topics = SourceTopics(options)
+        cluster = topics.cluster
+        is_near = "," not in cluster.root and not cluster.store.scheduler.is_remote
+        found = {tp.topic for tp in topics.look()} if is_near and options.fail_on_data_loss else set()
+        infos = [topics.log(name).info for name in found]
+    except KafkaError as cause:
+        _log.debug("a stream is planned by the format's process: %s", cause)
+        return None
+    return options if infos and all(cluster.server.is_closed(info.configs) for info in infos) else None
+
+
+def in_driver(spark: SparkSession, plan: Any) -> Any:  # noqa: ANN401 - nodes of Spark's plan
+    """Return a streaming plan whose sources of the format are planned in the driver; the same one if there are none."""
+    below = children(plan)
+    if not below:
+        found = _in_driver(spark, plan)
+        return plan if found is None else found
+    made = [in_driver(spark, child) for child in below]
+    same = all(new is old for new, old in zip(made, below, strict=True))
+    return plan if same else QueryPlans(spark).with_children(plan, made)
+
+
+def _in_driver(spark: SparkSession, leaf: Any) -> Any:  # noqa: ANN401 - nodes of Spark's plan
+    if leaf.nodeName() != "StreamingRelationV2" or leaf.table().name() != FORMAT:
+        return None
+    if spark.conf.get(SWITCH, "true") != "true":
+        return None
+    options = options_for_driver(dict(leaf.extraOptions().asCaseSensitiveMap()))
+    if options is None:
+        return None
+    try:
+        return _with_source(spark, leaf, options)
+    except (*SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
+        _log.warning("a stream is planned by a process of its own: %s", cause)
+        return None
+
+
+def _with_source(spark: Any, leaf: Any, options: SourceOptions) -> Any:  # noqa: ANN401
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no names for plans
+    names = columns_of(options)
+    stored = [name for name in names if name not in CONSTANTS]
+    known = {leaf.output().apply(n).name(): leaf.output().apply(n) for n in range(leaf.output().size())}
+    # Spark's reader gives constants after the columns of the files.
+    output = jvm.PythonUtils.toSeq([known[name] for name in (*stored, *CONSTANTS)])
+    parse = jvm.org.apache.spark.sql.types.DataType.fromJson
+    table = _new(
+        spark,
+        StreamPlanner(options),
+        f"kafkalike[{described(options)}]",
+        spark._jsparkSession,  # noqa: SLF001
+        parse(schema_of(stored).json()),
+        parse(schema_of(CONSTANTS).json()),
+    )
+    relation = leaf.copy(
+        leaf.source(),
+        leaf.sourceName(),
+        table,
+        leaf.extraOptions(),
+        output,
+        leaf.catalog(),
+        leaf.identifier(),
+        leaf.v1Relation(),
+        leaf.sourceIdentifyingName(),
+    )
+    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(leaf.output(), relation)
+
+
+def described(options: SourceOptions) -> str:
+    """Return the topics of a stream as Spark's Kafka source shows them.
+
+    >>> described(parse_options({"kafka.bootstrap.servers": "/data", "subscribe": "orders,clicks"}))
+    'Subscribe[clicks, orders]'
+    """
+    if options.choice.pattern:
+        return f"SubscribePattern[{options.choice.pattern}]"
+    assigned = sorted(f"{tp.topic}-{tp.partition}" for tp in options.choice.assign)
+    return f"Assign[{', '.join(assigned)}]" if assigned else f"Subscribe[{', '.join(options.choice.named)}]"
+
+
+_compiled: dict[str, Any] = {}
+"""The class `TopicStream` by Spark application."""
+
+
+def _new(spark: Any, *arguments: Any) -> Any:  # noqa: ANN401
+    """Create a `TopicStream`."""
+    gateway = spark.sparkContext._gateway  # noqa: SLF001
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    application = spark.sparkContext.applicationId
+    if application not in _compiled:
+        _compiled[application] = _compile(spark)
+    given = gateway.jvm.java.util.ArrayList()
+    for argument in arguments:
+        given.add(argument)
+    return _compiled[application].getConstructors()[0].newInstance(given.toArray())
+
+
+def _compile(spark: Any) -> Any:  # noqa: ANN401
+    """Compile `TopicStream`, and give its classes to the executors."""
+    compiler = spark.sparkContext._jvm.org.codehaus.janino.SimpleCompiler()  # noqa: SLF001
+    compiler.setTargetVersion(TARGET)
+    source = SOURCE.read_bytes()
+    compiler.cook(source.decode())
+    # Executors take jars of one name for the same.
+    place = Path(tempfile.mkdtemp(prefix="kafkalike-stream-"), f"topic-stream-{crc32(source):08x}.jar")
+    with zipfile.ZipFile(place, "w") as jar:
+        for name, code in dict(compiler.getBytecodes()).items():
+            jar.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+    spark.sparkContext._jsc.addJar(str(place))  # noqa: SLF001
+    atexit.register(shutil.rmtree, place.parent, ignore_errors=True)
+    return compiler.getClassLoader().loadClass(CLASS)

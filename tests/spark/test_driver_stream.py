@@ -1,0 +1,159 @@
+"""Streams that the driver plans: read without Python tasks, with the offsets and reports of the format's own reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.spark.reads.driver_stream import SWITCH
+from tests.tools.records import batch, fill
+from tests.tools.upkeep import AT_ONCE, EAGER, upkeep
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DRIVER, PROCESS = "kafkalike[Subscribe[in]]", "PythonMicroBatchStream"
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> Cluster:
+    """Topic `in` with offsets 0 to 5 in partition 0, in two files, and 2 records in partition 1."""
+    cluster.create_topic("in", 2, {**AT_ONCE, "retention.ms": "-1"})
+    fill(cluster, "in", *"abc")
+    cluster.log("in").append(batch((0, "d"), (1, "x"), (0, "e"), (1, "y"), (0, "f")))
+    return cluster
+
+
+def load(spark: SparkSession, root: str, **given: str) -> DataFrame:
+    options = {"kafka.bootstrap.servers": root, "subscribe": "in", "startingOffsets": "earliest"}
+    return spark.readStream.format("kafkalike").options(**{**options, **given}).load()
+
+
+def drain(frame: DataFrame, checkpoint: Path) -> tuple[list[list[tuple[int, int, str]]], list[Any]]:
+    """Run a query over all records; the rows of each batch in their order, and the progress."""
+    batches: list[list[tuple[int, int, str]]] = []
+
+    def keep(rows: DataFrame, _: int) -> None:
+        found = rows.selectExpr("partition", "offset", "CAST(value AS STRING) AS value").collect()
+        batches.append([(row.partition, row.offset, row.value) for row in found])
+
+    query = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+    running = query.trigger(availableNow=True).start()
+    assert running.awaitTermination(120)
+    return batches, [progress for progress in running.recentProgress if progress["numInputRows"]]
+
+
+def test_batches_cut_files_and_are_counted_exactly(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path
+) -> None:
+    batches, progress = drain(load(spark, root, maxOffsetsPerTrigger="4"), tmp_path)
+
+    assert [sorted(rows) for rows in batches] == [
+        [(0, 0, "a"), (0, 1, "b"), (0, 2, "c"), (1, 0, "x")],
+        [(0, 3, "d"), (0, 4, "e"), (0, 5, "f"), (1, 1, "y")],
+    ]
+    assert [rows for rows in batches[1] if rows[0] == 0] == [(0, 3, "d"), (0, 4, "e"), (0, 5, "f")]
+    assert [one["numInputRows"] for one in progress] == [4, 4]
+    assert {one["sources"][0]["description"] for one in progress} == {DRIVER}
+
+
+def test_progress_has_the_lag_of_each_topic(spark: SparkSession, root: str, topic: Cluster, tmp_path: Path) -> None:
+    _, progress = drain(load(spark, root, maxOffsetsPerTrigger="4"), tmp_path)
+
+    metrics = [one["sources"][0]["metrics"] for one in progress]
+    assert [(one["lagRecords.in"], one["maxOffsetsBehindLatest"]) for one in metrics] == [("4", "3"), ("0", "0")]
+    assert metrics[1]["lagSeconds.in"] == "0.0"
+
+
+def test_all_columns_are_those_of_a_batch(spark: SparkSession, root: str, topic: Cluster, tmp_path: Path) -> None:
+    frame = load(spark, root, includeHeaders="true")
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(120)
+
+    options = {"kafka.bootstrap.servers": root, "subscribe": "in", "includeHeaders": "true"}
+    whole = spark.read.format("kafkalike").options(**options).load().orderBy("partition", "offset").collect()
+    found = spark.read.parquet(str(tmp_path / "out")).orderBy("partition", "offset")
+
+    assert found.columns == frame.columns
+    assert found.collect() == whole
+
+
+@pytest.mark.parametrize("first", ["false", "true"], ids=["from the process to the driver", "from the driver on"])
+def test_checkpoint_goes_on_with_the_other_planner(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path, first: str
+) -> None:
+    spark.conf.set(SWITCH, first)
+    try:
+        drain(load(spark, root), tmp_path)
+        fill(topic, "in", "g")
+        spark.conf.set(SWITCH, "false" if first == "true" else "true")
+        batches, progress = drain(load(spark, root), tmp_path)
+    finally:
+        spark.conf.unset(SWITCH)
+
+    assert batches == [[(0, 6, "g")]]
+    assert (PROCESS if first == "true" else DRIVER) in progress[0]["sources"][0]["description"]
+
+
+def _forget_files(cluster: Cluster) -> None:
+    for path in Path(cluster.root).glob("in*/partition=0/*.parquet"):
+        path.unlink()
+
+
+def _move_start(cluster: Cluster) -> None:
+    cluster.move_log_start("in", {0: 2}, "retention", "r")
+
+
+LOSSES: dict[str, tuple[Callable[[Cluster], None], str]] = {
+    "deleted by retention": (_move_start, r"KAFKA_DATA_LOSS.*offsets \[0, 2\) are lost"),
+    "file vanished": (_forget_files, r"KAFKA_DATA_LOSS.*offsets \[0, 3\) are lost: .* is missing"),
+}
+
+
+@pytest.mark.parametrize(("lose", "message"), LOSSES.values(), ids=LOSSES)
+def test_lost_records_stop_the_query(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path, lose: Callable[[Cluster], None], message: str
+) -> None:
+    """The first batch was planned before the loss, and runs again."""
+
+    def fail(_: DataFrame, __: int) -> None:
+        raise RuntimeError("planned failure")
+
+    writer = load(spark, root).writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path))
+    with pytest.raises(StreamingQueryException, match="planned failure"):
+        writer.trigger(availableNow=True).start().awaitTermination(120)
+    lose(topic)
+
+    with pytest.raises(StreamingQueryException, match=message) as stopped:
+        drain(load(spark, root), tmp_path)
+
+    assert str(stopped.value).startswith("DataLossError: ")
+
+
+def test_compacted_topic_is_read_without_its_removed_records(
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("in", 1, EAGER)
+    for nth, value in enumerate("abc"):
+        fill(cluster, "in", value, key=b"key", at_ms=1_000 * (nth + 1))
+    fill(cluster, "in", "d", key=b"other", at_ms=5_000)
+    assert upkeep(root, "in").removed_records > 0
+
+    batches, _ = drain(load(spark, root), tmp_path)
+
+    assert [row[1:] for row in batches[0]][-2:] == [(2, "c"), (3, "d")]
+
+
+def test_query_that_skips_lost_records_is_planned_by_the_process(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path
+) -> None:
+    _, progress = drain(load(spark, root, failOnDataLoss="false"), tmp_path)
+
+    assert PROCESS in progress[0]["sources"][0]["description"]
+    assert json.loads(json.dumps(progress[0]["sources"][0].get("metrics") or {})) == {}
