@@ -45,9 +45,10 @@ quick := contract modules
 share_contract := tests/contract
 
 programs_alone := usual-programs
+streams := $(wildcard tests/spark/test_*stream*.py tests/spark/test_source_*.py tests/spark/test_missing_topics.py)
 
 .PHONY: $(quick:%=quick-%) $(shares:%=usual-%) $(programs_alone)
-.PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark processes e2e programs objects recipes lowest spark-matrix wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline soak-gateway bench bench-kafka gateway-judges reference rooms pictures notebooks docs
+.PHONY: help demo demo-s3 setup setup-browser setup-stores classes lock clean check test fmt lint types arch unit spark spark-engines processes e2e programs objects recipes lowest spark-matrix wheel-pythons wheel-extras test-all coverage mutants soak soak-replicas soak-pipeline soak-gateway bench bench-kafka gateway-judges reference rooms pictures notebooks docs
 
 ##@ Try it
 
@@ -144,6 +145,12 @@ unit: setup ## Run the tests without logs and processes, and the examples in doc
 spark: classes ## Run the tests with one local Spark.
 	$(call step,pytest)
 	@$(pytest) tests/spark
+
+spark-engines: classes ## Run the tests of streams with both planners of the format: the driver, and a process of each query.
+	$(call step,pytest: the driver plans)
+	@$(pytest) -n 0 $(streams)
+	$(call step,pytest: a process of each query plans)
+	@KAFKALIKE_TESTS_STREAM_DRIVER=false $(pytest) -n 0 $(streams)
 
 processes: setup ## Run the tests with several processes on one topic: kill -9, full disks.
 	$(call step,pytest)

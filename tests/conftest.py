@@ -125,6 +125,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.local.dir": str(scratch / "local"),
         "spark.ui.enabled": "false",
+        # `make spark-engines` has streams planned by the format's process.
+        "spark.kafkalike.stream.driver": os.environ.get("KAFKALIKE_TESTS_STREAM_DRIVER", "true"),
     }
     spark = session("kafkalike-tests", master="local[2,2]", **small)
     yield spark

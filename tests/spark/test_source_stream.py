@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark.format.query import offsets_behind
 from kafkalike.spark.format.stream_reader import unmarked
+from kafkalike.spark.jvm.spark_version import HAS_LIMITS
 from tests.tools.places import PLACES, new_roots
 from tests.tools.records import fill
 
@@ -193,6 +194,9 @@ def test_behaviour_30_a_failed_batch_runs_again_with_the_same_range(
     fill(cluster, "again", "c")
 
     run(stream, sink, tmp_path)
+    if not HAS_LIMITS:
+        # Then Spark takes `availableNow` for one batch, which is the repeated one.
+        run(stream, sink, tmp_path)
 
     assert sink.found == {0: ["a", "b"], 1: ["c"]}
 

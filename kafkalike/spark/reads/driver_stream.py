@@ -28,7 +28,15 @@ from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.segments import MARK
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.format import FORMAT
-from kafkalike.spark.format.input_partitions import OffsetPartition, RangePlan, columns_of, lost_range, schema_of
+from kafkalike.spark.format.input_partitions import (
+    MOST_OFFSETS,
+    OffsetPartition,
+    RangePlan,
+    columns_of,
+    lost_range,
+    schema_of,
+)
+from kafkalike.spark.format.option_values import MAX_LONG
 from kafkalike.spark.format.positions import offsets_of
 from kafkalike.spark.format.source_options import SourceOptions, check_stream, parse_options
 from kafkalike.spark.format.source_topics import SourceTopics
@@ -196,10 +204,13 @@ def options_for_driver(given: Mapping[str, str]) -> SourceOptions | None:
 
     The storage must be a folder of this machine, because Spark's reader looks neither for replicas nor for keys of
     object stores. Topics that foreign writers may change are left to the format's reader, which checks each record.
+    Small batches are parts of row groups, which Spark's reader decodes anew each time; the process keeps its place.
     """
     try:
         options = parse_options(given)
         check_stream(options)
+        if (options.max_offsets_per_trigger or MAX_LONG) <= MOST_OFFSETS:
+            return None
         topics = SourceTopics(options)
         cluster = topics.cluster
         is_near = "," not in cluster.root and not cluster.store.scheduler.is_remote

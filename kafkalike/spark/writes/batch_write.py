@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
+
+DESCRIPTION: Final = "spark.job.description"
+"""Local property that Spark's pages show as the description of a thread's jobs."""
 
 
 class Written(dict[TopicPartition, range]):
@@ -359,12 +362,26 @@ def run_job(frame: DataFrame, target: StagingTarget, folder: StagingFolder) -> l
     # PySpark wants it for `mapInArrow`, and does not bring it.
     require_module("pandas", "writes from Spark")
     try:
-        rows = (
-            arrow_columns(frame).mapInArrow(partial(_stage, PromptAnswer(), target, folder), "result BINARY").collect()
-        )
+        with described_jobs(frame.sparkSession, f"kafkalike: write to {target.topic or 'topics'}"):
+            staged = arrow_columns(frame).mapInArrow(partial(_stage, PromptAnswer(), target, folder), "result BINARY")
+            rows = staged.collect()
     except (*SPARK_FAILURES, OSError) as cause:
         raise_refusal(target.topic or "the write", cause)
     return [pickle.loads(row["result"]) for row in rows]  # noqa: S301 - made by `_stage`
+
+
+@contextmanager
+def described_jobs(spark: SparkSession, text: str) -> Iterator[None]:
+    """Describe the jobs of this thread on Spark's pages, unless the caller or a streaming query describes them."""
+    context = None if is_remote(spark) else spark.sparkContext
+    if context is None or context.getLocalProperty(DESCRIPTION) is not None:
+        yield
+        return
+    context.setLocalProperty(DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(DESCRIPTION, None)  # type: ignore[arg-type] # None removes it
 
 
 def _stage(
