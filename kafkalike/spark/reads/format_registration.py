@@ -25,6 +25,7 @@ from kafkalike.spark.format.input_partitions import TYPES
 from kafkalike.spark.jvm.spark_connect import is_remote, tasks_here
 from kafkalike.spark.jvm.spark_errors import show_named_errors
 from kafkalike.spark.jvm.spark_version import HAS_PLANS
+from kafkalike.spark.reads.stream_sources import settle_sources
 from kafkalike.spark.reads.table_scan import SWITCH, scan_tables
 
 CONDITION: Final = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
@@ -259,8 +260,6 @@ def register_format(
         source = type(f"{source.__name__}WithScratch", (source,), {"scratch": scratch})
     spark.dataSource.register(source)
     if HAS_PLANS and not is_remote(spark):
-        from kafkalike.spark.reads.stream_frames import settle_sources
-
         settle_sources()
         if spark.conf.get(SWITCH, "false") == "true":
             scan_tables()
