@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.spark.reads.table_scan import SWITCH, as_tables
+from kafkalike.spark.reads.table_scan import SWITCH, as_tables, scan_tables
 from tests.tools.records import fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@pytest.fixture
-def switched_off(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set(SWITCH, "false")
-    yield
+@pytest.fixture(autouse=True)
+def tables_on(spark: SparkSession) -> Iterator[None]:
+    """Other tests of the session leave it off."""
+    scan_tables()
     spark.conf.set(SWITCH, "true")
+    yield
+    spark.conf.unset(SWITCH)
 
 
 @pytest.fixture
@@ -94,22 +96,23 @@ def test_view_and_columns_of_the_frame_reach_the_table(spark: SparkSession, root
     assert joined.count() == 1
 
 
-WHOLE: dict[str, Callable[[DataFrame], str]] = {
-    "whole records": plan_of,
-    "first records": lambda frame: plan_of(frame.limit(2)),
+def _switched_off(frame: DataFrame, spark: SparkSession) -> str:
+    spark.conf.unset(SWITCH)
+    return plan_of(frame.where("offset > 1"))
+
+
+WHOLE: dict[str, Callable[[DataFrame, SparkSession], str]] = {
+    "whole records": lambda frame, _: plan_of(frame),
+    "first records": lambda frame, _: plan_of(frame.limit(2)),
+    "switched off": _switched_off,
 }
 
 
 @pytest.mark.parametrize("plan", WHOLE.values(), ids=WHOLE)
 def test_query_without_an_advantage_is_read_by_the_format(
-    spark: SparkSession, root: str, topics: Cluster, plan: Callable[[DataFrame], str]
+    spark: SparkSession, root: str, topics: Cluster, plan: Callable[[DataFrame, SparkSession], str]
 ) -> None:
-    assert "parquet" not in plan(load(spark, root))
-
-
-@pytest.mark.usefixtures("switched_off")
-def test_setting_of_the_session_switches_table_scans_off(spark: SparkSession, root: str, topics: Cluster) -> None:
-    assert "parquet" not in plan_of(load(spark, root).where("offset > 1"))
+    assert "parquet" not in plan(load(spark, root), spark)
 
 
 def test_cached_frame_is_not_read_again(spark: SparkSession, root: str, topics: Cluster) -> None:

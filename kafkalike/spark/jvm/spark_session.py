@@ -67,8 +67,6 @@ SESSION_CONF: Final = {
     # If Spark is killed while it writes the first offsets, it leaves a temporary file in the checkpoint, and would
     # refuse to start from that checkpoint. Sinks of topics notice a checkpoint that has lost its offsets.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
-    # Counts and conditions on the place of records scan the topic's table instead of reading all records.
-    "spark.kafkalike.format.tables": "true",
     "spark.ui.showConsoleProgress": "false",
 }
 """`kafkalike/conf/spark-defaults.conf` has the same settings for spark-submit; a test compares them."""
