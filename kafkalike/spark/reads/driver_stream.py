@@ -166,7 +166,7 @@ def lags(
 ) -> dict[str, float]:
     """Return the metrics of a source in its query's progress, without reading records.
 
-    They are those of Spark's Kafka source, and for each topic `lagRecords.<topic>`, in offsets, and
+    Spark's Kafka source has the first three. For each topic there are also `lagRecords.<topic>`, in offsets, and
     `lagSeconds.<topic>`: the time of the newest record minus that of the last one read, in the partition that is
     furthest behind.
 
@@ -204,7 +204,7 @@ def options_for_driver(given: Mapping[str, str]) -> SourceOptions | None:
 
     The storage must be a folder of this machine, because Spark's reader looks neither for replicas nor for keys of
     object stores. Topics that foreign writers may change are left to the format's reader, which checks each record.
-    Small batches are parts of row groups, which Spark's reader decodes anew each time; the process keeps its place.
+    Small batches are parts of row groups, which Spark's reader decodes each time; the process keeps its place.
     """
     try:
         options = parse_options(given)
@@ -295,7 +295,7 @@ _compiled: dict[str, Any] = {}
 
 
 def _new(spark: Any, *arguments: Any) -> Any:  # noqa: ANN401
-    """Create a `TopicStream`."""
+    """Create a `TopicStream`, whose class is compiled at the first call of an application."""
     gateway = spark.sparkContext._gateway  # noqa: SLF001
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     application = spark.sparkContext.applicationId
