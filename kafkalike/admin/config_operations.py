@@ -1,4 +1,4 @@
-"""Config operations: describe and change settings of topics and of the cluster, with the source of each value."""
+"""Config operations: describe and change settings of topics, groups and the cluster, with the source of each value."""
 
 from __future__ import annotations
 
@@ -7,18 +7,36 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from kafkalike.admin.admin_base import BROKER_ID, AdminBase
-from kafkalike.errors import BrokerResponseError, IllegalArgumentError, InvalidRequestError, UnsupportedVersionError
+from kafkalike.errors import (
+    BrokerResponseError,
+    IllegalArgumentError,
+    InvalidConfigurationError,
+    InvalidRequestError,
+    UnsupportedVersionError,
+)
 from kafkalike.model.config import server_config
+from kafkalike.model.config.group_config import GROUP_PROPERTIES, HEARTBEAT, SERVER_DEFAULTS, SESSION, group_setting
 from kafkalike.model.config.properties import Property, PropertySet, as_text, nearest
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
+from kafkalike.model.group_state import GroupRow, GroupsState, config_row
+from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 
 DYNAMIC_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 DYNAMIC_DEFAULT: Final = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 STATIC_BROKER: Final = "STATIC_BROKER_CONFIG"
+DYNAMIC_GROUP: Final = "DYNAMIC_GROUP_CONFIG"
 DEFAULT: Final = "DEFAULT_CONFIG"
 
+KINDS: Final = {
+    ConfigResourceType.TOPIC: TOPIC_PROPERTIES,
+    ConfigResourceType.BROKER: server_config.SERVER_PROPERTIES,
+    ConfigResourceType.GROUP: GROUP_PROPERTIES,
+}
+"""The known settings of each kind of resource."""
+
 Changes = Mapping[str, tuple[AlterConfigOp, str | None]]
+Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 class ConfigFilterType(IntEnum):
@@ -44,7 +62,7 @@ class ConfigOperations(AdminBase):
         include_synonyms: bool = False,  # noqa: FBT001, FBT002 - kafka-python's signature
         config_filter: ConfigFilterType | str = "modified",
     ) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-        """Return effective settings of topics, of the cluster (`BROKER` with an empty name) or of a broker (its id).
+        """Return effective settings of topics, groups, the cluster (`BROKER` with an empty name) or a broker (its id).
 
         Args:
             config_resources: the resources; `configs` of a resource lists setting names, None for all.
@@ -53,9 +71,9 @@ class ConfigOperations(AdminBase):
 
         Returns:
             `{"topic": {topic: {setting: {value, config_source, is_default, is_sensitive, read_only, config_type,
-            documentation, synonyms}}}}`. `config_source` is DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG (a
-            default of the cluster), STATIC_BROKER_CONFIG (seeded by a `server.properties` file and unchanged since) or
-            DEFAULT_CONFIG.
+            documentation, synonyms}}}}`. `config_source` is DYNAMIC_TOPIC_CONFIG, DYNAMIC_GROUP_CONFIG,
+            DYNAMIC_DEFAULT_BROKER_CONFIG (a default of the cluster), STATIC_BROKER_CONFIG (seeded by a
+            `server.properties` file and unchanged since) or DEFAULT_CONFIG.
 
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist.
@@ -82,6 +100,12 @@ class ConfigOperations(AdminBase):
                 name: _entry(known, _synonyms(known.name, own, defaults))
                 for name, known in TOPIC_PROPERTIES.properties.items()
             }
+        if resource.resource_type is ConfigResourceType.GROUP:
+            own, defaults = self._group_configs(resource.name), self._defaults()
+            return {
+                name: _entry(known, _group_synonyms(name, own, defaults))
+                for name, known in GROUP_PROPERTIES.properties.items()
+            }
         _check_broker(resource)
         defaults = self._defaults()
         return {
@@ -91,6 +115,28 @@ class ConfigOperations(AdminBase):
             }
             for name, known in server_config.SERVER_PROPERTIES.properties.items()
         }
+
+    def _group_configs(self, group_id: str) -> Mapping[str, str]:
+        return self._cluster.groups.refresh().configs.get(check_group_id(group_id), {})
+
+    def _edit_group(self, group_id: str, edit: Edit, *, validate_only: bool) -> None:
+        """Replace the settings of a group, which need not exist, by the result of `edit`.
+
+        Raises:
+            InvalidConfigurationError: a setting is unknown or has an invalid value.
+        """
+        check_group_id(group_id)
+
+        def plan(state: GroupsState) -> list[GroupRow]:
+            known = state.configs.get(group_id, {})
+            configs = GROUP_PROPERTIES.check_all(edit(known))
+            if group_setting(configs, HEARTBEAT) >= group_setting(configs, SESSION):
+                raise InvalidConfigurationError(f"group setting {HEARTBEAT!r} must be below {SESSION!r}")
+            if validate_only or configs == known:
+                return []
+            return [config_row(state.seq + 1, group_id, configs, self._clock.now_ms())]
+
+        self._cluster.groups.transact(plan)
 
     def _defaults(self) -> _Defaults:
         recorded = self._cluster.metadata.refresh().defaults
@@ -112,12 +158,12 @@ class ConfigOperations(AdminBase):
         *,
         raise_errors: bool = False,
     ) -> dict[str, dict[str, str]]:
-        """Change settings of topics and of the cluster, one resource at a time; other settings keep their values.
+        """Change settings of topics, groups and the cluster, one resource at a time; other settings keep their values.
 
         Args:
-            config_resources: topics, and the cluster (`BROKER` with an empty name); `configs` is `{setting: value}` or
-                `{setting: (AlterConfigOp, value)}`, with the operation also by name or number. APPEND and SUBTRACT
-                apply to lists such as `cleanup.policy`.
+            config_resources: topics, groups, and the cluster (`BROKER` with an empty name); `configs` is
+                `{setting: value}` or `{setting: (AlterConfigOp, value)}`, with the operation also by name or number.
+                APPEND and SUBTRACT apply to lists such as `cleanup.policy`.
             validate_only: check without changing anything.
             raise_on_unknown: raise an error for an unknown setting before anything is changed.
             incremental: False allows only SET, as in Kafka's older request.
@@ -134,7 +180,7 @@ class ConfigOperations(AdminBase):
         for resource, changes in work:
             _check_alterable(resource)
             if raise_on_unknown:
-                _check_known(changes, _properties_of(resource))
+                _check_known(changes, KINDS[resource.resource_type])
             if incremental is False and any(op is not AlterConfigOp.SET for op, _ in changes.values()):
                 raise IllegalArgumentError("incremental=False allows only SET; leave incremental out")
         return self._apply(work, validate_only=validate_only, raise_errors=raise_errors)
@@ -148,11 +194,11 @@ class ConfigOperations(AdminBase):
         *,
         raise_errors: bool = False,
     ) -> dict[str, dict[str, str]]:
-        """Reset settings of topics to the cluster's defaults, or settings of the cluster to Kafka's defaults.
+        """Reset settings of topics and groups to the cluster's defaults, or those of the cluster to Kafka's defaults.
 
         Args:
-            config_resources: topics, and the cluster (`BROKER` with an empty name); `configs` lists the settings, None
-                or empty for all.
+            config_resources: topics, groups, and the cluster (`BROKER` with an empty name); `configs` lists the
+                settings, None or empty for all.
             validate_only: check without changing anything.
             raise_on_unknown: raise an error for an unknown setting.
             incremental: no effect, because both of Kafka's requests have the same result here.
@@ -168,7 +214,7 @@ class ConfigOperations(AdminBase):
             names = list(resource.configs or self._own(resource))
             changes = dict.fromkeys(names, (AlterConfigOp.DELETE, None))
             if raise_on_unknown:
-                _check_known(changes, _properties_of(resource))
+                _check_known(changes, KINDS[resource.resource_type])
             work.append((resource, changes))
         return self._apply(work, validate_only=validate_only, raise_errors=raise_errors)
 
@@ -176,6 +222,8 @@ class ConfigOperations(AdminBase):
         if resource.resource_type is ConfigResourceType.BROKER:
             recorded = self._cluster.metadata.refresh().defaults
             return () if recorded is None else recorded.settings
+        if resource.resource_type is ConfigResourceType.GROUP:
+            return self._group_configs(resource.name)
         info = self._cluster.topics().get(resource.name)
         return () if info is None else info.configs
 
@@ -187,9 +235,11 @@ class ConfigOperations(AdminBase):
         for resource, changes in work:
             done = "OK"
             try:
-                edit = _edit(changes, _properties_of(resource))
+                edit = _edit(changes, KINDS[resource.resource_type])
                 if resource.resource_type is ConfigResourceType.BROKER:
                     self._cluster.edit_defaults(edit, validate_only=validate_only)
+                elif resource.resource_type is ConfigResourceType.GROUP:
+                    self._edit_group(resource.name, edit, validate_only=validate_only)
                 else:
                     self._cluster.edit_configs(resource.name, edit, validate_only=validate_only)
             except BrokerResponseError as error:
@@ -203,8 +253,13 @@ class ConfigOperations(AdminBase):
     def list_config_resources(
         self, resource_types: Sequence[ConfigResourceType | str] | None = None
     ) -> dict[str, list[str]]:
-        """Return the resources with settings: `{"topic": [...], "broker": ["1"]}`, or only the given kinds."""
-        known = {"topic": sorted(self._cluster.topics()), "broker": [str(BROKER_ID)]}
+        """Return the resources with settings by kind: `{"topic": [...], "broker": ["1"], "group": [...]}`.
+
+        Args:
+            resource_types: the kinds to list; None for all.
+        """
+        groups = sorted(self._cluster.groups.refresh().configs)
+        known = {"topic": sorted(self._cluster.topics()), "broker": [str(BROKER_ID)], "group": groups}
         if not resource_types:
             return known
         wanted = [ConfigResource(kind, "").resource_type.name.lower() for kind in resource_types]
@@ -234,7 +289,7 @@ def _resources(given: object) -> list[ConfigResource]:
 def _check_broker(resource: ConfigResource) -> None:
     if resource.resource_type is not ConfigResourceType.BROKER:
         raise UnsupportedVersionError(
-            f"{resource.resource_type.name} resources have no settings here; use TOPIC or BROKER"
+            f"{resource.resource_type.name} resources have no settings here; use TOPIC, GROUP or BROKER"
         )
     if resource.name and not str(resource.name).isdecimal():
         raise IllegalArgumentError(
@@ -247,7 +302,7 @@ def _check_broker(resource: ConfigResource) -> None:
 
 
 def _check_alterable(resource: ConfigResource) -> None:
-    if resource.resource_type is ConfigResourceType.TOPIC:
+    if resource.resource_type in {ConfigResourceType.TOPIC, ConfigResourceType.GROUP}:
         return
     _check_broker(resource)
     if resource.name:
@@ -256,10 +311,6 @@ def _check_alterable(resource: ConfigResource) -> None:
             "the cluster instead (--entity-default, or a BROKER with an empty name); a file server.properties only "
             "seeds them"
         )
-
-
-def _properties_of(resource: ConfigResource) -> PropertySet:
-    return TOPIC_PROPERTIES if resource.resource_type is ConfigResourceType.TOPIC else server_config.SERVER_PROPERTIES
 
 
 def _check_known(names: Iterable[str], properties: PropertySet) -> None:
@@ -287,7 +338,7 @@ def _change(name: str, given: object) -> tuple[AlterConfigOp, Any]:
     return wanted, value
 
 
-def _edit(changes: Changes, properties: PropertySet) -> Callable[[Mapping[str, str]], Mapping[str, str]]:
+def _edit(changes: Changes, properties: PropertySet) -> Edit:
     def edit(current: Mapping[str, str]) -> Mapping[str, str]:
         after = dict(current)
         for name, (operation, value) in changes.items():
@@ -302,6 +353,8 @@ def _own_sources(resource: ConfigResource) -> Collection[str]:
     """Return the sources of settings that were set on the resource itself."""
     if resource.resource_type is ConfigResourceType.TOPIC:
         return (DYNAMIC_TOPIC,)
+    if resource.resource_type is ConfigResourceType.GROUP:
+        return (DYNAMIC_GROUP,)
     return () if resource.name else (DYNAMIC_DEFAULT, STATIC_BROKER)
 
 
@@ -340,6 +393,13 @@ def _server_synonyms(name: str, defaults: _Defaults) -> list[dict[str, str]]:
     settings, source = defaults.server.settings, defaults.source
     found = [_synonym(name, settings[name], source[name])] if name in settings else []
     return [*found, _synonym(name, server_config.SERVER_PROPERTIES.properties[name].default, DEFAULT)]
+
+
+def _group_synonyms(name: str, own: Mapping[str, str], defaults: _Defaults) -> list[dict[str, str]]:
+    found = [_synonym(name, own[name], DYNAMIC_GROUP)] if name in own else []
+    if name in SERVER_DEFAULTS:
+        return found + _server_synonyms(SERVER_DEFAULTS[name], defaults)
+    return [*found, _synonym(name, GROUP_PROPERTIES.properties[name].default, DEFAULT)]
 
 
 def _synonym(name: str, value: str, source: str) -> dict[str, str]:

@@ -267,14 +267,9 @@ COSTLY: Final = 4
 
 
 class ShareSlice:
-    """The records of one acquisition that the application has not got, and the size of the next one.
+    """The records of one acquisition that the application has not got, and the size of the next one."""
 
-    Args:
-        lock_ms: duration of the locks, ms.
-    """
-
-    def __init__(self, lock_ms: int) -> None:
-        self._seconds = min(HAND_OUT_SECONDS, lock_ms / 8000)
+    def __init__(self) -> None:
         self.records: deque[tuple[ConsumerRecord, int]] = deque()
         """With the number of deliveries."""
         self._size = 0
@@ -282,16 +277,16 @@ class ShareSlice:
         self._count = 0
         self._topics: tuple[str, ...] = ()
 
-    def size(self, most: int, largest: int, now: float) -> int:
+    def size(self, most: int, largest: int, now: float, lock_ms: int) -> int:
         """Return how many records to acquire next; at least `most`.
 
-        Acquisitions double while the application is done with their records faster than they cost, and their records
-        did not wait too long.
+        Acquisitions double while the application is done with their records faster than they cost, their records
+        did not wait too long, and they take a small part of the duration of a lock.
         """
         spent, cost = now - self._ended, self._ended - self._begun
         if self.records:
             self._size = max(most, self._count // 2)
-        elif self._count and self._count >= self._size and spent < COSTLY * cost:
+        elif self._count and self._count >= self._size and spent < COSTLY * cost < lock_ms / 1000:
             self._size *= 2
         self._size = max(most, min(self._size, largest))
         return self._size
@@ -303,9 +298,9 @@ class ShareSlice:
         self.records.extend(records)
         self._count, self._topics, self._begun, self._ended = len(self.records), topics, begun, ended
 
-    def take(self, most: int, topics: tuple[str, ...], now: float) -> list[tuple[ConsumerRecord, int]]:
-        """Return records for the application; none if it is time to acquire."""
-        if not self.records or topics != self._topics or now - self._ended > self._seconds:
+    def take(self, most: int, topics: tuple[str, ...], now: float, lock_ms: int) -> list[tuple[ConsumerRecord, int]]:
+        """Return records for the application; none if it is time to acquire, by the duration of the locks in ms."""
+        if not self.records or topics != self._topics or now - self._ended > min(HAND_OUT_SECONDS, lock_ms / 8000):
             return []
         return [self.records.popleft() for _ in range(min(most, len(self.records)))]
 

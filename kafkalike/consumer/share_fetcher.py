@@ -24,14 +24,21 @@ from kafkalike.consumer.share_delivery import (
 )
 from kafkalike.consumer.share_letters import NO_LIMIT, Outcome, ShareLetters
 from kafkalike.log.call_view import CallView
-from kafkalike.log.group.assignors import SHARE_SCHEME
 from kafkalike.log.group.member import GroupMember, HeartbeatThread
-from kafkalike.log.group.membership import KnownTopics, MemberSettings
-from kafkalike.log.group.share_group import ShareGroup, later_ranges, limits_of, undelivered
+from kafkalike.log.group.membership import KnownTopics
+from kafkalike.log.group.share_group import (
+    ShareGroup,
+    later_ranges,
+    limits_of,
+    member_settings,
+    start_of,
+    undelivered,
+)
 from kafkalike.log.share_exchange import ShareSource, share_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.consumer_config import ShareConsumerConfig
-from kafkalike.model.group_state import SHARE, GroupsState
+from kafkalike.model.config.group_config import RESET
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.record_batch import due_ms
 from kafkalike.model.shares import share_partition as rules
 from kafkalike.model.shares.share_partition import (
@@ -83,32 +90,11 @@ class ShareFetcher:
         self.topics: tuple[str, ...] = ()
         """Names of the subscribed topics, sorted."""
         self.metrics = ShareMetrics()
-        group_id = str(config.group_id)
-        limits = limits_of(
-            cluster.server,
-            config.share_record_lock_duration_ms,
-            config.share_delivery_count_limit,
-            config.share_partition_max_record_locks,
-        )
         self._letters: ShareLetters | None = None
-        letters = config.errors_deadletterqueue_topic_name
-        most_deliveries = limits.deliveries
-        if letters is not None:
-            limits = replace(limits, archives=False)
-        self.metadata = ShareGroupMetadata(group_id, member_id, limits.deliveries if letters is None else NO_LIMIT)
-        if letters is not None:
-            self._letters = ShareLetters(
-                cluster, config, member=self.metadata, most_deliveries=most_deliveries, clock=clock
-            )
-        self.group = ShareGroup(cluster.groups, group_id, clock, limits)
-        self._settings = MemberSettings(
-            group_id=group_id,
-            schemes={SHARE: SHARE_SCHEME},
-            client_id=config.client_id,
-            session_timeout_ms=config.session_timeout_ms,
-            heartbeat_interval_ms=config.heartbeat_interval_ms,
-            max_poll_interval_ms=config.max_poll_interval_ms,
-        )
+        if config.errors_deadletterqueue_topic_name is not None:
+            member = ShareGroupMetadata(str(config.group_id), member_id, NO_LIMIT)
+            self._letters = ShareLetters(cluster, config, member=member, clock=clock)
+        self._configure({})
         self._member = self._new_member()
         self._heartbeat = HeartbeatThread(self._member, clock)
         self._logs = OpenedLogs(cluster)
@@ -116,7 +102,7 @@ class ShareFetcher:
         self._watch = FolderWatch()
         self._root = RootCheck(cluster, clock, opened=config.bootstrap_servers is cluster)
         self._transient_errors = TransientErrors(clock, config.default_api_timeout_ms)
-        self._slice = ShareSlice(limits.lock_ms)
+        self._slice = ShareSlice()
         self._own: dict[TopicPartition, list[Acknowledgement]] = {}
         """Acknowledgements of records that the application never got."""
         self._unsure = False
@@ -127,8 +113,21 @@ class ShareFetcher:
         """Number of the next partition to begin with, so that the members begin with different ones."""
         self._warned: set[str] = set()
 
+    def _configure(self, configs: Mapping[str, str]) -> None:
+        """Apply the group's settings. A member keeps the session with which it has joined."""
+        group_id = str(self._config.group_id)
+        limits = limits_of(self._cluster.server, configs, self._config)
+        deliveries = limits.deliveries
+        if self._letters is not None:
+            self._letters.most_deliveries, deliveries = deliveries, NO_LIMIT
+            limits = replace(limits, archives=False)
+        self.metadata = ShareGroupMetadata(group_id, self._member_id, deliveries)
+        self.group = ShareGroup(self._cluster.groups, group_id, self._clock, limits)
+        self._configs = configs
+
     def _new_member(self) -> GroupMember:
-        return GroupMember.of(self._cluster, self._settings, self._clock, member_id=self._member_id)
+        settings = member_settings(self._config, self._configs)
+        return GroupMember.of(self._cluster, settings, self._clock, member_id=self._member_id)
 
     # --- polling -------------------------------------------------------------------------------
 
@@ -164,7 +163,7 @@ class ShareFetcher:
         """Return records of the last acquisition that the application has not got."""
         # After an interrupt, the next exchange returns the records that were taken from the slice and not noted.
         was_unsure, self._unsure = self._unsure, True
-        handed = self._slice.take(most, self.topics, now)
+        handed = self._slice.take(most, self.topics, now, self.group.limits.lock_ms)
         by_place = groupby(handed, key=lambda one: (TopicPartition(one[0].topic, one[0].partition), one[1]))
         for (tp, count), own in by_place:
             self._held.note(tp, (record.offset for record, _ in own), count)
@@ -222,7 +221,8 @@ class ShareFetcher:
         if not (acks or self._slice.records or self._own or self._unsure or self.group.is_ready(state, sources)):
             return [], False
         alone = self._config.share_acquire_mode == "record_limit"
-        size = self._slice.size(most, most if alone else self.group.fair_share(state, sources), begun)
+        largest = most if alone else self.group.fair_share(state, sources)
+        size = self._slice.size(most, largest, begun, self.group.limits.lock_ms)
         self._give_back()
         taken = self._exchange(acks, sources, size, tell)
         worked = bool(taken)
@@ -283,7 +283,12 @@ class ShareFetcher:
         """Join the group or follow it; return whether this consumer is a member."""
         member = self._member
         known = view.metadata(waiting=True)
-        roster = None
+        roster, configs = None, view.groups().configs.get(self.group.group_id, {})
+        if configs != self._configs:
+            self._configure(configs)
+            if member.membership is None:
+                member = self._member = self._new_member()
+                self._heartbeat = HeartbeatThread(member, self._clock)
         if member.membership is not None:
             roster = member.look(view.groups().group(self.group.group_id).roster)
             if roster is None:
@@ -343,12 +348,7 @@ class ShareFetcher:
         return sources[first:] + sources[:first]
 
     def _initial(self, each: TopicLog, partition: int) -> int:
-        reset_ms = self._config.reset_ms
-        if reset_ms is not None:
-            found = each.offset_for_time(partition, max(0, self._clock.now_ms() - reset_ms))
-            return each.log_end(partition) if found is None else found.offset
-        earliest = self._config.share_auto_offset_reset == "earliest"
-        return each.log_start(partition) if earliest else each.log_end(partition)
+        return start_of(each, partition, self._config.share_auto_offset_reset or self._configs.get(RESET), self._clock)
 
     # --- reading -------------------------------------------------------------------------------
 

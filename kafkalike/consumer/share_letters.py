@@ -50,7 +50,6 @@ class ShareLetters:
         cluster: the cluster of topics and groups.
         config: the consumer's settings, which name the dead-letter topic.
         member: the consumer. The group's state does not archive records by itself, because letters come first.
-        most_deliveries: deliveries after which a record becomes a dead letter.
         clock: time.
     """
 
@@ -60,12 +59,12 @@ class ShareLetters:
         config: ShareConsumerConfig,
         *,
         member: ShareGroupMetadata,
-        most_deliveries: int,
         clock: Clock,
     ) -> None:
         self._cluster = cluster
         self._timeout_ms = config.default_api_timeout_ms
-        self._most_deliveries = most_deliveries
+        self.most_deliveries = 0
+        """Deliveries after which a record becomes a dead letter; the consumer sets it."""
         self._reader = ShareReader(record_builder(None, None), config.max_partition_fetch_bytes)
         self._topic = str(config.errors_deadletterqueue_topic_name)
         self._member = member
@@ -120,12 +119,12 @@ class ShareLetters:
         kept: dict[TopicPartition, Sequence[RecordRun]] = {}
         count = 0
         for tp, runs in taken.items():
-            kept[tp] = [run for run in runs if run.deliveries <= self._most_deliveries]
-            over = [run for run in runs if run.deliveries > self._most_deliveries]
+            kept[tp] = [run for run in runs if run.deliveries <= self.most_deliveries]
+            over = [run for run in runs if run.deliveries > self.most_deliveries]
             if not over:
                 continue
             acks = [Acknowledgement(run.first, run.last, RecordVerdict.REJECT, run.deliveries) for run in over]
-            why = f"the record was delivered {self._most_deliveries} times, and never accepted"
+            why = f"the record was delivered {self.most_deliveries} times, and never accepted"
             try:
                 self._bury(tp, acks, logs[tp.topic], TOO_OFTEN, why)
                 count += sum(run.size for run in over)

@@ -102,13 +102,14 @@ class GatewayCluster:
         return KafkaAdminClient(clock=self.clock, bootstrap_servers=self.cluster)
 
     def share_group(self, group_id: str) -> ShareGroup:
-        """Return a share group with the server's limits.
+        """Return a share group with the limits of its settings.
 
         Raises:
             InvalidGroupIdError: the id is invalid.
         """
         cluster = self.cluster
-        return ShareGroup(cluster.groups, check_group_id(group_id), self.clock, limits_of(cluster.server))
+        limits = limits_of(cluster.server, cluster.groups.state.configs.get(group_id, {}))
+        return ShareGroup(cluster.groups, check_group_id(group_id), self.clock, limits)
 
     def topic_name(self, item: Any, attribute: str = "name") -> str | None:  # noqa: ANN401
         """Return the topic of an item of a request, which names it or gives its id. Does not wait.

@@ -6,6 +6,7 @@ groups. A row that cannot be read raises the same error every time.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.groups.roster import CLIENT_LED_VERSION, PROTOCOL_TYPE, Member, Roster, dump_roster, load_roster
 from kafkalike.model.names import CONSUMER_OFFSETS, GATEWAYS_GROUP, REPARTITIONS_GROUP, RESERVED_GROUPS
-from kafkalike.model.row_value import UNREADABLE, damaged, row_value
+from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ MEMBER: Final = "member"
 TRANSACTION: Final = "transaction"
 SHARE: Final = "share"
 """Also the protocol of a share group's members."""
+CONFIG: Final = "config"
 
-VERSIONS: Final = {OFFSET: 1, MEMBER: CLIENT_LED_VERSION, SHARE: 1}
+VERSIONS: Final = {OFFSET: 1, MEMBER: CLIENT_LED_VERSION, SHARE: 1, CONFIG: 1}
 """The newest format of each kind of row, except `transaction` rows: see `transactions.transactional_id`."""
 
 
@@ -57,7 +59,7 @@ class GroupRow:
     seq: int
     kind: str
     """`offset`: a committed offset. `member`: the group's new roster. `share`: the new state of a share partition.
-    `transaction`: the new state of a transactional id."""
+    `config`: the settings of a group. `transaction`: the new state of a transactional id."""
     group_id: str
     """In a `transaction` row, the transactional id."""
     topic: str | None = None
@@ -122,6 +124,12 @@ def share_row(
         value="" if share is None else dump_share(share),
         time_ms=now_ms,
     )
+
+
+def config_row(seq: int, group_id: str, configs: Mapping[str, str], now_ms: int) -> GroupRow:
+    """Return the row with the settings of a group; none deletes them."""
+    value = json.dumps({VERSION: VERSIONS[CONFIG], "configs": dict(configs)}, separators=(",", ":"))
+    return GroupRow(seq=seq, kind=CONFIG, group_id=group_id, value=value, time_ms=now_ms)
 
 
 def transaction_rows(first: int, entries: Entries) -> list[GroupRow]:
@@ -220,6 +228,8 @@ class GroupsState:
     """By topic id, the decisions in `transactions` that a topic may lack; topics without one are missing."""
     shares: FrozenMap[str, Shares] = field(default_factory=FrozenMap)
     """Share partitions by id of their share group."""
+    configs: FrozenMap[str, Mapping[str, str]] = field(default_factory=FrozenMap)
+    """Settings of groups that have some, by group id."""
 
     def applied(self, rows: Iterable[GroupRow]) -> GroupsState:
         """Return the state after applying more rows; rows that are already applied are ignored.
@@ -266,12 +276,14 @@ class GroupsState:
 class _Draft:
     """A state in preparation."""
 
-    __slots__ = ("_before", "_shares", "_touched", "_transactions", "_unsettled", "seq")
+    __slots__ = ("_before", "_configs", "_shares", "_touched", "_transactions", "_unsettled", "seq")
 
     def __init__(self, state: GroupsState) -> None:
         self._before = state
         self.seq = state.seq
         self._touched: dict[str, _GroupDraft] = {}
+        self._configs: Draft[str, Mapping[str, str]] | None = None
+        """Created for the first row of settings."""
         self._shares: dict[str, Draft[TopicPartition, SharePartition]] = {}
         self._transactions: Draft[str, TransactionalIdState] | None = None
         """Made for the first row of a transaction."""
@@ -284,6 +296,9 @@ class _Draft:
             return
         if row.kind == SHARE:
             self._share(row)
+            return
+        if row.kind == CONFIG:
+            self._configure(row)
             return
         entry = _entry(row)
         group = self._touched.get(row.group_id)
@@ -301,6 +316,15 @@ class _Draft:
             draft.drop(where)
         else:
             draft.put(where, share)
+        self.seq = row.seq
+
+    def _configure(self, row: GroupRow) -> None:
+        configs = configs_of(row)
+        draft = self._configs = Draft(self._before.configs) if self._configs is None else self._configs
+        if configs:
+            draft.put(row.group_id, configs)
+        else:
+            draft.drop(row.group_id)
         self.seq = row.seq
 
     def _stand(self, row: GroupRow) -> None:
@@ -332,7 +356,8 @@ class _Draft:
                 shares.put(group_id, draft.frozen())
             else:
                 shares.drop(group_id)
-        return GroupsState(self.seq, groups, generations, transactions, unsettled, shares.frozen())
+        configs = before.configs if self._configs is None else self._configs.frozen()
+        return GroupsState(self.seq, groups, generations, transactions, unsettled, shares.frozen(), configs)
 
     def _groups(self) -> tuple[FrozenMap[str, Group], FrozenMap[str, int]]:
         groups, generations = Draft(self._before.groups), None
@@ -409,6 +434,19 @@ def share_of(row: GroupRow) -> tuple[TopicPartition, SharePartition | None]:
             raise ValueError("no topic or partition")
         where = TopicPartition(row.topic, row.partition)
         return where, None if row.offset is None else load_share(value, row.topic_id or "")
+    except UNREADABLE as cause:
+        raise damaged(CONSUMER_OFFSETS, row, cause) from cause
+
+
+def configs_of(row: GroupRow) -> dict[str, str]:
+    """Parse a `config` row.
+
+    Raises:
+        UnsupportedVersionError, LogCorruptError: it cannot be read.
+    """
+    try:
+        found = row_value(CONSUMER_OFFSETS, row, VERSIONS)["configs"]
+        return {as_text(name, "configs"): as_text(value, "configs") for name, value in found.items()}
     except UNREADABLE as cause:
         raise damaged(CONSUMER_OFFSETS, row, cause) from cause
 

@@ -22,7 +22,11 @@ NO_QUOTAS: Final = "there are no quotas and no users"
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
 """Matches a comma outside of square brackets."""
 
-ENTITY_TYPES: Final = {"topics": ConfigResourceType.TOPIC, "brokers": ConfigResourceType.BROKER}
+ENTITY_TYPES: Final = {
+    "topics": ConfigResourceType.TOPIC,
+    "brokers": ConfigResourceType.BROKER,
+    "groups": ConfigResourceType.GROUP,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class ConfigsOptions:
     topic: str | None
     broker: str | None
     broker_defaults: bool
+    group: str | None
     add_config: str | None
     add_config_file: str | None
     delete_config: str | None
@@ -51,24 +56,24 @@ class ConfigsOptions:
 )
 @cluster_options
 @click.option("--describe", is_flag=True, help="Print settings.")
-@click.option("--alter", is_flag=True, help="Change settings of a topic or of the cluster.")
+@click.option("--alter", is_flag=True, help="Change settings of a topic, a group or the cluster.")
 @click.option("--all", "show_all", is_flag=True, help="With --describe: include settings with their default.")
 @click.option(
     "--entity-type",
     type=click.Choice(["topics", "brokers", "groups", "clients", "users", "ips", "broker-loggers", "client-metrics"]),
-    help="Owner of the settings: topics or brokers (the cluster's defaults); the others do not exist here.",
+    help="Owner of the settings: topics, groups or brokers (the cluster's defaults); the others do not exist here.",
 )
-@click.option("--entity-name", help="Name of the topic, or 1 for the only broker.")
+@click.option("--entity-name", help="Name of the topic or group, or 1 for the only broker.")
 @click.option("--entity-default", is_flag=True, help="With --entity-type brokers: the defaults of the whole cluster.")
 @click.option("--topic", help="Short for --entity-type topics --entity-name TOPIC.")
 @click.option("--broker", help="Short for --entity-type brokers --entity-name ID.")
 @click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
+@click.option("--group", help="Short for --entity-type groups --entity-name GROUP.")
 @click.option("--add-config", metavar="K=V,K=[A,B]", help="Settings to set; lists in square brackets.")
 @click.option(
     "--add-config-file", type=click.Path(exists=True, dir_okay=False), help="File of settings in .properties form."
 )
 @click.option("--delete-config", metavar="K,K", help="Settings to reset to their default.")
-@refused("--group", "groups have no settings here")
 @refused("--client", NO_QUOTAS)
 @refused("--client-defaults", NO_QUOTAS, is_flag=True)
 @refused("--user", NO_QUOTAS)
@@ -83,7 +88,7 @@ class ConfigsOptions:
 @version_option
 @pass_options(ConfigsOptions)
 def configs(environment: Environment, options: ConfigsOptions) -> None:
-    """Describe and alter settings of topics and cluster-wide defaults."""
+    """Describe and alter settings of topics and groups, and cluster-wide defaults."""
     if options.describe == options.alter:
         raise click.UsageError("Command must include exactly one action: --describe or --alter")
     kind, name = _entity(options)
@@ -100,15 +105,17 @@ def _entity(options: ConfigsOptions) -> tuple[ConfigResourceType, str | None]:
         shorts.append((ConfigResourceType.TOPIC, options.topic))
     if options.broker is not None:
         shorts.append((ConfigResourceType.BROKER, options.broker))
+    if options.group is not None:
+        shorts.append((ConfigResourceType.GROUP, options.group))
     if options.broker_defaults:
         shorts.append((ConfigResourceType.BROKER, ""))
     if len(shorts) + (options.entity_type is not None) != 1:
-        raise click.UsageError("Give either --entity-type, --topic, --broker or --broker-defaults")
+        raise click.UsageError("Give either --entity-type, --topic, --group, --broker or --broker-defaults")
     if options.entity_type is None:
         return shorts[0]
     if options.entity_type not in ENTITY_TYPES:
         raise click.UsageError(
-            f"--entity-type {options.entity_type} has no meaning here: only topics and brokers have settings"
+            f"--entity-type {options.entity_type} has no meaning here: only topics, groups and brokers have settings"
         )
     kind = ENTITY_TYPES[options.entity_type]
     if options.entity_default:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from kafkalike import errors
 from kafkalike.admin.share_group_operations import SharePartitionReport
@@ -12,18 +12,16 @@ from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt, heartbeat_answer
 from kafkalike.gateway.gateway_cluster import Call, Handler
-from kafkalike.gateway.group_sessions import SESSION_MS, GroupSession, GroupSessions
+from kafkalike.gateway.group_sessions import GroupSession, GroupSessions
 from kafkalike.gateway.handlers.share_sessions import FINAL_EPOCH
 from kafkalike.log.group.assignors import SHARE_SCHEME
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings
+from kafkalike.model.config.group_config import HEARTBEAT, SESSION, group_setting
 from kafkalike.model.group_state import SHARE
 from kafkalike.model.groups.wire_member import WIRE_HOST
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import TopicPartition
-
-SHARE_BEAT_MS: Final = 3_000
-"""Time between two heartbeats."""
 
 
 class ShareMembers:
@@ -88,7 +86,7 @@ class ShareMembers:
             "error_code": NONE,
             "member_id": body.member_id,
             "member_epoch": roster.generation,
-            "heartbeat_interval": SHARE_BEAT_MS,
+            "heartbeat_interval": int(session.member.settings.heartbeat_interval_ms),
             "assignment": {"topic_partitions": assigned},
         }
 
@@ -98,13 +96,15 @@ class ShareMembers:
         except errors.UnknownMemberIdError:
             if epoch:
                 raise
+        configs = self._home.cluster.groups.state.configs.get(call.body.group_id, {})
+        session_ms = group_setting(configs, SESSION)
         settings = MemberSettings(
             group_id=call.body.group_id,
             schemes={SHARE: SHARE_SCHEME},
             client_id=call.client_id,
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=SHARE_BEAT_MS,
-            max_poll_interval_ms=SESSION_MS,
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=group_setting(configs, HEARTBEAT),
+            max_poll_interval_ms=session_ms,
             host=f"{WIRE_HOST}{call.host}",
         )
         member = GroupMember.of(self._home.cluster, settings, self._home.clock, member_id=call.body.member_id)

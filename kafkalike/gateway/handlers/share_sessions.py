@@ -29,12 +29,13 @@ from kafkalike.gateway.handlers.record_fetcher import ANSWER_BYTES, CHUNK_BYTES,
 from kafkalike.log.group.share_group import (
     ShareGroup,
     later_ranges,
-    limits_of,
     ranges,
+    start_of,
     undelivered,
 )
 from kafkalike.log.share_exchange import ShareSource, share_of
 from kafkalike.log.wire.record_encoder import encode
+from kafkalike.model.config.group_config import RESET
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.record_batch import due_ms
 from kafkalike.model.shares.share_partition import Acknowledgement, RecordRun, RecordVerdict
@@ -333,7 +334,7 @@ class ShareSessions:
             )
         return {
             "error_code": NONE,
-            "acquisition_lock_timeout": limits_of(self._home.cluster.server).lock_ms,
+            "acquisition_lock_timeout": self._home.share_group(call.body.group_id).limits.lock_ms,
             "responses": [{"topic_id": topic, "partitions": parts} for topic, parts in by_topic.items()],
             "node_endpoints": (),
         }
@@ -403,7 +404,9 @@ def _sources_of(group: ShareGroup, state: GroupsState, partitions: Sequence[int]
         if p in log.info.partitions:
             tp = TopicPartition(name, p)
             share = share_of(state, group.group_id, tp, topic_id)
-            initial = 0 if share is None and started else log.log_end(p)
+            initial = 0
+            if share is None and not started:
+                initial = start_of(log, p, state.configs.get(group.group_id, {}).get(RESET), group.clock)
             end = initial if share is None else share.end
             later = later_ranges(log, p, end, group.clock.now_ms(), group.limits.locks)
             found.append(ShareSource(tp, topic_id, log.log_start(p), log.log_end(p), initial, later))

@@ -24,6 +24,7 @@ from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourc
 
 CONFIG_SOURCES: Final = {
     "DYNAMIC_TOPIC_CONFIG": 1,
+    "DYNAMIC_GROUP_CONFIG": 8,
     "DYNAMIC_BROKER_CONFIG": 2,
     "DYNAMIC_DEFAULT_BROKER_CONFIG": 3,
     "STATIC_BROKER_CONFIG": 4,
@@ -268,6 +269,8 @@ class TopicRequests:
             if item.resource_type == ConfigResourceType.TOPIC:
                 info = self._home.cluster.topics().get(item.resource_name)
                 own = {} if info is None else info.configs
+            if item.resource_type == ConfigResourceType.GROUP:
+                own = self._home.cluster.groups.refresh().configs.get(item.resource_name, {})
             reset = dict.fromkeys(own, (AlterConfigOp.DELETE, None))
             return reset | {config.name: (AlterConfigOp.SET, config.value) for config in item.configs}
 
@@ -289,12 +292,21 @@ class TopicRequests:
         if unknown := {int(kind) for kind in call.field("resource_types", ())} - RESOURCES:
             outcome = Outcome.of(UnsupportedVersionError(f"unknown types of resources: {sorted(unknown)}"))
             return {"error_code": outcome.code, "config_resources": ()}
-        wanted = set(call.field("resource_types", ())) or {ConfigResourceType.TOPIC, ConfigResourceType.BROKER}
+        wanted = set(call.field("resource_types", ())) or {
+            ConfigResourceType.TOPIC,
+            ConfigResourceType.BROKER,
+            ConfigResourceType.GROUP,
+        }
         found: list[dict[str, Any]] = []
         if ConfigResourceType.TOPIC in wanted:
             found += [
                 {"resource_name": name, "resource_type": int(ConfigResourceType.TOPIC)}
                 for name in sorted(self._home.cluster.topics())
+            ]
+        if ConfigResourceType.GROUP in wanted:
+            found += [
+                {"resource_name": name, "resource_type": int(ConfigResourceType.GROUP)}
+                for name in sorted(self._home.cluster.groups.refresh().configs)
             ]
         if ConfigResourceType.BROKER in wanted:
             found += [

@@ -8,9 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkalike.errors import InvalidRecordStateError
+from kafkalike.log.group.assignors import SHARE_SCHEME
+from kafkalike.log.group.membership import MemberSettings
 from kafkalike.log.share_exchange import ExchangeResult, ShareExchange, ShareSource, share_of
+from kafkalike.model.config.consumer_config import reset_ms
+from kafkalike.model.config.group_config import HEARTBEAT, SERVER_DEFAULTS, SESSION, group_setting
 from kafkalike.model.frozen_map import FrozenMap
-from kafkalike.model.group_state import GroupRow, GroupsState, Shares, share_row
+from kafkalike.model.group_state import SHARE, GroupRow, GroupsState, Shares, share_row
 from kafkalike.model.shares import share_partition as rules
 from kafkalike.model.shares.share_partition import (
     Acknowledgement,
@@ -27,18 +31,54 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.control_logs import GroupsLog
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.clock import Clock
+    from kafkalike.model.config.consumer_config import ShareConsumerConfig
     from kafkalike.model.config.server_config import ServerProperties
 
 
 def limits_of(
-    server: ServerProperties, lock_ms: int | None = None, deliveries: int | None = None, locks: int | None = None
+    server: ServerProperties, configs: Mapping[str, str], own: ShareConsumerConfig | None = None
 ) -> ShareLimits:
-    """Return the limits of a group: a client's own, otherwise the server's."""
+    """Return the limits of a group: a member's own, else those of the group's settings, else the server's.
+
+    Args:
+        server: the server's settings.
+        configs: the group's settings.
+        own: the member's settings.
+    """
+
+    def limit(name: str) -> int:
+        mine = getattr(own, name.replace(".", "_"), None)
+        if mine is not None:
+            return int(mine)
+        return int(configs[name] if name in configs else server.get(SERVER_DEFAULTS[name]))
+
     return ShareLimits(
-        lock_ms=int(server.get("group.share.record.lock.duration.ms")) if lock_ms is None else lock_ms,
-        deliveries=int(server.get("group.share.delivery.count.limit")) if deliveries is None else deliveries,
-        locks=int(server.get("group.share.partition.max.record.locks")) if locks is None else locks,
+        lock_ms=limit("share.record.lock.duration.ms"),
+        deliveries=limit("share.delivery.count.limit"),
+        locks=limit("share.partition.max.record.locks"),
     )
+
+
+def member_settings(own: ShareConsumerConfig, configs: Mapping[str, str]) -> MemberSettings:
+    """Return the settings of a membership: a member's own, else those of the group's settings."""
+    session_ms, beat_ms = own.session_timeout_ms, own.heartbeat_interval_ms
+    return MemberSettings(
+        group_id=str(own.group_id),
+        schemes={SHARE: SHARE_SCHEME},
+        client_id=own.client_id,
+        session_timeout_ms=group_setting(configs, SESSION) if session_ms is None else session_ms,
+        heartbeat_interval_ms=group_setting(configs, HEARTBEAT) if beat_ms is None else beat_ms,
+        max_poll_interval_ms=own.max_poll_interval_ms,
+    )
+
+
+def start_of(log: TopicLog, partition: int, reset: str | None, clock: Clock) -> int:
+    """Return where a group begins in a partition, by `share.auto.offset.reset`; None stands for `latest`."""
+    back_ms = reset_ms(reset or "latest")
+    if back_ms is not None:
+        found = log.offset_for_time(partition, max(0, clock.now_ms() - back_ms))
+        return log.log_end(partition) if found is None else found.offset
+    return log.log_start(partition) if reset == "earliest" else log.log_end(partition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,10 +226,12 @@ class ShareConsumerConfig(IdleSettings):
     """Bytes after which one `poll` stops reading. Records that it has acquired and not read are given back."""
     max_partition_fetch_bytes: int = 1_048_576
     """Bytes near which one read of a file stops."""
-    session_timeout_ms: float = 45_000
-    """ms without a heartbeat after which the group expires a member. Its locks end by their own time."""
-    heartbeat_interval_ms: float = 5_000
-    """ms between two heartbeats, sent by a separate thread."""
+    session_timeout_ms: float | None = None
+    """ms without a heartbeat after which the group expires a member; None takes the group's
+    `share.session.timeout.ms`, else 45,000. Its locks end by their own time."""
+    heartbeat_interval_ms: float | None = None
+    """ms between two heartbeats, sent by a separate thread; None takes the group's `share.heartbeat.interval.ms`, else
+    5,000, and at most a third of the session."""
     max_poll_interval_ms: float = 300_000
     """ms between two calls of `poll` after which the consumer leaves its group."""
     default_api_timeout_ms: float = 60_000
@@ -249,15 +251,16 @@ class ShareConsumerConfig(IdleSettings):
     polls, which the next polls hand out; its acknowledgements are committed after 0.25 s at the latest, if it polls.
     `record_limit`: each poll acquires at most `max_poll_records`, so no record waits in a consumer that works on
     another one."""
-    share_auto_offset_reset: str = "latest"
+    share_auto_offset_reset: str | None = None
     """Start of a partition that the group has never read: `latest`, `earliest`, or `by_duration:` with an ISO 8601
-    duration such as `by_duration:PT12H`, counted back from now."""
+    duration such as `by_duration:PT12H`, counted back from now. None takes the group's setting, else `latest`."""
     share_record_lock_duration_ms: int | None = None
-    """ms for which acquired records are locked; None takes the server's `group.share.record.lock.duration.ms`."""
+    """ms for which acquired records are locked; None takes the group's `share.record.lock.duration.ms`, else the
+    server's `group.share.record.lock.duration.ms`."""
     share_delivery_count_limit: int | None = None
-    """Most deliveries of a record; None takes the server's `group.share.delivery.count.limit`."""
+    """Most deliveries of a record; None takes the group's or the server's setting."""
     share_partition_max_record_locks: int | None = None
-    """Most records of a partition in flight; None takes the server's `group.share.partition.max.record.locks`."""
+    """Most records of a partition in flight; None takes the group's or the server's setting."""
 
     @classmethod
     def of(cls, configs: Mapping[str, Any]) -> ShareConsumerConfig:
@@ -269,18 +272,18 @@ class ShareConsumerConfig(IdleSettings):
         config = build(cls, configs, _SHARE_CHECKS)
         if config.group_id is None:
             raise KafkaConfigurationError("a share consumer needs the setting 'group_id', the name of its share group")
-        if config.heartbeat_interval_ms >= config.session_timeout_ms:
+        beat, session = config.heartbeat_interval_ms or 5_000, config.session_timeout_ms or 45_000
+        if beat >= session:
             raise KafkaConfigurationError(
-                f"setting 'heartbeat_interval_ms' ({config.heartbeat_interval_ms:g}) must be below "
-                f"'session_timeout_ms' ({config.session_timeout_ms:g})"
+                f"setting 'heartbeat_interval_ms' ({beat:g}) must be below 'session_timeout_ms' ({session:g})"
             )
         return config
 
-    @property
-    def reset_ms(self) -> int | None:
-        """The duration of `by_duration`, ms; None for the other values."""
-        kind, _, duration = self.share_auto_offset_reset.partition(":")
-        return duration_ms(duration) if kind == "by_duration" else None
+
+def reset_ms(reset: str) -> int | None:
+    """Return the duration of `by_duration` ms; None for the other values of `share.auto.offset.reset`."""
+    kind, _, duration = reset.partition(":")
+    return duration_ms(duration) if kind == "by_duration" else None
 
 
 _DURATION: Final = re.compile(r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?", re.ASCII)
@@ -307,7 +310,12 @@ def _letters(value: Any) -> str:  # noqa: ANN401
         raise ValueError(str(cause)) from cause
 
 
-def _share_reset(value: Any) -> str:  # noqa: ANN401
+def share_reset(value: Any) -> str:  # noqa: ANN401
+    """Check where a share group begins.
+
+    Raises:
+        ValueError: it is not `earliest`, `latest` or `by_duration:` with a duration.
+    """
     if isinstance(value, str) and value.startswith("by_duration:"):
         duration_ms(value.partition(":")[2])
         return value
@@ -411,7 +419,8 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
 
 _SHARE_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     **{f.name: number(0) for f in fields(ShareConsumerConfig) if f.name.endswith("_ms")},
-    **dict.fromkeys(("heartbeat_interval_ms", "max_poll_interval_ms", "session_timeout_ms"), number(1)),
+    **dict.fromkeys(("heartbeat_interval_ms", "session_timeout_ms"), optional(number(1))),
+    "max_poll_interval_ms": number(1),
     **dict.fromkeys(("fetch_max_bytes", "max_partition_fetch_bytes", "max_poll_records"), _count(1)),
     **dict.fromkeys(
         ("share_delivery_count_limit", "share_partition_max_record_locks", "share_record_lock_duration_ms"),
@@ -421,5 +430,5 @@ _SHARE_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
     "errors_deadletterqueue_topic_name": optional(_letters),
     "share_acquire_mode": choice("batch_optimized", "record_limit"),
     "share_acknowledgement_mode": choice("implicit", "explicit"),
-    "share_auto_offset_reset": _share_reset,
+    "share_auto_offset_reset": optional(share_reset),
 }

@@ -11,7 +11,7 @@ from typing import Final
 
 from kafkalike.model import cluster_state
 from kafkalike.model.brokers import DEFAULTS, REPLICAS, Defaults, ReplicatedTable
-from kafkalike.model.group_state import OFFSET, SHARE, TRANSACTION, GroupRow, GroupsState
+from kafkalike.model.group_state import CONFIG, OFFSET, SHARE, TRANSACTION, GroupRow, GroupsState
 from kafkalike.model.mirror import Mirrored
 
 MERGE_FACTOR: Final = 4
@@ -164,7 +164,7 @@ def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None
     last = {_group_key(row): row.seq for row in rows}
     known = {_group_key(row) for row in rows if row.seq in recent}
     groups = {
-        row.group_id for row in rows if row.seq in recent and row.kind not in {SHARE, TRANSACTION}
+        row.group_id for row in rows if row.seq in recent and row.kind not in {CONFIG, SHARE, TRANSACTION}
     } | state.groups.keys()
 
     def counts(row: GroupRow) -> bool:
@@ -173,6 +173,8 @@ def kept_group_rows(rows: Sequence[GroupRow], since_ms: int, at_most: int | None
             return row.offset is not None or _group_key(row) in known
         if row.kind == TRANSACTION:
             return row.group_id in state.transactions or _group_key(row) in known
+        if row.kind == CONFIG:
+            return row.group_id in state.configs or _group_key(row) in known
         return row.group_id in groups
 
     return [

@@ -9,11 +9,21 @@ from datetime import UTC, datetime
 import pytest
 from starlette.testclient import TestClient
 
-from kafkalike import AcknowledgeType, KafkaAdminClient, KafkaProducer, KafkaShareConsumer, TopicPartition, errors
+from kafkalike import (
+    AcknowledgeType,
+    ConfigResource,
+    KafkaAdminClient,
+    KafkaProducer,
+    KafkaShareConsumer,
+    TopicPartition,
+    errors,
+)
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.cli.groups.share_groups import ACTIONS
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_expiry import expire_offsets
+from kafkalike.model.group_state import GroupsState
+from kafkalike.model.maintenance.control_rows import kept_group_rows
 from kafkalike.ui.access_control import AccessControl
 from kafkalike.ui.app import console
 from kafkalike.ui.cluster_view import ConsoleView
@@ -242,3 +252,75 @@ def test_sql_rows_tell_state_and_lag(cluster: Cluster, consumer: KafkaShareConsu
         (3, 1, "acquired", member, since),
     ]
     assert [row["until"] for row in records] == [until, None, datetime.fromtimestamp(NOW + 60, UTC), until]
+
+
+# --- settings of a group ---------------------------------------------------------------------------
+
+
+def test_settings_of_a_group_apply_to_its_members() -> None:
+    cluster = MemoryCluster()
+    admin = KafkaAdminClient(bootstrap_servers=cluster)
+    resource = ConfigResource(
+        "group", "work", {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "7000"}
+    )
+    cluster.create_topic("jobs", 1, {})
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        producer.send("jobs", b"a")
+
+    done = admin.alter_configs([resource])
+    with KafkaShareConsumer("jobs", bootstrap_servers=cluster, group_id="work") as consumer:
+        got = [record.value for record in consumer.poll(timeout_ms=5_000)]
+        lock_ms = consumer.acquisition_lock_timeout_ms
+        admin.alter_configs([ConfigResource("group", "work", {"share.record.lock.duration.ms": "9000"})])
+        consumer.poll()
+        later_ms = consumer.acquisition_lock_timeout_ms
+    with KafkaShareConsumer(bootstrap_servers=cluster, group_id="work", share_record_lock_duration_ms=500) as own:
+        own_ms = own.acquisition_lock_timeout_ms
+
+    assert done == {"group": {"work": "OK"}}
+    assert got == [b"a"]
+    assert [lock_ms, later_ms, own_ms] == [7_000, 9_000, 500]
+
+
+def test_settings_of_a_group_are_described_reset_and_kept_by_compaction() -> None:
+    cluster = MemoryCluster()
+    admin = KafkaAdminClient(bootstrap_servers=cluster)
+    admin.alter_configs([ConfigResource("group", "work", {"share.session.timeout.ms": 60_000})])
+    admin.alter_configs([ConfigResource("group", "gone", {"share.session.timeout.ms": 60_000})])
+    admin.reset_configs([ConfigResource("group", "gone")])
+    kept = kept_group_rows(cluster.groups.rows, 2**50)
+
+    described = admin.describe_configs([ConfigResource("group", "work")])["group"]["work"]
+    every = admin.describe_configs([ConfigResource("group", "work")], config_filter="all")["group"]["work"]
+
+    assert {name: entry["value"] for name, entry in described.items()} == {"share.session.timeout.ms": "60000"}
+    assert described["share.session.timeout.ms"]["config_source"] == "DYNAMIC_GROUP_CONFIG"
+    assert {name: entry["value"] for name, entry in every.items()} == {
+        "share.auto.offset.reset": "latest",
+        "share.delivery.count.limit": "5",
+        "share.heartbeat.interval.ms": "5000",
+        "share.isolation.level": "read_uncommitted",
+        "share.partition.max.record.locks": "20000",
+        "share.record.lock.duration.ms": "30000",
+        "share.session.timeout.ms": "60000",
+    }
+    assert admin.list_config_resources(["group"]) == {"group": ["work"]}
+    assert GroupsState().applied(kept).configs == {"work": {"share.session.timeout.ms": "60000"}}
+
+
+@pytest.mark.parametrize(
+    ("configs", "message"),
+    [
+        pytest.param({"share.auto.offset.reset": "soon"}, "invalid value for group setting", id="unknown reset"),
+        pytest.param({"share.heartbeat.interval.ms": "45000"}, "must be below", id="heartbeat as long as the session"),
+        pytest.param({"share.isolation.level": "none"}, "read_uncommitted, read_committed", id="unknown level"),
+    ],
+)
+def test_bad_setting_of_a_group_is_rejected_before_anything_is_written(configs: dict[str, str], message: str) -> None:
+    cluster = MemoryCluster()
+    admin = KafkaAdminClient(bootstrap_servers=cluster)
+    with pytest.raises(errors.InvalidConfigurationError, match=message):
+        admin.alter_configs([ConfigResource("group", "work", configs)], raise_errors=True)
+    with pytest.raises(errors.IllegalArgumentError, match="each consumer sets"):
+        admin.alter_configs([ConfigResource("group", "work", {"consumer.session.timeout.ms": "1"})])
+    assert not cluster.groups.exists

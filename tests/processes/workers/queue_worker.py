@@ -1,4 +1,6 @@
-"""Queue worker: takes records of a share group, writes a result of each in a transaction with the acknowledgements."""
+"""Queue worker: takes records of a share group, and writes their results or dead letters in transactions with the
+acknowledgements.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,14 @@ def main() -> None:
             producer.begin_transaction()
             try:
                 for record in records:
-                    if chance.random() < 0.05:
+                    fate, place = chance.random(), f"{record.partition} {record.offset} {record.delivery_count}"
+                    if fate < 0.05:
                         consumer.acknowledge(record, AcknowledgeType.RELEASE)
+                    elif fate < 0.1:
+                        consumer.acknowledge(record, AcknowledgeType.REJECT)
+                        producer.send("dead", place.encode())
                     else:
-                        producer.send("results", f"{record.partition} {record.offset} {record.delivery_count}".encode())
+                        producer.send("results", place.encode())
                 time.sleep(chance.random() * 2 * asked["work_ms"] / 1000)
                 acks = consumer.take_acknowledgements()
                 producer.send_share_acknowledgements_to_transaction(acks, consumer.share_group_metadata())
