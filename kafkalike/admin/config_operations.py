@@ -194,7 +194,7 @@ class ConfigOperations(AdminBase):
         *,
         raise_errors: bool = False,
     ) -> dict[str, dict[str, str]]:
-        """Reset settings of topics and groups to the cluster's defaults, or those of the cluster to Kafka's defaults.
+        """Reset settings of topics and groups to the cluster's defaults, or the cluster's to Kafka's.
 
         Args:
             config_resources: topics, groups, and the cluster (`BROKER` with an empty name); `configs` lists the

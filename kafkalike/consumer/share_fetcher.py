@@ -355,7 +355,7 @@ class ShareFetcher:
     def _read(
         self, taken: dict[TopicPartition, Sequence[RecordRun]], logs: dict[str, TopicLog]
     ) -> list[tuple[ConsumerRecord, int]]:
-        """Read acquired records, with their deliveries. The next exchange returns those that are not delivered."""
+        """Read acquired records, with their deliveries. The next exchange returns the undelivered ones."""
         records: list[tuple[ConsumerRecord, int]] = []
         own: dict[TopicPartition, list[Acknowledgement]] = {}
         now_ms, room = self._clock.now_ms(), self._config.fetch_max_bytes

@@ -20,7 +20,7 @@ from kafkalike.model.config.client_config import refuse_positional, refuse_to_pi
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.config.setting_types import ProducerSettings, documented
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.record_batch import Headers
+from kafkalike.model.record_batch import Headers, scheduled
 from kafkalike.producer.future import BatchResult, FutureRecordMetadata
 from kafkalike.producer.producer_batch import UNROUTED, PartitionRouter, Row, TopicQueue, check_partitioner
 from kafkalike.producer.producer_methods import ArrowMethods, TransactionMethods
@@ -110,6 +110,8 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
         headers: list[tuple[str, bytes | None]] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        *,
+        deliver_at_ms: int | None = None,
     ) -> FutureRecordMetadata:
         """Queue a record.
 
@@ -120,13 +122,16 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
             headers: `(name, bytes or None)` tuples; order and repeats are kept.
             partition: None lets the partitioner choose.
             timestamp_ms: time of the record, ms since the epoch; None takes the time of this call.
+            deliver_at_ms: time from which on share consumers get the record, ms since the epoch, as its header
+                `deliver_at`. Other consumers ignore it.
 
         Returns:
             A future of the record's `RecordMetadata`. With `acks=0` it is done, and has offset -1. In a transaction it
                 is done when the record is staged, with offset -1; the commit returns the offsets.
 
         Raises:
-            IllegalArgumentError: neither key nor value, or a partition that does not exist (a ValueError).
+            IllegalArgumentError: neither key nor value, a partition that does not exist, or a `deliver_at_ms` that is
+                negative or given in the headers, too (a ValueError).
             TypeError: headers, partition or timestamp of a wrong type, or a serializer did not return bytes.
             InvalidTopicError: an invalid topic name.
             InvalidTimestampError: a negative time, or one after the year 9999.
@@ -155,6 +160,7 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
             raise errors.IllegalArgumentError("a record needs a key or a value")
         if type(topic) is not str:
             topic = check_topic_name(topic)
+        headers = headers if deliver_at_ms is None else scheduled(headers, deliver_at_ms)
         pairs = None if headers is None else check_headers(headers) or None
         if pairs is None and self._shows_headers:
             # Each record gets its own list: headers that a serializer adds are stored with that record alone.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def limits_of(
     server: ServerProperties, configs: Mapping[str, str], own: ShareConsumerConfig | None = None
 ) -> ShareLimits:
-    """Return the limits of a group: a member's own, else those of the group's settings, else the server's.
+    """Return the limits of a group: by a member's settings, else the group's, else the server's.
 
     Args:
         server: the server's settings.
@@ -60,7 +60,7 @@ def limits_of(
 
 
 def member_settings(own: ShareConsumerConfig, configs: Mapping[str, str]) -> MemberSettings:
-    """Return the settings of a membership: a member's own, else those of the group's settings."""
+    """Return the settings of a membership: by a member's settings, else the group's."""
     session_ms, beat_ms = own.session_timeout_ms, own.heartbeat_interval_ms
     return MemberSettings(
         group_id=str(own.group_id),
@@ -109,7 +109,7 @@ class ShareGroup:
         return min((at for at in found if at is not None), default=None)
 
     def fair_share(self, state: GroupsState, sources: Sequence[ShareSource]) -> int:
-        """Return how many records one of the members may acquire at once, so that the others get as many."""
+        """Return how many records a member may acquire at once, so that the others get as many."""
         left = 0
         for source in sources:
             share = share_of(state, self.group_id, source.tp, source.topic_id)

@@ -487,3 +487,24 @@ def test_poll_does_not_read_files_whose_records_are_not_due(
     ]
     assert soon == [(b"soon", 1)]
     assert late == [(b"late", 1), (b"later", 1)]
+
+
+def test_producer_schedules_a_record() -> None:
+    cluster, clock = MemoryCluster(), ManualClock(1_700_000_000)
+    cluster.create_topic("jobs", 1, {})
+    at = clock.now_ms() + 60_000
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        producer.send("jobs", b"later", headers=[("a", b"b")], deliver_at_ms=at)
+        with pytest.raises(errors.IllegalArgumentError, match="either deliver_at_ms or the header"):
+            producer.send("jobs", b"x", headers=[("deliver_at", b"1")], deliver_at_ms=at)
+        with pytest.raises(errors.IllegalArgumentError, match="from 0 to"):
+            producer.send("jobs", b"x", deliver_at_ms=-1)
+        with pytest.raises(TypeError, match="whole number of ms"):
+            producer.send("jobs", b"x", deliver_at_ms=1.5)  # type: ignore[arg-type]
+    with members(cluster, clock) as make:
+        consumer = make()
+        early = consumer.poll()
+        clock.seconds += 60
+        (record,) = consumer.poll()
+    assert early == []
+    assert list(record.headers) == [("a", b"b"), ("deliver_at", str(at).encode())]
