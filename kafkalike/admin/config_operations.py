@@ -14,11 +14,18 @@ from kafkalike.errors import (
     InvalidRequestError,
     UnsupportedVersionError,
 )
+from kafkalike.log.group.group_config import (
+    GROUP_PROPERTIES,
+    HEARTBEAT,
+    SERVER_DEFAULTS,
+    SESSION,
+    config_row,
+    group_setting,
+)
 from kafkalike.model.config import server_config
-from kafkalike.model.config.group_config import GROUP_PROPERTIES, HEARTBEAT, SERVER_DEFAULTS, SESSION, group_setting
 from kafkalike.model.config.properties import Property, PropertySet, as_text, nearest
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
-from kafkalike.model.group_state import GroupRow, GroupsState, config_row
+from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 

@@ -24,6 +24,7 @@ from kafkalike.consumer.share_delivery import (
 )
 from kafkalike.consumer.share_letters import NO_LIMIT, Outcome, ShareLetters
 from kafkalike.log.call_view import CallView
+from kafkalike.log.group.group_config import RESET
 from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.log.group.membership import KnownTopics
 from kafkalike.log.group.share_group import (
@@ -37,7 +38,6 @@ from kafkalike.log.group.share_group import (
 from kafkalike.log.share_exchange import ShareSource, share_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.consumer_config import ShareConsumerConfig
-from kafkalike.model.config.group_config import RESET
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.record_batch import due_ms
 from kafkalike.model.shares import share_partition as rules

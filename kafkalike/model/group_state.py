@@ -6,7 +6,6 @@ groups. A row that cannot be read raises the same error every time.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.groups.roster import CLIENT_LED_VERSION, PROTOCOL_TYPE, Member, Roster, dump_roster, load_roster
 from kafkalike.model.names import CONSUMER_OFFSETS, GATEWAYS_GROUP, REPARTITIONS_GROUP, RESERVED_GROUPS
-from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, row_value
+from kafkalike.model.row_value import UNREADABLE, as_text, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -124,12 +123,6 @@ def share_row(
         value="" if share is None else dump_share(share),
         time_ms=now_ms,
     )
-
-
-def config_row(seq: int, group_id: str, configs: Mapping[str, str], now_ms: int) -> GroupRow:
-    """Return the row with the settings of a group; none deletes them."""
-    value = json.dumps({VERSION: VERSIONS[CONFIG], "configs": dict(configs)}, separators=(",", ":"))
-    return GroupRow(seq=seq, kind=CONFIG, group_id=group_id, value=value, time_ms=now_ms)
 
 
 def transaction_rows(first: int, entries: Entries) -> list[GroupRow]:

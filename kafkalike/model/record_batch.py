@@ -120,23 +120,6 @@ DELIVER_AT: Final = "deliver_at"
 """Header with the time from which on a record may be delivered: ms since the epoch, as decimal text."""
 
 
-def scheduled(headers: Headers | None, at_ms: int) -> list[tuple[str, bytes | None]]:
-    """Return headers with a time of delivery, ms since the epoch.
-
-    Raises:
-        TypeError: the time is not a whole number.
-        IllegalArgumentError: it is out of range, or the headers have one.
-    """
-    if type(at_ms) is not int:
-        raise TypeError(f"deliver_at_ms must be a whole number of ms since the epoch, not {at_ms!r}")
-    if not 0 <= at_ms < 10**15:
-        raise IllegalArgumentError(f"deliver_at_ms must be from 0 to 10^15 - 1, not {at_ms}")
-    given = list(headers or ())
-    if any(name == DELIVER_AT for name, _ in given):
-        raise IllegalArgumentError("give either deliver_at_ms or the header 'deliver_at'")
-    return [*given, (DELIVER_AT, str(at_ms).encode())]
-
-
 def due_ms(headers: Iterable[tuple[str, bytes | None]]) -> int:
     """Return the time from which on a record may be delivered, ms since the epoch; 0 without a valid header."""
     for name, value in headers:

@@ -20,10 +20,10 @@ from kafkalike.model.config.client_config import refuse_positional, refuse_to_pi
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.config.setting_types import ProducerSettings, documented
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.record_batch import Headers, scheduled
+from kafkalike.model.record_batch import Headers
 from kafkalike.producer.future import BatchResult, FutureRecordMetadata
 from kafkalike.producer.producer_batch import UNROUTED, PartitionRouter, Row, TopicQueue, check_partitioner
-from kafkalike.producer.producer_methods import ArrowMethods, TransactionMethods
+from kafkalike.producer.producer_methods import ArrowMethods, TransactionMethods, scheduled
 from kafkalike.producer.record_accumulator import FORKED, RecordAccumulator
 from kafkalike.producer.sender import Sender
 from kafkalike.producer.transaction_state import NOT_TRANSACTIONAL, Ranges, TransactionGate, TxnPhase

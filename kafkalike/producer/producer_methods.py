@@ -11,6 +11,7 @@ from kafkalike.errors import IllegalStateError
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.names import check_topic_name
+from kafkalike.model.record_batch import DELIVER_AT, Headers
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.future import BatchResult, FutureBatchMetadata
@@ -323,3 +324,20 @@ class TransactionMethods:
         """Close the open transaction, for `close`; in a callback, leave it to its timeout."""
         if self._transactions is not None and threading.get_ident() != self._buffer.sender:
             self._transactions.end(timeout)
+
+
+def scheduled(headers: Headers | None, at_ms: int) -> list[tuple[str, bytes | None]]:
+    """Return headers with a time of delivery, ms since the epoch.
+
+    Raises:
+        TypeError: the time is not a whole number.
+        IllegalArgumentError: it is out of range, or the headers have one.
+    """
+    if type(at_ms) is not int:
+        raise TypeError(f"deliver_at_ms must be a whole number of ms since the epoch, not {at_ms!r}")
+    if not 0 <= at_ms < 10**15:
+        raise errors.IllegalArgumentError(f"deliver_at_ms must be from 0 to 10^15 - 1, not {at_ms}")
+    given = list(headers or ())
+    if any(name == DELIVER_AT for name, _ in given):
+        raise errors.IllegalArgumentError("give either deliver_at_ms or the header 'deliver_at'")
+    return [*given, (DELIVER_AT, str(at_ms).encode())]

@@ -15,9 +15,9 @@ from kafkalike.gateway.gateway_cluster import Call, Handler
 from kafkalike.gateway.group_sessions import GroupSession, GroupSessions
 from kafkalike.gateway.handlers.share_sessions import FINAL_EPOCH
 from kafkalike.log.group.assignors import SHARE_SCHEME
+from kafkalike.log.group.group_config import HEARTBEAT, SESSION, group_setting
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings
-from kafkalike.model.config.group_config import HEARTBEAT, SESSION, group_setting
 from kafkalike.model.group_state import SHARE
 from kafkalike.model.groups.wire_member import WIRE_HOST
 from kafkalike.model.names import check_group_id

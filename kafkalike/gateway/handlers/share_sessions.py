@@ -26,6 +26,7 @@ from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
 from kafkalike.gateway.handlers.record_fetcher import ANSWER_BYTES, CHUNK_BYTES, MAX_WAIT_SECONDS, TopicTails
+from kafkalike.log.group.group_config import RESET
 from kafkalike.log.group.share_group import (
     ShareGroup,
     later_ranges,
@@ -35,7 +36,6 @@ from kafkalike.log.group.share_group import (
 )
 from kafkalike.log.share_exchange import ShareSource, share_of
 from kafkalike.log.wire.record_encoder import encode
-from kafkalike.model.config.group_config import RESET
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.record_batch import due_ms
 from kafkalike.model.shares.share_partition import Acknowledgement, RecordRun, RecordVerdict

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from kafkalike.errors import InvalidRecordStateError
 from kafkalike.log.group.assignors import SHARE_SCHEME
+from kafkalike.log.group.group_config import HEARTBEAT, SERVER_DEFAULTS, SESSION, group_setting
 from kafkalike.log.group.membership import MemberSettings
 from kafkalike.log.share_exchange import ExchangeResult, ShareExchange, ShareSource, share_of
 from kafkalike.model.config.consumer_config import reset_ms
-from kafkalike.model.config.group_config import HEARTBEAT, SERVER_DEFAULTS, SESSION, group_setting
 from kafkalike.model.frozen_map import FrozenMap
 from kafkalike.model.group_state import SHARE, GroupRow, GroupsState, Shares, share_row
 from kafkalike.model.shares import share_partition as rules

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
 from kafkalike.model.config.consumer_config import share_reset
 from kafkalike.model.config.properties import INT_MAX, Property, PropertySet, one_of, whole
+from kafkalike.model.group_state import CONFIG, VERSIONS, GroupRow
+from kafkalike.model.row_value import VERSION
 
 SESSION: Final = "share.session.timeout.ms"
 HEARTBEAT: Final = "share.heartbeat.interval.ms"
@@ -83,3 +86,9 @@ GROUP_PROPERTIES: Final = PropertySet(
 def group_setting(configs: Mapping[str, str], name: str) -> int:
     """Return a number that is set for a group, or its default."""
     return int(configs.get(name, GROUP_PROPERTIES.properties[name].default))
+
+
+def config_row(seq: int, group_id: str, configs: Mapping[str, str], now_ms: int) -> GroupRow:
+    """Return the row with the settings of a group; none deletes them."""
+    value = json.dumps({VERSION: VERSIONS[CONFIG], "configs": dict(configs)}, separators=(",", ":"))
+    return GroupRow(seq=seq, kind=CONFIG, group_id=group_id, value=value, time_ms=now_ms)
