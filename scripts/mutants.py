@@ -76,6 +76,11 @@ PARTS: Final[Mapping[str, Part]] = {
             "snapshot_value",
         ),
     ),
+    "shares": Part(
+        modules=("kafkalike/model/shares/*.py",),
+        tests=_unit("share_partition", "share_simulation"),
+        without="planted",
+    ),
     "combining": Part(
         modules=tuple(
             f"kafkalike/model/appends/{name}.py" for name in ("group_commit", "taken_appends", "waiting_appends")
