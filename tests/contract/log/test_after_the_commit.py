@@ -51,7 +51,7 @@ def values(cluster: Cluster) -> list[bytes | None]:
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A cluster with a topic and a group, whose logs are looked after at each commit."""
-    monkeypatch.setattr(log_cleaner, "INTERVAL", 1)
+    monkeypatch.setattr(log_cleaner, "CHECKPOINT_INTERVAL", 1)
     made = on_disk(str(tmp_path))
     made.create_topic("t", 1, {})
     made.groups.transact(offset)

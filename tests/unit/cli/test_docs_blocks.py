@@ -28,7 +28,7 @@ HELP = {"--help", "--version"}
 FILES = {"ini", "json", "yaml", "mermaid", "properties"}
 """Languages of blocks that are files; `tests/e2e/test_recipes.py` checks them."""
 
-MOST_NOT_RUN = 8
+MOST_NOT_RUN = 9
 
 
 def shell_lines(page: str) -> list[str]:
