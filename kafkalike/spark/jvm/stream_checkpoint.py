@@ -83,13 +83,13 @@ class BatchOffsets:
         """Return the number of partitions of each topic that the batch reads, as far as `ends` tells.
 
         Args:
-            target: the topic that gets the records of all topics, which counts as one with the largest number of them;
+            target: the topic that gets the records of all topics. It has the largest number of them, unless it is read itself;
                 None if each record names its topic.
         """
         found: dict[str, int] = {}
         for tp in self.ends:
             found[tp.topic] = max(tp.partition + 1, found.get(tp.topic, 0))
-        return found if target is None or not found else {**found, target: max(found.values())}
+        return found if target is None or not found else {target: max(found.values()), **found}
 
     @property
     def sources(self) -> list[str]:
