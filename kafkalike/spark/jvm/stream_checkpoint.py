@@ -83,7 +83,7 @@ class BatchOffsets:
         """Return the number of partitions of each topic that the batch reads, as far as `ends` tells.
 
         Args:
-            target: the topic that gets the records of all topics. It has the largest number of them, unless it is read itself;
+            target: the topic that gets the records of all topics, with the largest number unless it is a source, too;
                 None if each record names its topic.
         """
         found: dict[str, int] = {}
