@@ -613,7 +613,7 @@ def test_a_former_head_gets_no_checkpoint_of_what_it_does_not_have(
     assert isinstance(log, TopicLog)
     with monkeypatch.context() as patch:
         patch.setattr(ChainStorage, "answering", asked)
-        patch.setattr(log_cleaner, "INTERVAL", 1)
+        patch.setattr(log_cleaner, "CHECKPOINT_INTERVAL", 1)
         patch.setattr(log_cleaner, "load_snapshot", lambda files, _: load_snapshot(files, version))
         log.clean_log()
     assert slept
