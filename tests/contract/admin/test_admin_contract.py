@@ -551,7 +551,7 @@ def test_what_has_settings_is_listed(admin: KafkaAdminClient) -> None:
     """What has settings is listed."""
     admin.create_topics(["t"])
 
-    assert admin.list_config_resources() == {"topic": ["t"], "broker": ["1"]}
+    assert admin.list_config_resources() == {"topic": ["t"], "broker": ["1"], "group": []}
     assert admin.list_config_resources(["topic"]) == {"topic": ["t"]}
 
 
