@@ -8,6 +8,7 @@ from typing import Final
 
 from kafkalike.model.config.consumer_config import share_reset
 from kafkalike.model.config.properties import INT_MAX, Property, PropertySet, one_of, whole
+from kafkalike.model.config.server_config import SERVER_PROPERTIES
 from kafkalike.model.group_state import CONFIG, VERSIONS, GroupRow
 from kafkalike.model.row_value import VERSION
 
@@ -22,6 +23,13 @@ SERVER_DEFAULTS: Final = {
 }
 """Settings of the server that hold for groups without their own setting."""
 
+
+def _as_server(name: str, doc: str) -> Property:
+    """Return a setting with the values and the default of the server's."""
+    server = SERVER_PROPERTIES.properties[SERVER_DEFAULTS[name]]
+    return Property(name=name, parse=server.parse, default=server.default, doc=doc)
+
+
 GROUP_PROPERTIES: Final = PropertySet(
     "group",
     [
@@ -32,12 +40,7 @@ GROUP_PROPERTIES: Final = PropertySet(
             doc="Where a share group begins in a partition: `latest`, `earliest` or `by_duration:` with an ISO 8601 "
             "duration.",
         ),
-        Property(
-            name="share.delivery.count.limit",
-            parse=whole(1, INT_MAX),
-            default="5",
-            doc="Most deliveries of a record; after them it is archived.",
-        ),
+        _as_server("share.delivery.count.limit", "Most deliveries of a record; after them it is archived."),
         Property(
             name=HEARTBEAT,
             parse=whole(1, INT_MAX),
@@ -50,18 +53,8 @@ GROUP_PROPERTIES: Final = PropertySet(
             default="read_uncommitted",
             doc="Both values deliver the same records, because uncommitted ones are not in a topic.",
         ),
-        Property(
-            name="share.partition.max.record.locks",
-            parse=whole(1, INT_MAX),
-            default="20000",
-            doc="Most records of a partition in flight.",
-        ),
-        Property(
-            name="share.record.lock.duration.ms",
-            parse=whole(1, INT_MAX),
-            default="30000",
-            doc="How long (ms) a member locks the records that it has acquired.",
-        ),
+        _as_server("share.partition.max.record.locks", "Most records of a partition in flight."),
+        _as_server("share.record.lock.duration.ms", "How long (ms) a member locks the records that it has acquired."),
         Property(
             name=SESSION,
             parse=whole(1, INT_MAX),
