@@ -18,6 +18,7 @@ from kafkalike.spark.sql.queries import MOST_CELL, MOST_COLUMNS, MOST_ROWS, MOST
 from kafkalike.ui.access_control import AccessControl
 from kafkalike.ui.app import console
 from kafkalike.ui.cluster_view import ConsoleView
+from tests.spark.workers.speculation import wait_until
 
 CANARY = "<script>alert(1)</script>"
 
@@ -212,7 +213,8 @@ def test_a_statement_ends_when_its_time_is_over(spark: SparkSession, root: str) 
     with pytest.raises(KafkaTimeoutError, match="longer than 1 seconds"):
         ran(Queries(spark, connect(root), seconds=1), ENDLESS)
 
-    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+    # Spark's listeners hear of a job's end a little later.
+    wait_until(lambda: spark.sparkContext.statusTracker().getActiveJobsIds() == [], "the end of the jobs")
 
 
 def test_a_statement_that_goes_on_after_its_end_is_given_up_and_the_next_one_waits(

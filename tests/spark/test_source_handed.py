@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.spark.reads.driver_stream import SWITCH
 from tests.tools.records import fill
 
 if TYPE_CHECKING:
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 def test_what_was_handed_over_needs_no_file_any_more(
     spark: SparkSession, root: str, cluster: Cluster, checkpoint: str
 ) -> None:
-    """Spark keeps it as a block until the next batch; rows, headers and the progress are as ever."""
+    """Where the format's process plans, Spark keeps it as a block until the next batch; all else is as ever."""
+    before = str(spark.conf.get(SWITCH, "true"))
+    spark.conf.set(SWITCH, "false")
     cluster.create_topic("t", 2, {})
     fill(cluster, "t", "a", "b", headers=[("h", b"1")])
     fill(cluster, "t", "c", partition=1)
@@ -30,7 +33,10 @@ def test_what_was_handed_over_needs_no_file_any_more(
     options = {"kafka.bootstrap.servers": root, "subscribe": "t", "startingOffsets": "earliest"}
     frame = spark.readStream.format("kafkalike").options(**options, includeHeaders="true").load()
     writer = frame.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint)
-    query = writer.trigger(availableNow=True).start()
+    try:
+        query = writer.trigger(availableNow=True).start()
+    finally:
+        spark.conf.set(SWITCH, before)
 
     assert query.awaitTermination(120)
     assert seen == [[(0, 0, b"a", True), (0, 1, b"b", True), (1, 0, b"c", False)]] * 2

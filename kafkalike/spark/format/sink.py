@@ -357,7 +357,7 @@ class StreamSink(StreamArrowWriter):
             version = StreamVersion.of(batchId, owner, offsets.fingerprint)
             app = app_id(options.txn_id, owner)
             naming = Naming(app, version.encode(), lambda topic, known: next_txn(topic, app, known, version))
-            written = commit_messages(options, messages, self._folder, naming, offsets.partitions_for(options.topic))
+            written = commit_messages(options, messages, self._folder, naming, offsets.partitions)
         finally:
             self._folder.remove()
         faults.point("stream.after_write")

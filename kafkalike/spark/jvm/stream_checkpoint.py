@@ -79,17 +79,13 @@ class BatchOffsets:
                 found[tp] = min(offset, found.get(tp, offset))
         return dict(sorted(found.items()))
 
-    def partitions_for(self, target: str | None) -> dict[str, int]:
-        """Return the number of partitions of each topic that the batch reads, as far as `ends` tells.
-
-        Args:
-            target: the topic that gets the records of all topics, with the largest number unless it is a source, too;
-                None if each record names its topic.
-        """
+    @property
+    def partitions(self) -> dict[str, int]:
+        """Return the number of partitions of each topic that the batch reads, as far as `ends` tells."""
         found: dict[str, int] = {}
         for tp in self.ends:
             found[tp.topic] = max(tp.partition + 1, found.get(tp.topic, 0))
-        return found if target is None or not found else {target: max(found.values()), **found}
+        return found
 
     @property
     def sources(self) -> list[str]:

@@ -158,7 +158,7 @@ class StreamWriter:
             ensure_topics(self._cluster, self._letters, {tp.topic for tp in offsets.ends})
             frame = self.records(frame, connector=app, task=str(batch_id))
         faults.point("stream.before_write")
-        written = self._write(frame, app, version, run_id, claims, offsets.partitions_for(self._topic))
+        written = self._write(frame, app, version, run_id, claims, offsets.partitions)
         faults.point("stream.after_write")
         if self._progress is not None and progress is not None and not claims:
             # The group belongs to another cluster, which this cluster's transactions cannot change.

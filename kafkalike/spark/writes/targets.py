@@ -167,9 +167,9 @@ def open_logs(
         cluster: cluster of the topics.
         topic: the topic of all records, which is created even without records; None: the topics in the tasks' results.
         results: the tasks' results.
-        sources: numbers of partitions of the topics that a streaming query reads. A missing topic gets at least the
-            number of the topic of its name, or else the largest one; without records, it is not created. None: only the
-            records count.
+        sources: numbers of partitions of the topics that a streaming query reads. A missing topic of all records gets
+            at least the largest number, another one that of the topic of its name if there is one; without records, it
+            is not created. None: only the records count.
 
     Raises:
         TopicDeletedError: records got their partitions for an earlier topic of that name.
@@ -192,28 +192,35 @@ def open_logs(
     for name in sorted(missing, key=lambda name: name not in infos):
         wanted, needed = missing[name], 1 + max(put.highest for put in staged[name])
         if wanted.grows:
-            most = max(wanted.num_partitions, needed, partitions_read(sources, name))
+            # If all records go to one topic, those of later batches may have partitions of each topic that is read.
+            read = partitions_read(sources, name if topic is None else None)
+            most = max(wanted.num_partitions, needed, read)
             wanted = replace(wanted, num_partitions=most)
         _check_assumed(cluster, _ensured(cluster, name, wanted, infos), wanted, needed)
     return [_open_log(cluster, name, staged.get(name, [])) for name in (sorted(staged) if topic is None else [topic])]
 
 
-def partitions_read(sources: Mapping[str, int] | None, topic: str) -> int:
+def partitions_read(sources: Mapping[str, int] | None, topic: str | None) -> int:
     """Return how many partitions a missing topic needs to copy the topics that a streaming query reads.
 
     Args:
         sources: numbers of partitions of the topics that the query reads, if it is a streaming one.
-        topic: the missing topic.
+        topic: the missing topic; None if it gets the records of all topics that the query reads.
 
     Returns:
         The number of the topic of the same name if the query reads it, or else the largest one; 0 without sources.
 
     >>> partitions_read({"orders": 3, "clicks": 8}, "orders"), partitions_read({"orders": 3, "clicks": 8}, "all")
     (3, 8)
+    >>> partitions_read({"orders": 3, "clicks": 8}, None)
+    8
     >>> partitions_read({}, "orders"), partitions_read(None, "orders")
     (0, 0)
     """
-    return 0 if not sources else sources.get(topic, max(sources.values()))
+    if not sources:
+        return 0
+    most = max(sources.values())
+    return most if topic is None else sources.get(topic, most)
 
 
 def _check_assumed(cluster: Cluster, info: TopicInfo, assumed: Rules, needed: int) -> None:

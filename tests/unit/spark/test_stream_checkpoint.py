@@ -55,21 +55,11 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path: Path, kind: str) ->
         checkpoint.offsets(0)
 
 
-@pytest.mark.parametrize(
-    ("target", "partitions"),
-    [
-        pytest.param(None, {"clicks": 8, "orders": 3}, id="topics of the records"),
-        pytest.param("orders", {"clicks": 8, "orders": 3}, id="one of the sources"),
-        pytest.param("all", {"all": 8, "clicks": 8, "orders": 3}, id="another topic"),
-    ],
-)
-def test_target_of_all_records_counts_as_the_largest_source_unless_it_is_one(
-    target: str | None, partitions: dict[str, int]
-) -> None:
+def test_partitions_are_counted_by_the_topic_that_is_read() -> None:
     offsets = BatchOffsets(0, 'v1\n{}\n{"orders":{"0":1,"2":1}}\n{"clicks":{"7":4}}\n')
 
-    assert offsets.partitions_for(target) == partitions
+    assert offsets.partitions == {"clicks": 8, "orders": 3}
 
 
 def test_batch_without_topics_says_nothing_about_its_target() -> None:
-    assert BatchOffsets(0, "v1\n{}\n17\n").partitions_for("orders") == {}
+    assert BatchOffsets(0, "v1\n{}\n17\n").partitions == {}
