@@ -35,6 +35,7 @@ NO_LIMIT: Final = 2**31 - 1
 REJECTED: Final = "RecordRejected"
 TOO_OFTEN: Final = "DeliveryCountLimitExceeded"
 """Reasons in the headers of dead letters, where Connect has the class of an error."""
+WHY_REJECTED: Final = "the application has rejected the record"
 
 Outcome = tuple["Acknowledgements", errors.KafkaError | None]
 """Acknowledgements of the application, and their error."""
@@ -101,7 +102,7 @@ class ShareLetters:
                 continue
             error: errors.KafkaError | None = None
             try:
-                self._bury(tp, rejected, logs[tp.topic], REJECTED, "the application has rejected the record")
+                self._bury(tp, rejected, logs[tp.topic], REJECTED, WHY_REJECTED)
             except errors.InvalidRecordStateError as refusal:
                 error = refusal
             outcomes.append(({tp: rejected}, error))
@@ -135,13 +136,7 @@ class ShareLetters:
     def _bury(
         self, tp: TopicPartition, acks: Sequence[Acknowledgement], topic_log: TopicLog, reason: str, why: str
     ) -> None:
-        letters = []
-        for ack in acks:
-            run = RecordRun(ack.first, ack.last, RecordState.ACQUIRED)
-            found, after, _ = self._reader.read(topic_log, tp, run, NO_LIMIT)
-            if after <= ack.last:
-                raise errors.OffsetOutOfRangeError(f"{tp.topic}-{tp.partition} ends before its record {ack.last}")
-            letters += [self._letter(raw, reason, why) for raw in found]
+        letters = self._letters_of(tp, acks, topic_log, reason, why)
         deadline = Deadline(self._clock, self._timeout_ms)
         for left in reversed(range(TRIES)):
             try:
@@ -151,6 +146,39 @@ class ShareLetters:
                     raise
             else:
                 return
+
+    def stage_rejected(
+        self,
+        session: TransactionSession,
+        number: int,
+        rejected: Acknowledgements,
+        logs: Mapping[str, TopicLog],
+        deadline: Deadline,
+    ) -> None:
+        """Add the letters of rejected records to an open transaction, which acknowledges them.
+
+        Raises:
+            KafkaError: a record cannot be read, or its letter cannot be stored.
+        """
+        letters = [
+            letter
+            for tp, acks in rejected.items()
+            for letter in self._letters_of(tp, acks, logs[tp.topic], REJECTED, WHY_REJECTED)
+        ]
+        if letters:
+            stage(self._cluster, session, number, letters, deadline, self._member.group_id)
+
+    def _letters_of(
+        self, tp: TopicPartition, acks: Sequence[Acknowledgement], topic_log: TopicLog, reason: str, why: str
+    ) -> list[Letter]:
+        letters = []
+        for ack in acks:
+            run = RecordRun(ack.first, ack.last, RecordState.ACQUIRED)
+            found, after, _ = self._reader.read(topic_log, tp, run, NO_LIMIT)
+            if after <= ack.last:
+                raise errors.OffsetOutOfRangeError(f"{tp.topic}-{tp.partition} ends before its record {ack.last}")
+            letters += [self._letter(raw, reason, why) for raw in found]
+        return letters
 
     def _letter(self, raw: ConsumerRecord, reason: str, message: str) -> Letter:
         origin = TopicPartition(raw.topic, raw.partition)

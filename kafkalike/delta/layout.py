@@ -92,6 +92,9 @@ STAGING: Final = "__staging"
 TRANSACTIONS: Final = "__transactions"
 """Folder in which the records of open transactions wait, one folder per transaction."""
 
+TABLES: Final = "__tables"
+"""Folder in which rows for other Delta tables wait until their transaction is decided and the tables have them."""
+
 MIRRORS: Final = "__mirrors"
 """Folder of the mirrors: decided synchronizations until all topics have them, and the source versions seen so far."""
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kafkalike.spark.checkpoint_progress import StreamProgress as StreamProgress
     from kafkalike.spark.dead_letter_frames import dead_letters as dead_letters
     from kafkalike.spark.format.query import offsets_behind as offsets_behind
+    from kafkalike.spark.queue_batch import QueueBatch as QueueBatch
+    from kafkalike.spark.queue_batch import read_queue as read_queue
     from kafkalike.spark.reads.format_registration import register_format as register_format
     from kafkalike.spark.reads.format_registration import session as session
     from kafkalike.spark.reads.frames import read as read
@@ -47,6 +49,7 @@ _HOME = {
     "DeadLetterOptions": "kafkalike.spark.call_options",
     "LatestRefresh": "kafkalike.spark.sql.latest_table",
     "ProducerOptions": "kafkalike.spark.call_options",
+    "QueueBatch": "kafkalike.spark.queue_batch",
     "QueryOptions": "kafkalike.spark.call_options",
     "ReaderSchemaOptions": "kafkalike.spark.call_options",
     "RecordSchemas": "kafkalike.spark.call_options",
@@ -65,6 +68,7 @@ _HOME = {
     "offsets_behind": "kafkalike.spark.format.query",
     "partition_column": "kafkalike.spark.record_columns",
     "read": "kafkalike.spark.reads.frames",
+    "read_queue": "kafkalike.spark.queue_batch",
     "read_stream": "kafkalike.spark.reads.stream_frames",
     "refresh_views": "kafkalike.spark.typed.typed_views",
     "register_format": "kafkalike.spark.reads.format_registration",

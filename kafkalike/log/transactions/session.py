@@ -192,6 +192,7 @@ class TransactionSession:
         name: txn.WriteName | None = None,
         payloads: Mapping[str, DecidedRecords] | None = None,
         acknowledgements: ShareAcknowledgements = NO_ACKNOWLEDGEMENTS,
+        decide: bool = False,
     ) -> Mapping[str, Appended]:
         """Commit the transaction with the offsets and acknowledgements, and apply it to all of its topics.
 
@@ -207,6 +208,7 @@ class TransactionSession:
             name: the application's name for the transaction; stays with the id's rows, and topics record it.
             payloads: by topic, the staged records in a form that can be applied faster than the files.
             acknowledgements: verdicts on records of share groups, by member.
+            decide: write a decision even if there is nothing to commit, because files outside of topics depend on it.
 
         Returns:
             By topic, the offsets of the records. A topic that was deleted meanwhile is missing; ranges are empty if the
@@ -237,7 +239,7 @@ class TransactionSession:
             return current.places
         if current.outcome is TransactionOutcome.ABORTED:
             raise errors.InvalidTxnStateError(f"transaction {number} of {self.transactional_id!r} was aborted")
-        if not (current.files or any(offsets.values()) or any(acknowledgements.values())):
+        if not (decide or current.files or any(offsets.values()) or any(acknowledgements.values())):
             current.outcome = TransactionOutcome.COMMITTED
             return current.places
         held = self._held(current)

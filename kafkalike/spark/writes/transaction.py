@@ -1,4 +1,4 @@
-"""`transaction`: DataFrames for several topics, and offsets of groups, committed all together or not at all.
+"""`transaction`: DataFrames for topics and tables, offsets and acknowledgements of groups: all together or none.
 
 ```python
 with kafkalike.spark.transaction("nightly", "./data") as t:
@@ -20,17 +20,23 @@ from kafkalike.errors import IllegalArgumentError, IllegalStateError, Transactio
 from kafkalike.log.group.group_offsets import DEFAULT_METADATA_BYTES, check_position, given_ids
 from kafkalike.log.topic.record_rules import not_in_order
 from kafkalike.maintenance.staging_folder import staging_place
+from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.concurrency import OnError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.record_batch import Appended, TxnId
+from kafkalike.model.shares.share_partition import Acknowledgements
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim, joined_lives, with_lives
+from kafkalike.model.transactions.transactional_id import TransactionAttempt
 from kafkalike.spark.call_options import ProducerOptions
 from kafkalike.spark.jvm.spark_connect import check_same_root
+from kafkalike.spark.queue_batch import QueueBatch
 from kafkalike.spark.record_columns import sink_columns
 from kafkalike.spark.writes.batch_write import Written, ranges_of, run_job, task_writing, with_partitioner
 from kafkalike.spark.writes.commit import found_again, open_targets, written_before
+from kafkalike.spark.writes.table_rows import StagedTables, active_session
 from kafkalike.spark.writes.targets import target_of
 from kafkalike.spark.writes.transactional_write import Naming, Together
 
@@ -75,6 +81,9 @@ class Transaction:
         self._clock = clock
         self._cluster = connect(bootstrap_servers, storage_options, access="spark_write")
         self._together = Together(self._cluster, transactional_id, f"spark {transactional_id}")
+        self._tables = StagedTables(self._cluster, transactional_id)
+        self._batches: list[tuple[QueueBatch, Acknowledgements]] = []
+        """Batches of queues that are acknowledged with it."""
         self._open = False
         self._half = False
         """True while a DataFrame may be staged for only some of its topics."""
@@ -102,11 +111,15 @@ class Transaction:
             IllegalStateError: the transaction is already open.
             OutOfOrderSequenceNumberError: a higher version was committed, and this one is not known.
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not begun; enter it once more.
+            Exception of Spark: an earlier transaction of the id is committed, and a table still does not take its rows.
         """
         if self._open:
             raise IllegalStateError(f"the transaction of {self._id!r} is open already")
         deadline = self._deadline()
         self._together.begin(deadline)
+        self._batches = []
+        with OnError(self._together.abort):
+            self._tables.begin(self._together.attempt, self._together.last)
         self._topics, self._offsets, self._lives, self.written, self._half = set(), {}, {}, Written(), False
         naming = self._naming
         self.duplicate = naming is not None and self._committed_before(naming)
@@ -121,15 +134,29 @@ class Transaction:
         Raises:
             TransactionAbortableError: an error of the storage or Ctrl-C interrupted the staging of a `write`, and the
                 block continued; nothing is committed.
+            InvalidRecordStateError: another worker has acquired a record of a queue; nothing is committed.
             KafkaError: see `TransactionSession.commit`.
+            Exception of Spark: the transaction is committed, and a table does not take its rows. They wait, and the
+                next transaction of the id tries again.
         """
         self._check_open()
         self._open = False
-        if kind is not None:
-            self._together.abort()
-            return
+        batches = [batch for batch, _ in self._batches]
+        committed = False
+        try:
+            committed = self._end(failed=kind is not None)
+        finally:
+            for batch in batches:
+                batch.settle(committed=committed)
+
+    def _end(self, *, failed: bool) -> bool:
+        """Commit or abort; return whether the acknowledgements are committed."""
+        attempt = self._together.attempt
+        if failed:
+            self._abort(attempt)
+            return False
         if self._half:
-            self._together.abort()
+            self._abort(attempt)
             raise TransactionAbortableError(
                 f"the transaction of {self._id!r} was aborted: a DataFrame was staged in part, as its write ended early"
             )
@@ -137,11 +164,23 @@ class Transaction:
         if self.duplicate and naming is not None:
             self.written = ranges_of(self._found(naming))
             self.written.duplicate = True
-            return
+            return False
         done = self._together.commit(
-            with_lives(self._offsets, self._lives), self._deadline(), None if naming is None else naming.name
+            with_lives(self._offsets, self._lives),
+            self._deadline(),
+            None if naming is None else naming.name,
+            acknowledgements={batch.member: acks for batch, acks in self._batches},
+            decide=len(self._tables) > 0,
         )
         self.written = ranges_of(done)
+        faults.point("transaction.committed")
+        if self._tables:
+            self._tables.append(attempt, active_session(self._id))
+        return True
+
+    def _abort(self, attempt: TransactionAttempt) -> None:
+        self._together.abort()
+        self._tables.drop(attempt)
 
     def write(
         self,
@@ -218,6 +257,57 @@ class Transaction:
         found = given_ids(self._cluster.metadata, {tp.topic for tp in checked}, group)
         self._lives = joined_lives(self._lives, found)
         self._offsets.setdefault(claim, {}).update(checked)
+
+    def write_table(self, frame: DataFrame, table: str) -> None:
+        """Add the rows of a DataFrame to a Delta table that is not a topic.
+
+        The rows are computed now and stored, and appended to the table when the transaction is committed: with
+        `txnAppId` and `txnVersion`, so each row is in the table once. If the program dies after the commit, the next
+        transaction of the id appends them, before anything else.
+
+        Args:
+            frame: columns of the table, with its types. Columns of the table that are missing are null.
+            table: a name, or a path or URI, which has a slash. A missing table is created.
+
+        Raises:
+            IllegalStateError: the transaction is not open.
+            IllegalArgumentError: the columns do not fit the table.
+            UnsupportedVersionError: the cluster has several roots.
+            KafkaStorageError, Exception of Spark: the rows cannot be computed or stored; nothing was written.
+        """
+        self._check_open()
+        if not self.duplicate:
+            self._tables.stage(self._together.attempt, frame, table)
+
+    def acknowledge(self, batch: QueueBatch, verdicts: DataFrame | None = None) -> None:
+        """Acknowledge a batch of a queue with the transaction, which is committed only if the job still holds it.
+
+        If `read_queue` got `errors_deadletterqueue_topic_name`, rejected records become dead letters in the same
+        transaction. If a `version` was committed before, the batch is released.
+
+        Args:
+            batch: from `kafkalike.spark.read_queue`, of the same cluster.
+            verdicts: see `QueueBatch.acknowledge`; None accepts all records.
+
+        Raises:
+            IllegalStateError: the transaction is not open; or the batch is closed, acknowledged, or part of another
+                transaction.
+            IllegalArgumentError: bad verdicts, or another cluster.
+            KafkaError: the dead letters cannot be stored. The transaction cannot be committed then.
+        """
+        self._check_open()
+        if self.duplicate:
+            return
+        if batch.root != self._cluster.root:
+            raise IllegalArgumentError(
+                f"the batch belongs to {batch.root}, but the transaction to {self._cluster.root}"
+            )
+        acks = batch.acknowledgements(verdicts)
+        before, self._half = self._half, True
+        batch.stage()
+        self._batches.append((batch, acks))
+        batch.stage_letters(self._together, acks, self._deadline())
+        self._half = before
 
     @property
     def _naming(self) -> Naming | None:

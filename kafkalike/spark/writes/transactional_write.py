@@ -24,17 +24,18 @@ from typing import TYPE_CHECKING, Final
 from kafkalike import errors
 from kafkalike.log.runs.run_manifest import LAYOUT, LargeRun, RunManifest, StagedRun, dump_manifest, move_runs
 from kafkalike.log.runs.run_payload import DecidedRuns, Writing
+from kafkalike.log.transactions.session import NO_ACKNOWLEDGEMENTS
 from kafkalike.log.transactions.transaction_files import FilesToStage
 from kafkalike.model import faults
 from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Deadline
 from kafkalike.model.record_batch import Appended, TxnId
-from kafkalike.model.transactions.transactional_id import CommittedTransaction, WriteName
+from kafkalike.model.transactions.transactional_id import CommittedTransaction, TransactionAttempt, WriteName
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.session import TransactionSession
-    from kafkalike.model.transactions.group_claims import GroupOffsets
+    from kafkalike.model.transactions.group_claims import GroupOffsets, ShareAcknowledgements
     from kafkalike.storage.port import Storage
 
 
@@ -124,12 +125,24 @@ class Together:
             self._place = place
 
         files = FilesToStage(layout=LAYOUT, content=content, names=manifest.files, counts=manifest.counts(), move=move)
-        self._open.stage_files(self._number, log, files, deadline)
+        self.session.stage_files(self._number, log, files, deadline)
         self._staged.setdefault(log.info.name, []).append((manifest, write_all))
         faults.point("together.staged")
 
+    @property
+    def attempt(self) -> TransactionAttempt:
+        """The open transaction, as its decision will name it."""
+        session = self.session
+        return TransactionAttempt(session.producer_id, session.epoch, self._number)
+
     def commit(
-        self, offsets: GroupOffsets, deadline: Deadline, name: WriteName | None = None
+        self,
+        offsets: GroupOffsets,
+        deadline: Deadline,
+        name: WriteName | None = None,
+        *,
+        acknowledgements: ShareAcknowledgements = NO_ACKNOWLEDGEMENTS,
+        decide: bool = False,
     ) -> Mapping[str, Appended]:
         """Decide the transaction and apply it to its topics; after an error, abort it if it is still open.
 
@@ -137,6 +150,8 @@ class Together:
             offsets: of groups, decided with it.
             deadline: when to stop trying.
             name: the application's name of the write.
+            acknowledgements: of records of share groups, decided with it.
+            decide: see `TransactionSession.commit`.
 
         Returns:
             The offsets of the records by topic.
@@ -144,14 +159,22 @@ class Together:
         Raises:
             KafkaError: see `TransactionSession.commit`. A note tells if the transaction was decided nevertheless.
         """
-        session, number = self._open, self._number
+        session, number = self.session, self._number
         place = self._place
         payloads = {
             topic: DecidedRuns(place, [manifest for manifest, _ in known], known[0][1])
             for topic, known in self._staged.items()
             if place is not None
         }
-        ask = partial(session.commit, number, offsets, name=name, payloads=payloads)
+        ask = partial(
+            session.commit,
+            number,
+            offsets,
+            name=name,
+            payloads=payloads,
+            acknowledgements=acknowledgements,
+            decide=decide,
+        )
         # An interrupt from here on drops the session. The next transaction then starts with a new epoch, which
         # completes or aborts this one.
         self._session = None
@@ -178,7 +201,7 @@ class Together:
     def forget(self) -> None:
         """Forget the transactional id, which will not be used again; if this fails, maintenance does it later."""
         try:
-            self._open.forget(Deadline(self._cluster.clock, _ABORT_MS))
+            self.session.forget(Deadline(self._cluster.clock, _ABORT_MS))
         except errors.KafkaError as cause:
             _log.debug("%s was not forgotten: %s", self.transactional_id, cause)
 
@@ -203,7 +226,12 @@ class Together:
         return True
 
     @property
-    def _open(self) -> TransactionSession:
+    def session(self) -> TransactionSession:
+        """The session of the open transaction.
+
+        Raises:
+            IllegalStateError: no transaction was begun.
+        """
         if self._session is None:
             raise errors.IllegalStateError("no transaction was begun")
         return self._session
