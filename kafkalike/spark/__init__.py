@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from kafkalike.spark.dead_letter_frames import dead_letters as dead_letters
     from kafkalike.spark.format.query import offsets_behind as offsets_behind
     from kafkalike.spark.queue_batch import QueueBatch as QueueBatch
-    from kafkalike.spark.queue_batch import read_queue as read_queue
     from kafkalike.spark.reads.format_registration import register_format as register_format
     from kafkalike.spark.reads.format_registration import session as session
     from kafkalike.spark.reads.frames import read as read
+    from kafkalike.spark.reads.queue_frames import read_queue as read_queue
     from kafkalike.spark.reads.stream_frames import read_stream as read_stream
     from kafkalike.spark.record_columns import partition_column as partition_column
     from kafkalike.spark.sql.latest_table import LatestRefresh as LatestRefresh
@@ -68,7 +68,7 @@ _HOME = {
     "offsets_behind": "kafkalike.spark.format.query",
     "partition_column": "kafkalike.spark.record_columns",
     "read": "kafkalike.spark.reads.frames",
-    "read_queue": "kafkalike.spark.queue_batch",
+    "read_queue": "kafkalike.spark.reads.queue_frames",
     "read_stream": "kafkalike.spark.reads.stream_frames",
     "refresh_views": "kafkalike.spark.typed.typed_views",
     "register_format": "kafkalike.spark.reads.format_registration",

@@ -1,63 +1,44 @@
-"""`read_queue`: a slice of a share group's records as a DataFrame, locked until the job has acknowledged them.
+"""QueueBatch: a slice of a share group's records as a DataFrame, locked until the job has acknowledged them.
 
-The driver acquires the slice by one compare-and-set of the groups' table, and renews its locks in a thread. The tasks
-read its records from the topics' tables. The acknowledgements are part of a transaction with the job's output, or a
-change of their own.
+The driver has acquired the slice by one compare-and-set of the groups' table, and renews its locks in a thread. The
+tasks read its records from the topics' tables. The acknowledgements are part of a transaction with the job's output, or
+a change of their own.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import uuid
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Sequence
+from itertools import pairwise
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.connect import connect
-from kafkalike.consumer.call_checks import check_max, check_timeout
-from kafkalike.consumer.record_builders import record_builder
-from kafkalike.consumer.share_delivery import HeldRecords
 from kafkalike.consumer.share_fetcher import ShareFetcher
-from kafkalike.errors import IllegalArgumentError, IllegalStateError, KafkaConfigurationError, KafkaError
+from kafkalike.errors import IllegalArgumentError, IllegalStateError
 from kafkalike.log.group.share_group import gaps
-from kafkalike.model import faults
-from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.concurrency import OnError, ReportErrors
-from kafkalike.model.config.consumer_config import ShareConsumerConfig
-from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.model.shares.share_partition import Acknowledgement, Acknowledgements, RecordVerdict
+from kafkalike.model.clock import Deadline
+from kafkalike.model.concurrency import ReportErrors
+from kafkalike.model.shares.share_partition import Acknowledgement, Acknowledgements, RecordRun, RecordVerdict
 from kafkalike.model.structs import ShareGroupMetadata, TopicPartition
-from kafkalike.spark.reads.frames import log_of, read
-from kafkalike.spark.reads.record_slices import RecordSlice, acquired_slices, records_of, verdict_runs
 
 if TYPE_CHECKING:
-    from kafkalike.spark.writes.transactional_write import Together
+    from kafkalike.log.transactions.session import TransactionSession
 
 _log = logging.getLogger(__name__)
 
-SETTINGS: Final = frozenset(
-    {
-        "client_id",
-        "default_api_timeout_ms",
-        "errors_deadletterqueue_topic_name",
-        "heartbeat_interval_ms",
-        "request_timeout_ms",
-        "session_timeout_ms",
-        "share_auto_offset_reset",
-        "share_delivery_count_limit",
-        "share_partition_max_record_locks",
-        "share_record_lock_duration_ms",
-    }
-)
-"""Settings of a share consumer that a job can have."""
+VERDICTS: Final = {kind.value: kind for kind in (RecordVerdict.ACCEPT, RecordVerdict.RELEASE, RecordVerdict.REJECT)}
 
-UNLIMITED: Final = 2**31 - 1
-"""A job may lock any number of records of a partition, and take any time between two polls."""
+
+class RecordSlice(NamedTuple):
+    """A run of offsets that the job has acquired."""
+
+    tp: TopicPartition
+    run: RecordRun
 
 
 class QueueBatch:
@@ -138,7 +119,7 @@ class QueueBatch:
 
     def acknowledgements(self, verdicts: DataFrame | None = None) -> dict[TopicPartition, list[Acknowledgement]]:
         """Return the acknowledgements of all records, as ranges; see `acknowledge`."""
-        told = verdict_runs(verdicts, {tp.topic for tp, _ in self._slices}) if verdicts is not None else {}
+        told = _verdict_runs(verdicts, {tp.topic for tp, _ in self._slices}) if verdicts is not None else {}
         found: dict[TopicPartition, list[Acknowledgement]] = {}
         used = 0
         for tp, run in self._slices:
@@ -166,7 +147,9 @@ class QueueBatch:
         self._check_open()
         self._staged = True
 
-    def stage_letters(self, together: Together, acknowledgements: Acknowledgements, deadline: Deadline) -> None:
+    def stage_letters(
+        self, session: TransactionSession, number: int, acknowledgements: Acknowledgements, deadline: Deadline
+    ) -> None:
         """Add the dead letters of rejected records to a transaction, if the settings name a topic for them.
 
         Raises:
@@ -178,7 +161,7 @@ class QueueBatch:
         rejected = {
             tp: [ack for ack in acks if ack.verdict is RecordVerdict.REJECT] for tp, acks in acknowledgements.items()
         }
-        letters.stage_rejected(together.session, together.attempt.number, rejected, self._fetcher.logs, deadline)
+        letters.stage_rejected(session, number, rejected, self._fetcher.logs, deadline)
 
     def settle(self, *, committed: bool) -> None:
         """End the transaction that has the acknowledgements; close the batch if it was closed meanwhile."""
@@ -250,7 +233,7 @@ class QueueBatch:
             return
         self._closed = True
         self._stop()
-        _leave(self._fetcher, self._timeout_ms)
+        leave(self._fetcher, self._timeout_ms)
 
     def __enter__(self) -> Self:
         return self
@@ -262,104 +245,12 @@ class QueueBatch:
         self.close()
 
 
-def read_queue(
-    spark: SparkSession,
-    topic: str | Iterable[str],
-    bootstrap_servers: Address | None = None,
-    *,
-    group_id: str,
-    max_records: int = 10_000,
-    timeout_ms: float = 0,
-    include_headers: bool = True,
-    storage_options: StorageOptionsLike | None = None,
-    **settings: Any,  # noqa: ANN401 - as the settings of a consumer
-) -> QueueBatch:
-    """Take records from topics as from a work queue, to process them with Spark.
-
-    The job is a member of a share group: no other member gets its records while it runs. If it fails or dies, they are
-    delivered again. Results, dead letters and acknowledgements can be one transaction, which is committed only if the
-    job still holds all records; see `kafkalike.spark.transaction`.
-
-    Args:
-        spark: a session with Delta.
-        topic: a name, or names.
-        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        group_id: the share group.
-        max_records: most records to take.
-        timeout_ms: ms to wait for the first record; 0 looks once, infinity waits without end.
-        include_headers: whether the frame has the column `headers`.
-        storage_options: credentials and endpoint of an object store; see `kafkalike.spark.read`.
-        **settings: settings of a share consumer: `client_id`, `share_auto_offset_reset` (`latest` by default),
-            `share_record_lock_duration_ms`, `share_delivery_count_limit`, `share_partition_max_record_locks` (no limit
-            by default), `errors_deadletterqueue_topic_name`, `session_timeout_ms`, `heartbeat_interval_ms`,
-            `default_api_timeout_ms`, `request_timeout_ms`.
-
-    Returns:
-        The batch; use it in a `with` statement.
+def leave(fetcher: ShareFetcher, timeout_ms: float) -> None:
+    """Release all records that a member has locked, leave its group, and close its files.
 
     Raises:
-        KafkaConfigurationError: an unknown setting, a bad value, or a session without Delta.
-        InvalidTopicError, UnknownTopicOrPartitionError: the topic does not exist.
-        InconsistentGroupProtocolError: the group has members that are not share consumers.
-        UnsafeStorageError: the root is read-only, or its storage cannot coordinate several writers.
-        KafkaError: see `kafkalike.spark.read` and `KafkaShareConsumer.poll`.
-
-    Example:
-        ```python
-        with (
-            ks.read_queue(spark, "jobs", "./data", group_id="workers", share_auto_offset_reset="earliest") as batch,
-            ks.transaction("worker", "./data") as t,
-        ):
-            t.write(batch.frame.select("key", F.upper(F.col("value").cast("string")).alias("value")), "results")
-            t.acknowledge(batch)
-        ```
+        KafkaError: the group could not be left; the locks end by time.
     """
-    most, timeout = check_max(max_records), check_timeout(timeout_ms)
-    names = [topic] if isinstance(topic, str) else list(topic)
-    if not names:
-        raise IllegalArgumentError("at least one topic is needed")
-    config = _config(group_id, settings)
-    clock = SYSTEM_CLOCK
-    cluster = connect(bootstrap_servers, storage_options, access="spark_write")
-    for name in names:
-        log_of(cluster, name)
-    fetcher = ShareFetcher(
-        cluster,
-        config,
-        member_id=f"{config.client_id}-{uuid.uuid4()}",
-        held=HeldRecords(),
-        build=record_builder(None, None),
-        clock=clock,
-    )
-    fetcher.topics = tuple(sorted(set(names)))
-    with OnError(partial(_leave, fetcher, config.request_timeout_ms)):
-        deadline = Deadline(clock, None if timeout == float("inf") else timeout)
-        acquire = partial(acquired_slices, fetcher.group, fetcher.metadata.member_id, clock)
-        slices = fetcher.take(deadline, most, _ignore, acquire)
-        faults.point("queue.acquired")
-        frames = [
-            records_of(spark, read(spark, name, cluster, include_headers=include_headers), name, slices)
-            for name in fetcher.topics
-        ]
-        frame = reduce(DataFrame.unionByName, frames)
-        return QueueBatch(cluster.root, fetcher, frame, slices, config.default_api_timeout_ms)
-
-
-def _config(group_id: str, settings: Mapping[str, Any]) -> ShareConsumerConfig:
-    unknown = sorted(settings.keys() - SETTINGS)
-    if unknown:
-        raise KafkaConfigurationError(
-            f"read_queue has no setting {unknown[0]!r}; it takes {', '.join(sorted(SETTINGS))}"
-        )
-    defaults = {"client_id": "spark", "share_partition_max_record_locks": UNLIMITED}
-    return ShareConsumerConfig.of({**defaults, **settings, "group_id": group_id, "max_poll_interval_ms": UNLIMITED})
-
-
-def _ignore(acknowledgements: Acknowledgements, error: KafkaError | None) -> None:
-    """Take the outcome of acknowledgements, of which a new member has none."""
-
-
-def _leave(fetcher: ShareFetcher, timeout_ms: float) -> None:
     try:
         fetcher.leave(timeout_ms)
     finally:
@@ -374,3 +265,46 @@ def _renew_until(reference: weakref.ref[QueueBatch], stop: threading.Event, inte
         with ReportErrors(_log, "share group %s: the locks were not renewed", batch.member.group_id):
             batch.renew_locks()
         del batch
+
+
+Verdicts = dict[TopicPartition, list[tuple[int, int, RecordVerdict]]]
+
+
+def _verdict_runs(verdicts: DataFrame, topics: set[str]) -> Verdicts:
+    """Compute verdicts, as ranges of offsets.
+
+    Raises:
+        IllegalArgumentError: a column is missing, a verdict is unknown, or a record has two verdicts.
+    """
+    missing = {"partition", "offset", "verdict"} - set(verdicts.columns)
+    if len(topics) > 1 and "topic" not in verdicts.columns:
+        missing.add("topic")
+    if missing:
+        raise IllegalArgumentError(f"the verdicts have no column {', '.join(sorted(missing))}")
+    topic = F.col("topic") if "topic" in verdicts.columns else F.lit(next(iter(topics), ""))
+    verdict = F.lower(F.col("verdict"))
+    rows = verdicts.select(
+        topic.alias("topic"),
+        F.col("partition").cast("int").alias("partition"),
+        F.col("offset").cast("bigint").alias("offset"),
+        verdict.alias("verdict"),
+    ).distinct()
+    place = Window.partitionBy("topic", "partition", "verdict").orderBy("offset")
+    numbered = rows.withColumn("island", F.col("offset") - F.row_number().over(place))
+    islands = numbered.groupBy("topic", "partition", "verdict", "island").agg(F.min("offset"), F.max("offset"))
+    found: Verdicts = {}
+    for name, partition, said, _, first, last in islands.collect():
+        if said not in VERDICTS or None in {name, partition, first}:
+            raise IllegalArgumentError(
+                f"{name}-{partition} @ {first}: the verdict {said!r} is not one of {', '.join(VERDICTS)}, or a column "
+                "is null; nothing was acknowledged"
+            )
+        found.setdefault(TopicPartition(name, partition), []).append((first, last, VERDICTS[said]))
+    for tp, runs in found.items():
+        runs.sort()
+        for (_, last, one), (first, _, other) in pairwise(runs):
+            if first <= last:
+                raise IllegalArgumentError(
+                    f"{tp.topic}-{tp.partition} @ {first} has two verdicts, {one} and {other}; nothing was acknowledged"
+                )
+    return found

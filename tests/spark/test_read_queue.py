@@ -192,7 +192,7 @@ def test_results_letters_rows_and_acknowledgements_are_one_transaction(
     t = ks.transaction("job", jobs)
     with ExitStack() as stack:
         for entered in (batch, t) if inner == "transaction" else (t, batch):
-            stack.enter_context(entered)  # type: ignore[arg-type]
+            stack.enter_context(entered)
         t.write(results(batch).where("value != 'done 3'"), "results")
         t.write_table(batch.frame.selectExpr("offset", "CAST(value AS STRING) AS value"), table)
         t.acknowledge(batch, batch.frame.where("offset = 3").withColumn("verdict", F.lit("reject")))

@@ -158,23 +158,28 @@ class StagedTables:
                 rows = TableRows(**json.loads(files.read(name)))
             except FileNotFoundError:
                 continue  # another process has appended them
-            staged = f"{self._uri(folder)}/{name.removesuffix(MANIFEST)}"
-            frame = spark.read.schema(StructType.fromJson(json.loads(rows.schema))).parquet(staged)
             faults.point("tables.before_append")
-            writer = frame.write.format("delta").mode("append")
-            writer = writer.option("txnAppId", rows.app_id).option("txnVersion", rows.version)
             try:
-                (writer.save if _is_path(rows.table) else writer.saveAsTable)(rows.table)
+                self._append(spark, f"{self._uri(folder)}/{name.removesuffix(MANIFEST)}", rows)
             except SPARK_FAILURES as cause:
+                if all(entry.name != name for entry in files.list()):
+                    continue
                 cause.add_note(
                     f"transaction {self._id!r} is committed, and {rows.table} does not have its rows yet, which wait "
-                    f"in {staged}: the next transaction of the id appends them first"
+                    f"in {files.uri}: the next transaction of the id appends them first"
                 )
                 raise
             faults.point("tables.appended")
             files.remove(name)
         self._remove(folder)
         self._clean = True
+
+    @staticmethod
+    def _append(spark: SparkSession, staged: str, rows: TableRows) -> None:
+        frame = spark.read.schema(StructType.fromJson(json.loads(rows.schema))).parquet(staged)
+        writer = frame.write.format("delta").mode("append")
+        writer = writer.option("txnAppId", rows.app_id).option("txnVersion", rows.version)
+        (writer.save if _is_path(rows.table) else writer.saveAsTable)(rows.table)
 
     def drop(self, attempt: TransactionAttempt) -> None:
         """Remove the rows of an aborted transaction."""

@@ -141,17 +141,17 @@ class Transaction:
         """
         self._check_open()
         self._open = False
-        batches = [batch for batch, _ in self._batches]
-        committed = False
+        attempt, committed = self._together.attempt, False
         try:
-            committed = self._end(failed=kind is not None)
+            committed = self._end(attempt, failed=kind is not None)
         finally:
-            for batch in batches:
+            for batch, _ in self._batches:
                 batch.settle(committed=committed)
+        if committed and self._tables:
+            self._tables.append(attempt, active_session(self._id))
 
-    def _end(self, *, failed: bool) -> bool:
-        """Commit or abort; return whether the acknowledgements are committed."""
-        attempt = self._together.attempt
+    def _end(self, attempt: TransactionAttempt, *, failed: bool) -> bool:
+        """Commit or abort; return whether the transaction was committed by this call."""
         if failed:
             self._abort(attempt)
             return False
@@ -174,8 +174,6 @@ class Transaction:
         )
         self.written = ranges_of(done)
         faults.point("transaction.committed")
-        if self._tables:
-            self._tables.append(attempt, active_session(self._id))
         return True
 
     def _abort(self, attempt: TransactionAttempt) -> None:
@@ -306,7 +304,7 @@ class Transaction:
         before, self._half = self._half, True
         batch.stage()
         self._batches.append((batch, acks))
-        batch.stage_letters(self._together, acks, self._deadline())
+        batch.stage_letters(self._together.session, self._together.attempt.number, acks, self._deadline())
         self._half = before
 
     @property
