@@ -49,7 +49,7 @@ class QueueBatch:
 
     Attributes:
         frame: the records, with the columns of `kafkalike.spark.read` and `delivery_count` INT, which is 1 for the
-            first delivery. Each query over it reads the records anew.
+            first delivery. Each query over it reads the topics again.
         root: the cluster's root.
     """
 
@@ -241,7 +241,7 @@ class QueueBatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Release the records that were not acknowledged; see `close`."""
         self.close()
 
 
@@ -296,8 +296,8 @@ def _verdict_runs(verdicts: DataFrame, topics: set[str]) -> Verdicts:
     for name, partition, said, _, first, last in islands.collect():
         if said not in VERDICTS or None in {name, partition, first}:
             raise IllegalArgumentError(
-                f"{name}-{partition} @ {first}: the verdict {said!r} is not one of {', '.join(VERDICTS)}, or a column "
-                "is null; nothing was acknowledged"
+                f"{name}-{partition} @ {first}: the verdict is {said!r}, and must be {', '.join(VERDICTS)}; no column "
+                "may be null; nothing was acknowledged"
             )
         found.setdefault(TopicPartition(name, partition), []).append((first, last, VERDICTS[said]))
     for tp, runs in found.items():

@@ -143,7 +143,7 @@ def _letters(root: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_spark(world: World, spark: SparkSession) -> None:
-    """The format as a source and as a sink: a batch writes two records, a stream copies a topic."""
+    """The format as a source and as a sink: a batch writes two records, a stream copies a topic. A queue."""
     filled(world.folder, "orders", partitions=3)
     read_by(world.folder, "billing", "orders")
     root = world.names["root"]
@@ -152,7 +152,10 @@ def test_spark(world: World, spark: SparkSession) -> None:
 
     for heading in ("Reading", "Where a group stands", "Writing"):
         world.run("spark.md", heading)
+    told = world.run("spark.md", "A work queue")
 
+    assert "10 records done" in told
+    assert spark.read.format("delta").load(f"{world.folder}/results").count() == 10
     assert ks.read(spark, "copies", root).count() == 12
     assert ks.read(spark, "copies", root).select("value").distinct().count() == 12
 

@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 WORKER = "tests.spark.workers.queue_job"
 BEFORE = ["queue.acquired", "together.staged", "tables.stored", "tables.staged"]
 AFTER = ["transaction.committed", "tables.before_append", "tables.appended"]
+DECIDED = "transaction.committed:kill@1"
 
 
 @pytest.fixture

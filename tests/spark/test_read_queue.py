@@ -159,8 +159,8 @@ def test_each_record_gets_its_verdict(spark: SparkSession, jobs: str) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("(0, 1L, 'done')", "not one of"),
-        ("(0, 1L, null)", "not one of"),
+        ("(0, 1L, 'done')", "must be accept, release, reject"),
+        ("(0, 1L, null)", "must be accept, release, reject"),
         ("(0, 1L, 'accept'), (0, 1L, 'reject')", "two verdicts"),
         ("(0, 10L, 'reject')", "not in the batch"),
         ("(1, 0L, 'accept')", "not in the batch"),

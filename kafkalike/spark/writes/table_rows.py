@@ -2,8 +2,8 @@
 
 A transaction and a table have no common commit. So the rows are first computed once and stored as Parquet files, in a
 folder of their transaction. The decision then commits them with everything else, and afterwards they are appended to
-their tables. After a crash, the next transaction of the id appends the rows of a decided transaction, and drops those
-of others. The Delta option `txnVersion` makes each append happen once.
+their tables. After a crash, the next transaction of the id appends the rows of a decided transaction, and drops all
+others. The Delta option `txnVersion` makes each append happen once.
 
 `__tables/<hash of the id>/<producer id>-<epoch>-<number>/<n>.json` names the table and the rows in `<n>/`.
 """
@@ -79,7 +79,7 @@ class StagedTables:
         return self._staged
 
     def begin(self, attempt: TransactionAttempt, last: CommittedTransaction | None) -> None:
-        """Append the rows of the last decided transaction, if they wait, and drop those of transactions without one.
+        """Append the waiting rows of the last decided transaction; drop the rows of undecided transactions.
 
         Args:
             attempt: the transaction that begins; the id belongs to it.
