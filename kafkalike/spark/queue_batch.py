@@ -10,35 +10,23 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Sequence
 from itertools import pairwise
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, Self
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.consumer.share_fetcher import ShareFetcher
+from kafkalike.consumer.slice_fetcher import SliceFetcher
 from kafkalike.errors import IllegalArgumentError, IllegalStateError
-from kafkalike.log.group.share_group import gaps
-from kafkalike.model.clock import Deadline
 from kafkalike.model.concurrency import ReportErrors
-from kafkalike.model.shares.share_partition import Acknowledgement, Acknowledgements, RecordRun, RecordVerdict
+from kafkalike.model.shares.share_partition import Acknowledgement, RecordVerdict
+from kafkalike.model.shares.share_runs import gaps
 from kafkalike.model.structs import ShareGroupMetadata, TopicPartition
-
-if TYPE_CHECKING:
-    from kafkalike.log.transactions.session import TransactionSession
 
 _log = logging.getLogger(__name__)
 
 VERDICTS: Final = {kind.value: kind for kind in (RecordVerdict.ACCEPT, RecordVerdict.RELEASE, RecordVerdict.REJECT)}
-
-
-class RecordSlice(NamedTuple):
-    """A run of offsets that the job has acquired."""
-
-    tp: TopicPartition
-    run: RecordRun
 
 
 class QueueBatch:
@@ -53,14 +41,12 @@ class QueueBatch:
         root: the cluster's root.
     """
 
-    def __init__(
-        self, root: str, fetcher: ShareFetcher, frame: DataFrame, slices: Sequence[RecordSlice], timeout_ms: float
-    ) -> None:
+    def __init__(self, root: str, fetcher: SliceFetcher, frame: DataFrame, timeout_ms: float) -> None:
         """Start to renew the locks; see `read_queue`."""
         self.root = root
         self.frame = frame
         self._fetcher = fetcher
-        self._slices = slices
+        self._slices = fetcher.slices
         self._timeout_ms = timeout_ms
         self._done = False
         """True after the acknowledgements were committed."""
@@ -113,9 +99,7 @@ class QueueBatch:
         acks = self.acknowledgements(verdicts)
         self._stop()
         self._done = True
-        for _, error in self._fetcher.acknowledge(acks, self._timeout_ms):
-            if error is not None:
-                raise error
+        self._fetcher.acknowledge(acks, self._timeout_ms)
 
     def acknowledgements(self, verdicts: DataFrame | None = None) -> dict[TopicPartition, list[Acknowledgement]]:
         """Return the acknowledgements of all records, as ranges; see `acknowledge`."""
@@ -138,7 +122,7 @@ class QueueBatch:
             raise IllegalArgumentError("the verdicts name records that are not in the batch; nothing was acknowledged")
         return found
 
-    def stage(self) -> None:
+    def stage(self) -> SliceFetcher:
         """Leave the acknowledgements to a transaction, which calls `settle` at its end.
 
         Raises:
@@ -146,22 +130,7 @@ class QueueBatch:
         """
         self._check_open()
         self._staged = True
-
-    def stage_letters(
-        self, session: TransactionSession, number: int, acknowledgements: Acknowledgements, deadline: Deadline
-    ) -> None:
-        """Add the dead letters of rejected records to a transaction, if the settings name a topic for them.
-
-        Raises:
-            KafkaError: a record cannot be read, or its letter cannot be stored.
-        """
-        letters = self._fetcher.letters
-        if letters is None:
-            return
-        rejected = {
-            tp: [ack for ack in acks if ack.verdict is RecordVerdict.REJECT] for tp, acks in acknowledgements.items()
-        }
-        letters.stage_rejected(session, number, rejected, self._fetcher.logs, deadline)
+        return self._fetcher
 
     def settle(self, *, committed: bool) -> None:
         """End the transaction that has the acknowledgements; close the batch if it was closed meanwhile."""
@@ -233,7 +202,7 @@ class QueueBatch:
             return
         self._closed = True
         self._stop()
-        leave(self._fetcher, self._timeout_ms)
+        self._fetcher.end(self._timeout_ms)
 
     def __enter__(self) -> Self:
         return self
@@ -243,18 +212,6 @@ class QueueBatch:
     ) -> None:
         """Release the records that were not acknowledged; see `close`."""
         self.close()
-
-
-def leave(fetcher: ShareFetcher, timeout_ms: float) -> None:
-    """Release all records that a member has locked, leave its group, and close its files.
-
-    Raises:
-        KafkaError: the group could not be left; the locks end by time.
-    """
-    try:
-        fetcher.leave(timeout_ms)
-    finally:
-        fetcher.close(timeout_ms)
 
 
 def _renew_until(reference: weakref.ref[QueueBatch], stop: threading.Event, interval_s: float) -> None:

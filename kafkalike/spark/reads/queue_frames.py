@@ -8,7 +8,7 @@ from functools import partial, reduce
 from heapq import nlargest
 from itertools import pairwise
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -16,24 +16,18 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.connect import connect
 from kafkalike.consumer.call_checks import check_max, check_timeout
 from kafkalike.consumer.record_builders import record_builder
-from kafkalike.consumer.share_delivery import HeldRecords, scheduled_offsets
-from kafkalike.consumer.share_fetcher import ShareFetcher
-from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError, KafkaError
-from kafkalike.log.group.share_group import ShareGroup, gaps
+from kafkalike.consumer.share_delivery import HeldRecords
+from kafkalike.consumer.slice_fetcher import RecordSlice, SliceFetcher
+from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError
 from kafkalike.model import faults
-from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.config.consumer_config import ShareConsumerConfig
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.model.shares.share_partition import Acknowledgement, Acknowledgements, RecordRun, RecordVerdict
-from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.queue_batch import QueueBatch, RecordSlice, leave
+from kafkalike.model.shares.share_partition import RecordRun
+from kafkalike.spark.queue_batch import QueueBatch
 from kafkalike.spark.reads.conditions import within
 from kafkalike.spark.reads.frames import log_of, read
-
-if TYPE_CHECKING:
-    from kafkalike.consumer.share_fetcher import Taken
-    from kafkalike.log.topic.topic_log import TopicLog
 
 SETTINGS: Final = frozenset(
     {
@@ -121,7 +115,7 @@ def read_queue(
     cluster = connect(bootstrap_servers, storage_options, access="spark_write")
     for name in names:
         log_of(cluster, name)
-    fetcher = ShareFetcher(
+    fetcher = SliceFetcher(
         cluster,
         config,
         member_id=f"{config.client_id}-{uuid.uuid4()}",
@@ -130,17 +124,16 @@ def read_queue(
         clock=clock,
     )
     fetcher.topics = tuple(sorted(set(names)))
-    with OnError(partial(leave, fetcher, config.request_timeout_ms)):
+    with OnError(partial(fetcher.end, config.request_timeout_ms)):
         deadline = Deadline(clock, None if timeout == float("inf") else timeout)
-        acquire = partial(acquired_slices, fetcher.group, fetcher.metadata.member_id, clock)
-        slices = fetcher.take(deadline, most, _ignore, acquire)
+        fetcher.acquire(deadline, most)
         faults.point("queue.acquired")
         frames = [
-            records_of(spark, read(spark, name, cluster, include_headers=include_headers), name, slices)
+            records_of(spark, read(spark, name, cluster, include_headers=include_headers), name, fetcher.slices)
             for name in fetcher.topics
         ]
         frame = reduce(DataFrame.unionByName, frames)
-        return QueueBatch(cluster.root, fetcher, frame, slices, config.default_api_timeout_ms)
+        return QueueBatch(cluster.root, fetcher, frame, config.default_api_timeout_ms)
 
 
 def _config(group_id: str, settings: Mapping[str, Any]) -> ShareConsumerConfig:
@@ -151,36 +144,6 @@ def _config(group_id: str, settings: Mapping[str, Any]) -> ShareConsumerConfig:
         )
     defaults = {"client_id": "spark", "share_partition_max_record_locks": UNLIMITED}
     return ShareConsumerConfig.of({**defaults, **settings, "group_id": group_id, "max_poll_interval_ms": UNLIMITED})
-
-
-def _ignore(acknowledgements: Acknowledgements, error: KafkaError | None) -> None:
-    """Take the outcome of acknowledgements, of which a new member has none."""
-
-
-def acquired_slices(
-    group: ShareGroup, member_id: str, clock: Clock, taken: Taken, logs: dict[str, TopicLog]
-) -> list[RecordSlice]:
-    """Return the acquired runs without records that are not due, which are given back with their times.
-
-    Raises:
-        KafkaError: the logs cannot be read, or the records not be given back; the locks end by time.
-    """
-    now_ms = clock.now_ms()
-    slices: list[RecordSlice] = []
-    undue: dict[TopicPartition, list[Acknowledgement]] = {}
-    for tp, runs in taken.items():
-        for run in runs:
-            later = [
-                Acknowledgement(offset, offset, RecordVerdict.RETURN, run.deliveries, due)
-                for offset, due in scheduled_offsets(logs[tp.topic], tp, run, now_ms)
-            ]
-            if later:
-                undue.setdefault(tp, []).extend(later)
-            kept = gaps(run.first, run.last, ((ack.first, ack.last) for ack in later))
-            slices += [RecordSlice(tp, run._replace(first=first, last=last)) for first, last in kept]
-    if undue:
-        group.exchange(member_id, undue)
-    return slices
 
 
 def records_of(spark: SparkSession, frame: DataFrame, topic: str, slices: Sequence[RecordSlice]) -> DataFrame:

@@ -302,9 +302,9 @@ class Transaction:
             )
         acks = batch.acknowledgements(verdicts)
         before, self._half = self._half, True
-        batch.stage()
+        fetcher = batch.stage()
         self._batches.append((batch, acks))
-        batch.stage_letters(self._together.session, self._together.attempt.number, acks, self._deadline())
+        fetcher.stage_letters(self._together.session, self._together.attempt.number, acks, self._deadline())
         self._half = before
 
     @property
