@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -69,6 +70,8 @@ class StagedTables:
         self._app_id = f"kafkalike {transactional_id} {uuid.uuid4().hex}"
         """Each program has its own, so that versions need no memory of earlier programs."""
         self._version = 0
+        self._spark: SparkSession | None = None
+        """The session of the staged rows. Other threads than the session's own have no active one."""
         self._staged = 0
         """Number of tables of the open transaction."""
         self._clean = False
@@ -99,7 +102,7 @@ class StagedTables:
             waiting.setdefault(folder, []).append(name)
         for folder, names in sorted(waiting.items()):
             if last is not None and folder == folder_of(last.attempt):
-                self.append(last.attempt, active_session(self._id))
+                self.append(last.attempt)
                 continue
             known = {attempt.producer_id} | ({last.attempt.producer_id} if last is not None else set())
             if int(folder.partition("-")[0]) not in known and any(name.endswith(MANIFEST) for name in names):
@@ -125,7 +128,7 @@ class StagedTables:
                 "a transaction cannot write to a table in a cluster of several roots: write the rows to a topic, and "
                 "copy it to the table with a stream"
             )
-        spark = frame.sparkSession
+        spark = self._spark = frame.sparkSession
         check_same_root(spark, self._cluster)
         tell_hadoop(spark, self._cluster)
         _check_fits(spark, frame, table)
@@ -143,7 +146,7 @@ class StagedTables:
         self._staged += 1
         faults.point("tables.staged")
 
-    def append(self, attempt: TransactionAttempt, spark: SparkSession) -> None:
+    def append(self, attempt: TransactionAttempt) -> None:
         """Append the rows of a decided transaction to their tables, and remove the staged files.
 
         Raises:
@@ -152,6 +155,7 @@ class StagedTables:
         """
         folder = folder_of(attempt)
         files = self._cluster.store.at(f"{self._place}/{folder}")
+        spark = self._spark or _session(self._id)
         tell_hadoop(spark, self._cluster)
         for name in sorted(entry.name for entry in files.list() if entry.name.endswith(MANIFEST)):
             try:
@@ -200,18 +204,13 @@ class StagedTables:
                 remove_folder(Path(place.uri))
 
 
-def active_session(transactional_id: str) -> SparkSession:
-    """Return the running session.
-
-    Raises:
-        IllegalStateError: there is none.
-    """
-    found = SparkSession.getActiveSession()
-    if found is None:
+def _session(transactional_id: str) -> SparkSession:
+    try:
+        return SparkSession.active()
+    except PySparkException as cause:
         raise IllegalStateError(
             f"rows of an earlier transaction of {transactional_id!r} wait for their table: start a Spark session first"
-        )
-    return found
+        ) from cause
 
 
 def _is_path(table: str) -> bool:

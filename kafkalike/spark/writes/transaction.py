@@ -36,7 +36,7 @@ from kafkalike.spark.queue_batch import QueueBatch
 from kafkalike.spark.record_columns import sink_columns
 from kafkalike.spark.writes.batch_write import Written, ranges_of, run_job, task_writing, with_partitioner
 from kafkalike.spark.writes.commit import found_again, open_targets, written_before
-from kafkalike.spark.writes.table_rows import StagedTables, active_session
+from kafkalike.spark.writes.table_rows import StagedTables
 from kafkalike.spark.writes.targets import target_of
 from kafkalike.spark.writes.transactional_write import Naming, Together
 
@@ -148,7 +148,7 @@ class Transaction:
             for batch, _ in self._batches:
                 batch.settle(committed=committed)
         if committed and self._tables:
-            self._tables.append(attempt, active_session(self._id))
+            self._tables.append(attempt)
 
     def _end(self, attempt: TransactionAttempt, *, failed: bool) -> bool:
         """Commit or abort; return whether the transaction was committed by this call."""
