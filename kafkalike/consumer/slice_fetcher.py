@@ -37,7 +37,7 @@ class SliceFetcher(ShareFetcher):
     """Acquires one slice of records. Of a record it reads at most the headers, to see whether it is due."""
 
     slices: tuple[RecordSlice, ...] = ()
-    """The acquired runs."""
+    """Runs of the last acquisition that are due."""
 
     def acquire(self, deadline: Deadline, most: int) -> None:
         """Acquire records, and wait for them if necessary; without any, `slices` is empty.

@@ -18,6 +18,7 @@ from kafkalike.admin.metrics.cluster_collector import ClusterCollector
 from kafkalike.admin.testing import ManualClock
 from kafkalike.cli.paths import CONF
 from kafkalike.connect import connect
+from kafkalike.consumer.share_consumer import KafkaShareConsumer
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.group_state import Member, Roster, roster_row
@@ -67,6 +68,14 @@ def groups(cluster: Cluster) -> Cluster:
     dead = Roster(generation=1, members={"m": Member(member_id="m")})
     cluster.groups.transact(lambda state: [roster_row(state.seq + 1, "dead", dead)])
     return cluster
+
+
+@pytest.fixture
+def queue(groups: Cluster) -> Cluster:
+    """Beside the groups, a share group that has read `t`."""
+    with KafkaShareConsumer("t", bootstrap_servers=groups, group_id="q", share_auto_offset_reset="earliest") as worker:
+        assert len(worker.poll(timeout_ms=10_000)) == 3
+    return groups
 
 
 def samples(text: str, leave_out: str = "kafkalike_append_") -> dict[tuple[str, ...], float]:
@@ -250,9 +259,9 @@ def expressions() -> list[tuple[str, set[str]]]:
     return shown + [(target["expr"], set(re.findall(r"{{(\w+)}}", target["legendFormat"]))) for target in targets]
 
 
-def test_alerts_and_the_dashboard_ask_for_what_a_scrape_has(groups: Cluster) -> None:
+def test_alerts_and_the_dashboard_ask_for_what_a_scrape_has(queue: Cluster) -> None:
     """Names of metrics, labels by which they are summed, labels in texts."""
-    found = scraped(groups)
+    found = scraped(queue)
 
     asked = expressions()
     assert len(asked) > 20
@@ -264,7 +273,7 @@ def test_alerts_and_the_dashboard_ask_for_what_a_scrape_has(groups: Cluster) -> 
         assert labels | shown <= set.union(*(found[name] for name in names)), expression
 
 
-def test_the_dashboard_shows_every_metric_of_topics_and_groups_once_or_its_sum(groups: Cluster) -> None:
+def test_the_dashboard_shows_every_metric_of_topics_and_groups_once_or_its_sum(queue: Cluster) -> None:
     """A new metric wants a panel, or a line here that says why it has none."""
     without = {
         "kafka_brokers",
@@ -279,11 +288,12 @@ def test_the_dashboard_shows_every_metric_of_topics_and_groups_once_or_its_sum(g
         "kafka_consumergroup_lag_seconds_max",
         "kafka_consumergroup_state",  # for look-ups
         "kafka_consumergroup_waiting_seconds",  # its maximum
+        "kafkalike_sharegroup_start_offset",  # for look-ups
         "kafkalike_transactional_ids",  # for look-ups
     }
     asked = {name for expression, _ in expressions() for name in NAMES.findall(expression)}
 
-    found = {name for name in scraped(groups) if not OF_REPLICAS.fullmatch(name)}
+    found = {name for name in scraped(queue) if not OF_REPLICAS.fullmatch(name)}
     assert found - asked == without
 
 
