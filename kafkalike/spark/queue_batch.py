@@ -11,7 +11,6 @@ import logging
 import threading
 import weakref
 from itertools import pairwise
-from types import TracebackType
 from typing import Final, Self
 
 from pyspark.sql import DataFrame, Window
@@ -207,9 +206,7 @@ class QueueBatch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Release the records that were not acknowledged; see `close`."""
         self.close()
 

@@ -27,13 +27,7 @@ from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
 from kafkalike.gateway.handlers.record_fetcher import ANSWER_BYTES, CHUNK_BYTES, MAX_WAIT_SECONDS, TopicTails
 from kafkalike.log.group.group_config import RESET
-from kafkalike.log.group.share_group import (
-    ShareGroup,
-    later_ranges,
-    ranges,
-    start_of,
-    undelivered,
-)
+from kafkalike.log.group.share_group import ShareGroup, later_ranges, ranges, start_of, undelivered
 from kafkalike.log.share_exchange import ShareSource, share_of
 from kafkalike.log.wire.record_encoder import encode
 from kafkalike.model.group_state import GroupsState

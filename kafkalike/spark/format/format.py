@@ -10,12 +10,7 @@ from pyspark.sql import datasource
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError, KafkaError
-from kafkalike.model.config.storage_options import (
-    SentOptions,
-    StorageOptions,
-    StorageOptionsLike,
-    check_options,
-)
+from kafkalike.model.config.storage_options import SentOptions, StorageOptions, StorageOptionsLike, check_options
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.batch_plan import BATCH_TASKS, OffsetRun
 from kafkalike.spark.format.input_partitions import columns_of, parts, read_part, schema_of

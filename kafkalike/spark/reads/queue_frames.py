@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
-from heapq import nlargest
 from itertools import pairwise
 from operator import or_
 from typing import Any, Final
@@ -176,7 +175,7 @@ def _near(runs: Sequence[tuple[int, RecordRun]]) -> Column:
         for (partition, before), (other, run) in pairwise(runs)
         if partition == other
     ]
-    cuts = {(partition, first) for _, partition, first in nlargest(FEW_RUNS - len(hulls), between)}
+    cuts = {(partition, first) for _, partition, first in sorted(between, reverse=True)[: FEW_RUNS - len(hulls)]}
     intervals: list[tuple[int, int, int]] = []
     for partition, run in runs:
         if intervals and intervals[-1][0] == partition and (partition, run.first) not in cuts:
