@@ -249,12 +249,12 @@ class OffsetCommits:
             info = topics.get(tp.topic)
             state = self._subscription.get(tp)
             known = None if state is None else state.topic_id
-            if known is not None and info is not None and info.partitions_as(known) is not None:
-                raise errors.RebalanceInProgressError(
-                    f"topic {tp.topic!r} was repartitioned: no offset was committed; poll() continues with its "
-                    f"{info.num_partitions} partitions, from the offsets committed before"
-                )
             if known is not None and (info is None or info.topic_id != known):
+                if info is not None and info.partitions_as(known) is not None:
+                    raise errors.RebalanceInProgressError(
+                        f"topic {tp.topic!r} was repartitioned: no offset was committed; poll() continues with its "
+                        f"{info.num_partitions} partitions, from the offsets committed before"
+                    )
                 raise errors.TopicDeletedError(tp.topic, known, None if info is None else info.topic_id)
             if info is None or not 0 <= tp.partition < info.num_partitions:
                 raise errors.UnknownTopicOrPartitionError(

@@ -20,7 +20,7 @@ from kafkalike.delta.table_state import REPAIR, TableState, ToSegment, last_good
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.storage.port import Storage
-from kafkalike.storage.scheduler import NOW, Pace
+from kafkalike.storage.scheduler import AT_ONCE, NOW, Pace
 
 RECHECK_SECONDS: Final = 10.0
 """Interval at which an idle reader checks that its version was not cleaned out of the log."""
@@ -162,7 +162,8 @@ class TailedTable:
                 return True
             # The next version may have been cleaned up: recheck after some time, or if the store knows of it.
             late = self._clock.monotonic() - self._checked > self._recheck_seconds
-            return (late or self.store.scheduler.is_past(name)) and self._recheck()
+            scheduler = self.store.scheduler
+            return (late or (scheduler is not AT_ONCE and scheduler.is_past(name))) and self._recheck()
 
     def _is_news(self) -> bool:
         """Return True if the last applied commit is so recent that another one is unlikely."""

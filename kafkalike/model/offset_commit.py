@@ -66,8 +66,9 @@ class OffsetCommit:
         """
         roster = state.group(self.group_id).roster
         check_commit(roster, self.group_id, self.member_id, self.generation, self.group_instance_id)
-        for topic, topic_id in {(at.topic, at.topic_id) for at in self.positions}:
-            check_open(state.groups, topic, topic_id)
+        if REPARTITIONS_GROUP in state.groups:
+            for topic, topic_id in {(at.topic, at.topic_id) for at in self.positions}:
+                check_open(state.groups, topic, topic_id)
         generation = -1 if self.generation < 0 else roster.generation
         return [
             GroupRow(

@@ -16,7 +16,10 @@ fails, and reports errors.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
+import hashlib
 import os
 import re
 import shlex
@@ -25,6 +28,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -32,8 +36,13 @@ from filelock import FileLock, Timeout
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicAuthorizationFailedError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.concurrency import OnError
-from kafkalike.storage.flock import TURN, Flock, file_of_lock
+from kafkalike.model.concurrency import OnError, inherited
+
+TURN: Final = ".turn"
+"""Suffix of the queue's file."""
+
+LONGEST_NAME: Final = 200
+"""Most characters of a table's name that are used in its lock's name."""
 
 POLL_SECONDS: Final = 0.001
 """Time between two tries of the next writer in line, and of writers that have waited for `LONG_SECONDS`; short compared
@@ -52,6 +61,82 @@ Within = Callable[[Callable[[], object]], object]
 
 def _plain(work: Callable[[], object]) -> object:
     return work()
+
+
+def file_of_lock(name: str) -> str:
+    """Return the file name of a table's lock."""
+    return f"{name if len(name) <= LONGEST_NAME else _short(name)}.lock"
+
+
+def _short(name: str) -> str:
+    """Shorten a name that is too long for a file with the suffixes; topics may have 249 characters."""
+    return f"{name[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+class Flock:
+    """One attempt to take the lock, and the lock itself if the attempt succeeded. Belongs to one thread.
+
+    Call `free` at the end, twice if an interrupt may hit the first call.
+
+    Args:
+        queue: path of the queue's file.
+        table: path of the lock's file.
+    """
+
+    __slots__ = ("__weakref__", "_files", "_queue", "_table")
+
+    def __init__(self, queue: str, table: str) -> None:
+        self._queue = queue
+        self._table = table
+        self._files: list[FileIO] = []
+
+    def take(self) -> bool:
+        """Take the lock if that is possible at once, without a visible place in the queue.
+
+        Returns:
+            False if another writer holds it or queues for it, its files do not exist yet, or the file system lacks
+                `flock`. Nothing is created, because without `flock` the existence of a file is the lock.
+        """
+        # Register before opening, so that a child forked meanwhile finds it.
+        inherited.add(self)
+        if not (self._lock(self._queue) and self._lock(self._table)):
+            self.free()
+            return False
+        _free(self._files[0])
+        return True
+
+    def _lock(self, path: str) -> bool:
+        try:
+            # Store first, then open: an interrupt in between would leak an open file.
+            file = FileIO.__new__(FileIO)
+            self._files.append(file)
+            FileIO.__init__(file, path, "r+")
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A file that was unlinked before it was locked excludes nobody.
+            return os.fstat(file.fileno()).st_nlink > 0
+        except OSError:
+            return False
+
+    def free(self) -> None:
+        """Release the lock, if it is held."""
+        for file in self._files:
+            if not file.closed:
+                _free(file)
+        inherited.discard(self)
+
+    def in_child(self) -> None:
+        """Close the parent's files in a forked child, without releasing the parent's lock."""
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                file.close()
+
+
+def _free(file: FileIO) -> None:
+    # Closing is not enough: a child forked meanwhile may have the file open, too.
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_UN)
+    with contextlib.suppress(OSError):
+        file.close()
 
 
 class TableLock:

@@ -116,6 +116,8 @@ class BatchPayload:
             for partition, table in _tables(self.batch, plan, now_ms if now_counts else None):
                 name = segment_name(partition, plan[partition].start)
                 named.append((unwritten(name, partition, table, now_ms), table))
+            if len(named) == 1:
+                return [written(files, *named[0], codec)]
             return files.scheduler.beside([partial(written, files, add, table, codec) for add, table in named])
         except (OSError, pa.ArrowException) as cause:
             raise refused(files, [add for add, _ in named], cause) from cause

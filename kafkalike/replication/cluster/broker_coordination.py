@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,10 +12,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from kafkalike.errors import KafkaConnectionError, KafkaStorageError
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.replication.cluster.root_sign import Founding, opened_root
-from kafkalike.storage.flock import try_lock
 from kafkalike.storage.local import LOCKS, LocalStorage
 from kafkalike.storage.port import Coordination, Reach
-from kafkalike.storage.table_lock import TableLock
+from kafkalike.storage.table_lock import TURN, TableLock, file_of_lock
 from kafkalike.storage.timeouts import Handle, TimedCalls
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ OPEN_FILES: Final = "/proc/self/fd"
 
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 """Flags to open a folder."""
+
+LOCK_FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Flags to open a lock's files, which are not created here: without `flock` the existence of a file is the lock."""
 
 LONG: Final = 3.0
 """Factor on the timeout of calls that write, or that force data to the disk."""
@@ -264,3 +267,52 @@ class SeveralLeases:
         with contextlib.suppress(KafkaStorageError):
             for leases in self._asked():
                 leases.drop(group_id, member_id)
+
+
+def try_lock(calls: TimedCalls, name: str, open_folder: Callable[[], int]) -> Handle:
+    """Return a handle that takes a lock if that is possible at once.
+
+    Args:
+        calls: the root's calls.
+        name: the table's name.
+        open_folder: opens the folder of locks; only within a call.
+    """
+    file = file_of_lock(name)
+
+    def taken() -> int | None:
+        folder = open_folder()
+        try:
+            queue = _locked(folder, file + TURN)
+            if queue is None:
+                return None
+            try:
+                return _locked(folder, file)
+            finally:
+                # Unlock instead of only closing: a child forked meanwhile has the file open, too.
+                _unlock(queue)
+        finally:
+            os.close(folder)
+
+    return Handle(calls, taken, _unlock)
+
+
+def _locked(folder: int, name: str) -> int | None:
+    """Open and lock a file of a folder; None if that is not possible at once."""
+    try:
+        descriptor = os.open(name, LOCK_FLAGS, dir_fd=folder)
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        # A file that was unlinked before it was locked excludes nobody.
+    os.close(descriptor)
+    return None
+
+
+def _unlock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)

@@ -19,8 +19,8 @@ import pytest
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.replication.cluster.broker_coordination import try_lock
 from kafkalike.replication.cluster.broker_storage import BrokerStorage
-from kafkalike.storage.flock import try_lock
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import NotStoredError
 from kafkalike.storage.scheduler import Pace
@@ -204,10 +204,16 @@ def test_a_child_that_is_forked_while_it_is_taken_keeps_nobody_out(tmp_path: Pat
 def test_a_forked_child_does_not_wait_for_a_root_that_hangs(
     root: BrokerStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To close a file may hang, too."""
+    """To close a file of it may hang, too; in a child, filelock closes the locks that other tests have left."""
     parent, close, calls = os.getpid(), os.close, calls_of(root.uri)
     monkeypatch.setattr(calls, "seconds", 0.05)
-    monkeypatch.setattr(os, "close", lambda handle: close(handle) if os.getpid() == parent else signal.pause())
+
+    def close_or_hang(handle: int) -> None:
+        if os.getpid() != parent and root.uri in os.readlink(f"/proc/self/fd/{handle}"):  # noqa: PTH115
+            signal.pause()
+        close(handle)
+
+    monkeypatch.setattr(os, "close", close_or_hang)
 
     with root.coordination.turn("t", Deadline(SYSTEM_CLOCK, 10_000)):
         child = os.fork()
@@ -347,7 +353,8 @@ def _open_files() -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "within", ["storage/timeouts.py", "storage/flock.py", "cluster/broker_storage.py", "tables/protocol_runner.py"]
+    "within",
+    ["storage/timeouts.py", "cluster/broker_coordination.py", "cluster/broker_storage.py", "tables/protocol_runner.py"],
 )
 def test_an_append_that_is_interrupted_lets_its_turn_go(tmp_path: Path, within: str) -> None:
     """Without the garbage collector, which would do it some time."""

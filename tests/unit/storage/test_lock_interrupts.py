@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.storage import flock
-from kafkalike.storage.flock import Flock
-from kafkalike.storage.table_lock import TableLock
+from kafkalike.storage import table_lock
+from kafkalike.storage.table_lock import Flock, TableLock
 from tests.tools.interrupts import interrupted_at
 
 LAST = 2_000
@@ -19,7 +18,7 @@ CODES = [
     TableLock.held.__wrapped__.__code__,  # type: ignore[attr-defined]
     *(vars(TableLock)[name].__code__ for name in ("_acquire", "_free", "_take", "_try", "_let_go")),
     *(vars(Flock)[name].__code__ for name in ("take", "_lock", "free")),
-    flock._free.__code__,
+    table_lock._free.__code__,
 ]
 
 
