@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -103,6 +102,8 @@ def group_ids(text: str) -> tuple[str, ...]:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint with the known setting most similar to `name`; empty if none is similar."""
+    import difflib
+
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
