@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
-from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE
+from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE, earliest_due
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage import parquet
 from kafkalike.storage.arrays import numbers
@@ -124,6 +124,7 @@ class _File:
         self._codec = codec
         self._writer: pq.ParquetWriter | None = None
         self._times: list[int] = []
+        self._due: list[int] = []
 
     def write(self, body: pa.Table) -> None:
         rows = body.num_rows
@@ -135,6 +136,7 @@ class _File:
             self._writer = parquet.parquet_writer(CHUNK_SCHEMA, self._sink, self._codec, ("offset",), bloom)
         self._writer.write_table(table, row_group_size=group)
         self._times += time_range(table)
+        self._due.append(earliest_due(table.column("headers")))
         self._rows += rows
         self.bytes += body.nbytes
 
@@ -151,6 +153,7 @@ class _File:
             min_time_ms=min(self._times),
             max_time_ms=max(self._times),
             footer_crc=footer_checksum(f"{self._files.uri}/{self._name}"),
+            due_ms=min(self._due),
         )
 
     def give_up(self) -> None:

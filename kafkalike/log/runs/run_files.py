@@ -22,6 +22,7 @@ from pyarrow import ipc
 
 from kafkalike.log.runs.large_runs import SEGMENT_BYTES, LargeRuns, give_to_topic, read_large, segment_rows, time_range
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
+from kafkalike.log.topic.chunk import earliest_due
 from kafkalike.log.topic.column_rules import WAITING
 from kafkalike.storage.arrays import numbers
 from kafkalike.storage.parquet import put_parquet
@@ -60,6 +61,8 @@ class WrittenSegment:
     size: int
     min_time_ms: int
     max_time_ms: int
+    due_ms: int
+    """See `Segment.due_ms`."""
 
 
 class RunFile:
@@ -194,16 +197,17 @@ def write_segment(
     if isinstance(records, LargeRun):
         if not where.log_append_time and give_to_topic(staged, records, files, where.name, where.start, keep=keep):
             times = records.min_time_ms, records.max_time_ms
-            return _written(where, records.rows, files.size(where.name), times)
+            return _written(where, records.rows, files.size(where.name), times, records.due_ms)
         body = read_large(staged, records)
     else:
         body = pa.Table.from_batches(list(read_runs(staged, records)))
     offsets = numbers(np.arange(where.start, where.start + body.num_rows, dtype=np.int64), pa.int64())
     table = segment_rows(body, offsets, where.append_time_ms, log_append_time=where.log_append_time)
-    return _written(where, table.num_rows, put_parquet(files, where.name, table, where.codec), time_range(table))
+    size, due_ms = put_parquet(files, where.name, table, where.codec), earliest_due(table.column("headers"))
+    return _written(where, table.num_rows, size, time_range(table), due_ms)
 
 
-def _written(where: Numbering, rows: int, size: int, times: tuple[int, int]) -> WrittenSegment:
+def _written(where: Numbering, rows: int, size: int, times: tuple[int, int], due_ms: int) -> WrittenSegment:
     return WrittenSegment(
         name=where.name,
         partition=where.partition,
@@ -211,6 +215,7 @@ def _written(where: Numbering, rows: int, size: int, times: tuple[int, int]) -> 
         size=size,
         min_time_ms=times[0],
         max_time_ms=times[1],
+        due_ms=due_ms,
     )
 
 

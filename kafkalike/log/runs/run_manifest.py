@@ -50,6 +50,8 @@ class LargeRun:
     max_time_ms: int
     footer_crc: int
     """CRC-32 of the file's footer."""
+    due_ms: int = 0
+    """See `Segment.due_ms`."""
 
 
 LAYOUT: Final = "runs"
@@ -114,6 +116,8 @@ def dump_manifest(manifest: RunManifest) -> bytes:
             run.min_time_ms,
             run.max_time_ms,
             run.footer_crc,
+            # Earlier releases cannot read it.
+            *([run.due_ms] if run.due_ms else []),
         ]
         for run in manifest.runs
     ]
@@ -152,7 +156,7 @@ def _run(names: Sequence[str], fields: Sequence[Any]) -> StagedRun | LargeRun:
         raise ValueError(f"{names[file]!r} is not a file in the transaction's folder")
     if not large:
         return StagedRun(task, names[file], start, stop, partition, rows, size)
-    first, last, crc = large
+    first, last, crc, *due = large
     return LargeRun(
         task=task,
         file=names[file],
@@ -162,6 +166,7 @@ def _run(names: Sequence[str], fields: Sequence[Any]) -> StagedRun | LargeRun:
         min_time_ms=first,
         max_time_ms=last,
         footer_crc=crc,
+        due_ms=due[0] if due else 0,
     )
 
 

@@ -220,7 +220,7 @@ def _grouped(runs: Iterable[StagedRun | LargeRun]) -> Iterator[list[StagedRun] |
 
 def _stats(written: WrittenSegment) -> dict[str, object]:
     ends = (written.offsets[0], written.offsets[-1])
-    return segment_stats(len(written.offsets), ends, (written.min_time_ms, written.max_time_ms))
+    return segment_stats(len(written.offsets), ends, (written.min_time_ms, written.max_time_ms), written.due_ms)
 
 
 def _add(name: str, partition: int, size: int, now_ms: int, stats: Mapping[str, object]) -> Add:

@@ -27,12 +27,12 @@ import pyarrow as pa
 from kafkalike.delta.actions import Add
 from kafkalike.delta.damage import opened, sealed
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
-from kafkalike.log.topic.chunk import CHUNK_SCHEMA
+from kafkalike.log.topic.chunk import CHUNK_SCHEMA, earliest_due
 from kafkalike.log.topic.record_rules import SchemasOf, check_batch
 from kafkalike.model import faults
 from kafkalike.model.appends.producer_sequences import SequencedBatch
 from kafkalike.model.config.topic_config import CODECS, TopicConfig
-from kafkalike.model.record_batch import DELIVER_AT, Headers, RecordBatch, TxnId, due_ms
+from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 from kafkalike.model.row_value import INT32, INT64, UNREADABLE, checked_int, checked_list, checked_text
 from kafkalike.model.segments import DUE_KEY, Segment
 from kafkalike.storage.arrays import binaries, held_numbers, numbers
@@ -191,23 +191,9 @@ def unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
             table.num_rows,
             (int(offsets[0]), int(offsets[-1])),
             (int(times.min()) // 1000, int(times.max()) // 1000),
-            earliest_due(table.column("headers").chunk(0)),
+            earliest_due(table.column("headers")),
         ),
     )
-
-
-_DUE_NAME: Final = DELIVER_AT.encode()
-
-
-def earliest_due(headers: pa.ListArray) -> int:
-    """Return the earliest time in the `deliver_at` headers of records; 0 if a record has none."""
-    if (
-        headers.null_count
-        or not len(headers)
-        or _DUE_NAME not in memoryview(headers.values.field("key").buffers()[2]).tobytes()
-    ):
-        return 0
-    return min(due_ms((pair["key"], pair["value"]) for pair in pairs) for pairs in headers.to_pylist())
 
 
 def segment_stats(rows: int, offsets: tuple[int, int], times_ms: tuple[int, int], due: int = 0) -> dict[str, object]:

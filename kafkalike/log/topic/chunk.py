@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
+from kafkalike.model.record_batch import DELIVER_AT
 from kafkalike.storage.arrays import held_numbers, repeated, whole_numbers
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -193,3 +195,35 @@ def _found(headers: pa.Array) -> UndecodableName | None:
             except UnicodeDecodeError:
                 return UndecodableName(row, content)
     return None
+
+
+_DUE_NAME: Final = DELIVER_AT.encode()
+
+
+def earliest_due(headers: pa.ChunkedArray) -> int:
+    """Return the earliest time in the `deliver_at` headers of records; 0 if a record has none.
+
+    Args:
+        headers: their headers, slices included.
+    """
+    if headers.null_count:
+        return 0
+    return min((_earliest(chunk) for chunk in headers.chunks if len(chunk)), default=0)
+
+
+def _earliest(headers: pa.ListArray) -> int:
+    names = headers.values.field("key").buffers()[2]
+    if names is None or _DUE_NAME not in memoryview(names).tobytes():
+        return 0
+    import pyarrow.compute as pc  # few programs need it
+
+    entries = headers.flatten()
+    values = entries.field("value")
+    # As `due_ms`, which reads one record.
+    is_time = pc.fill_null(pc.match_substring_regex(values, "^[0-9]{1,15}$"), fill_value=False)
+    has_time = pc.and_(pc.equal(entries.field("key"), DELIVER_AT), is_time)
+    rows, first = np.unique(pc.list_parent_indices(headers).filter(has_time).to_numpy(), return_index=True)
+    if len(rows) < len(headers):
+        return 0
+    times = values.filter(has_time).cast(pa.string()).cast(pa.int64()).to_numpy()
+    return int(times[first].min())

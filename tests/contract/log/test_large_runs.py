@@ -19,6 +19,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.runs.large_runs import footer_checksum, placeholders, renumber
 from kafkalike.log.runs.run_manifest import LargeRun, RunManifest, dump_manifest, load_manifest, move_runs
 from kafkalike.log.runs.run_payload import DecidedRuns, StagedPayload
+from kafkalike.log.topic.chunk import HEADERS_TYPE
 from kafkalike.maintenance.staging_lease import HeldFolder
 from kafkalike.model.record_batch import Appended
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
@@ -247,6 +248,18 @@ def test_records_get_the_time_that_they_have_or_that_of_their_task(cluster: Clus
     found = [time.timestamp() * 1000 for time in pq.read_table(path).column("timestamp").to_pylist()]
     assert set(found[::2]) == {given.timestamp() * 1000}
     assert all(before <= time <= after for time in found[1::2])
+
+
+@pytest.mark.slow
+def test_file_of_a_task_names_the_earliest_time_of_its_scheduled_records(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("t", 1, {})
+    times = [[{"key": "deliver_at", "value": b"%d" % (5000 - n)}] for n in range(400)]
+    result = stage(cluster, tmp_path, batches(0, 400, headers=pa.array(times, HEADERS_TYPE)))
+    commit(cluster, tmp_path, result)
+
+    assert large(result)
+    (segment,) = open_log(cluster).segments(0)
+    assert segment.due_ms == 4601
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ large = st.builds(
     min_time_ms=numbers,
     max_time_ms=numbers,
     footer_crc=numbers,
+    due_ms=numbers,
 )
 manifests = st.builds(
     RunManifest,
