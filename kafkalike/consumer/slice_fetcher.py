@@ -40,7 +40,7 @@ class SliceFetcher(ShareFetcher):
     """Runs of the last acquisition that are due."""
 
     def acquire(self, deadline: Deadline, most: int) -> None:
-        """Acquire records, and wait for them if necessary; without any, `slices` is empty.
+        """Acquire records, and wait for them if necessary; `slices` is empty if none is due.
 
         Args:
             deadline: until when to wait.
@@ -50,9 +50,14 @@ class SliceFetcher(ShareFetcher):
             KafkaError: see `KafkaShareConsumer.poll`.
         """
         while True:
+            before = self.metrics.records_acquired
             self.wait(Deadline(self._clock, 0), most, _ignore)
             remaining = deadline.remaining()
-            if self.slices or remaining <= 0:
+            if self.slices:
+                return
+            if self.metrics.records_acquired > before:
+                continue  # the records were not due, or delivered too often; others may follow them
+            if remaining <= 0:
                 return
             self._pause(min(PAUSE_SECONDS, remaining))
 

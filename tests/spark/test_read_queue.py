@@ -115,6 +115,28 @@ def test_a_record_that_is_not_due_is_not_in_the_slice(spark: SparkSession, jobs:
     assert (left.first, left.last, left.deliveries, left.until_ms) == (10, 10, 0, 4102444800000)
 
 
+def test_files_of_scheduled_records_name_their_earliest_time(spark: SparkSession, root: str) -> None:
+    """Of a write, of a transaction of Spark, and of a producer's transaction. So no job reads them before."""
+    make_topic(root, partitions=1, topic="jobs")
+    header = "struct('deliver_at' AS key, CAST(string(4102444800000 + id) AS BINARY) AS value)"
+    later = spark.range(2).selectExpr("'later' AS value", f"array({header}) AS headers")
+    ks.write(later, "jobs", root)
+    with ks.transaction("job", root) as t:
+        t.write(later, "jobs")
+    with KafkaProducer(bootstrap_servers=root, transactional_id="producer") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("jobs", b"later", deliver_at_ms=4_102_444_800_000)
+        producer.commit_transaction()
+
+    assert [(s.num_records, s.due_ms) for s in on_disk(root).log("jobs").segments(0)] == [
+        (2, 4_102_444_800_000),
+        (2, 4_102_444_800_000),
+        (1, 4_102_444_800_000),
+    ]
+    assert len(taken(spark, root)) == 0
+
+
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
@@ -206,6 +228,28 @@ def test_results_letters_rows_and_acknowledgements_are_one_transaction(
     assert not [*Path(jobs, "__tables").rglob("*.*")]
     assert on_disk(jobs).groups.refresh().group("workers").roster.members == {}
     assert errors_of(jobs) == []
+
+
+def test_rows_that_cannot_be_computed_leave_the_transaction_usable(
+    spark: SparkSession, jobs: str, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "table")
+    with taken(spark, jobs) as batch, ks.transaction("job", jobs) as t:
+        with pytest.raises(Exception, match="no number"):
+            t.write_table(batch.frame.selectExpr("CAST(raise_error('no number') AS STRING) AS value"), table)
+        t.write_table(batch.frame.selectExpr("CAST(value AS STRING) AS value"), table)
+        t.acknowledge(batch)
+
+    assert values(spark.read.format("delta").load(table)) == [*map(str, range(10))]
+
+
+def test_rows_for_the_table_of_a_topic_are_refused(spark: SparkSession, jobs: str) -> None:
+    """Before the decision, after which the job would stop at them."""
+    with taken(spark, jobs) as batch, ks.transaction("job", jobs) as t:
+        with pytest.raises(Exception, match="writer table feature"):
+            t.write_table(batch.frame.select("value"), f"{jobs}/results")
+        t.acknowledge(batch)
+    assert state(jobs).start == 10
 
 
 def test_a_failed_job_releases_its_records_and_leaves_nothing(spark: SparkSession, jobs: str, tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ class StagedTables:
             self._remove(folder)
         self._clean = True
 
-    def stage(self, attempt: TransactionAttempt, frame: DataFrame, table: str) -> None:
-        """Compute rows and store them for a table.
+    def store(self, attempt: TransactionAttempt, frame: DataFrame, table: str) -> TableRows:
+        """Compute rows and store them for a table; `add` makes them part of the transaction.
 
         Raises:
             UnsupportedVersionError: the cluster has several roots.
@@ -136,13 +136,22 @@ class StagedTables:
         if not self._staged:
             self._version += 1
         folder, number = folder_of(attempt), self._staged
-        frame.write.parquet(f"{self._uri(folder)}/{number}")
+        # A write that failed may have left files.
+        frame.write.mode("overwrite").parquet(f"{self._uri(folder)}/{number}")
         faults.point("tables.stored")
         files = self._cluster.store.at(f"{self._place}/{folder}")
         for entry in files.list(str(number)):
             files.sync(f"{number}/{entry.name}")
-        rows = TableRows(table=table, schema=frame.schema.json(), app_id=self._app_id, version=self._version)
-        files.put_if_absent(f"{number}{MANIFEST}", json.dumps(asdict(rows)).encode(), durable=True)
+        return TableRows(table=table, schema=frame.schema.json(), app_id=self._app_id, version=self._version)
+
+    def add(self, attempt: TransactionAttempt, rows: TableRows) -> None:
+        """Add stored rows to the transaction. After an error it must not be committed.
+
+        Raises:
+            OSError: the storage refused, or did not answer.
+        """
+        files = self._cluster.store.at(f"{self._place}/{folder_of(attempt)}")
+        files.put_if_absent(f"{self._staged}{MANIFEST}", json.dumps(asdict(rows)).encode(), durable=True)
         self._staged += 1
         faults.point("tables.staged")
 

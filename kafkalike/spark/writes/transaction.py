@@ -271,11 +271,17 @@ class Transaction:
             IllegalStateError: the transaction is not open.
             IllegalArgumentError: the columns do not fit the table.
             UnsupportedVersionError: the cluster has several roots.
-            KafkaStorageError, Exception of Spark: the rows cannot be computed or stored; nothing was written.
+            Exception of Spark: the rows cannot be computed or stored; nothing was written.
+            OSError: the storage refused the rows; the transaction cannot be committed.
         """
         self._check_open()
-        if not self.duplicate:
-            self._tables.stage(self._together.attempt, frame, table)
+        if self.duplicate:
+            return
+        attempt = self._together.attempt
+        rows = self._tables.store(attempt, frame, table)
+        before, self._half = self._half, True
+        self._tables.add(attempt, rows)
+        self._half = before
 
     def acknowledge(self, batch: QueueBatch, verdicts: DataFrame | None = None) -> None:
         """Acknowledge a batch of a queue with the transaction, which is committed only if the job still holds it.

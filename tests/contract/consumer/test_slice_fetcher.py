@@ -67,6 +67,21 @@ def test_slices_are_disjoint_and_without_records_that_are_not_due(jobs: Cluster)
     assert jobs.groups.refresh().group("workers").roster.members == {}
 
 
+def test_slice_begins_behind_records_that_are_not_due(jobs: Cluster) -> None:
+    with KafkaProducer(bootstrap_servers=jobs) as producer:
+        producer.send("jobs", b"later", deliver_at_ms=LATER)
+        producer.send("jobs", b"now")
+    one, two = fetcher(jobs, "one"), fetcher(jobs, "two")
+    for each, most in ((one, 5), (two, 1)):
+        each.acquire(Deadline(SYSTEM_CLOCK, 0), most)
+
+    assert (taken(one), taken(two)) == ([(0, 1, 1), (3, 4, 1)], [(5, 5, 1)])
+    two.acquire(Deadline(SYSTEM_CLOCK, 0), 1)
+    assert taken(two) == [(7, 7, 1)]
+    one.end(1000)
+    two.end(1000)
+
+
 def test_acknowledgements_of_lost_records_are_refused_and_the_others_count(jobs: Cluster) -> None:
     one, two = fetcher(jobs, "one", share_record_lock_duration_ms=1), fetcher(jobs, "two")
     one.acquire(Deadline(SYSTEM_CLOCK, 0), 10)
