@@ -62,7 +62,7 @@ class WrittenSegment:
     min_time_ms: int
     max_time_ms: int
     due_ms: int
-    """See `Segment.due_ms`."""
+    """Earliest time (ms) in the `deliver_at` headers of its records; 0 if one may have none."""
 
 
 class RunFile:

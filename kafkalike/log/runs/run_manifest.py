@@ -51,7 +51,7 @@ class LargeRun:
     footer_crc: int
     """CRC-32 of the file's footer."""
     due_ms: int = 0
-    """See `Segment.due_ms`."""
+    """Earliest time (ms) in the `deliver_at` headers of its records; 0 if one may have none."""
 
 
 LAYOUT: Final = "runs"
