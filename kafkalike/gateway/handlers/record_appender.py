@@ -349,7 +349,8 @@ class RecordAppender:
             return
         for waiting in taken:
             self._check(log, waiting)
-        good = [part for part in parts if not part.outcome.code]
+        # Batches of a partition keep their order. Beside each other, their rows go into a file without a copy.
+        good = sorted((part for part in parts if not part.outcome.code), key=lambda part: part.batch.partition)
         whole = self._decode(good) if good else None
         good = [part for part in good if not part.outcome.code]
         if good:

@@ -15,10 +15,10 @@ import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -111,27 +111,35 @@ class BatchPayload:
     ) -> list[Add]:
         """Write one Parquet file per partition; see `Payload.write`."""
         faults.point("append.before_files")
-        named: list[tuple[Add, pa.Table]] = []
+        names: list[str] = []
+        calls: list[Callable[[], Add]] = []
         try:
             for partition, table in _tables(self.batch, plan, now_ms if now_counts else None):
-                name = segment_name(partition, plan[partition].start)
-                named.append((unwritten(name, partition, table, now_ms), table))
-            if len(named) == 1:
-                return [written(files, *named[0], codec)]
-            return files.scheduler.beside([partial(written, files, add, table, codec) for add, table in named])
+                run = plan[partition]
+                names.append(segment_name(partition, run.start))
+                calls.append(partial(written, files, names[-1], partition, run, table, codec, now_ms))
+            return [calls[0]()] if len(calls) == 1 else files.scheduler.beside(calls)
         except (OSError, pa.ArrowException) as cause:
-            raise refused(files, [add for add, _ in named], cause) from cause
+            raise refused(files, names, cause) from cause
 
 
-def written(files: Storage, add: Add, table: pa.Table, codec: str) -> Add:
-    """Write the file that an action names, and return the action with the file's size."""
-    return replace(add, size=put_parquet(files, add.path, table, PARQUET_CODECS[codec]))
+def written(  # noqa: PLR0917 - called through `partial` alone
+    files: Storage, name: str, partition: int, run: range, table: pa.Table, codec: str, now_ms: int
+) -> Add:
+    """Write rows (`CHUNK_SCHEMA`, one chunk a column) with the offsets of a run as a file; return its action."""
+    size = put_parquet(files, name, table, PARQUET_CODECS[codec])
+    times = held_numbers(table.column("timestamp").chunk(0))
+    due = earliest_due(table.column("headers"))
+    stats = segment_stats(
+        len(run), (run.start, run.stop - 1), (int(times.min()) // 1000, int(times.max()) // 1000), due
+    )
+    return Add(path=name, partition=partition, size=size, modification_ms=now_ms, data_change=True, stats=stats)
 
 
-def refused(files: Storage, adds: Iterable[Add], cause: Exception) -> KafkaStorageError:
+def refused(files: Storage, names: Iterable[str], cause: Exception) -> KafkaStorageError:
     """Remove the written files of an append, and return the error with its cause."""
-    for add in adds:
-        files.remove(add.path, quietly=True)
+    for name in names:
+        files.remove(name, quietly=True)
     return KafkaStorageError(f"{files.uri}: the storage refused the records: {cause}")
 
 
@@ -177,25 +185,6 @@ def _header_structs(headers: object) -> list[dict[str, object]] | None:
     return None if headers is None else [{"key": k, "value": v} for k, v in headers]  # type: ignore[attr-defined]
 
 
-def unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
-    """Return the action for a file of rows (`CHUNK_SCHEMA`, one chunk a column) before the file is written."""
-    offsets = held_numbers(table.column("offset").chunk(0))
-    times = held_numbers(table.column("timestamp").chunk(0))
-    return Add(
-        path=name,
-        partition=partition,
-        size=0,
-        modification_ms=now_ms,
-        data_change=True,
-        stats=segment_stats(
-            table.num_rows,
-            (int(offsets[0]), int(offsets[-1])),
-            (int(times.min()) // 1000, int(times.max()) // 1000),
-            earliest_due(table.column("headers")),
-        ),
-    )
-
-
 def segment_stats(rows: int, offsets: tuple[int, int], times_ms: tuple[int, int], due: int = 0) -> dict[str, object]:
     """Return Delta's statistics of a segment.
 
@@ -235,8 +224,12 @@ def add_of(segment: Segment) -> Add:
 
 def iso_time(time_ms: int) -> str:
     """Return a time in the form of Delta's file statistics: ISO 8601 with ms, UTC."""
-    moment = _EPOCH + timedelta(milliseconds=time_ms)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
+    return f"{_whole_second(time_ms // 1000)}.{time_ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=64)
+def _whole_second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 BEFORE_KEY: Final = "before"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from kafkalike.delta.actions import Add
 from kafkalike.errors import IllegalArgumentError, InvalidTimestampError
 from kafkalike.log.topic.arrow_layouts import check_size, plain_bytes, plain_headers, plain_numbers
-from kafkalike.log.topic.batch_payload import BatchPayload, Payload, refused, segment_name, unwritten, written
+from kafkalike.log.topic.batch_payload import BatchPayload, Payload, refused, segment_name, written
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE
 from kafkalike.log.topic.column_rules import Slices, header_sizes, turns
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_ERRORS, RECORD_OVERHEAD, SchemasOf, check_batch
@@ -326,59 +326,35 @@ class ColumnPayload:
     ) -> list[Add]:
         """Write one Parquet file per partition; see `Payload.write`."""
         faults.point("append.before_files")
-        named = {p: segment_name(p, run.start) for p, run in plan.items()}
-        calls = [
-            partial(self._write, files, name, body, plan[p], codec, now_ms, now_counts)
-            for (p, name), body in zip(named.items(), self._bodies(list(named)), strict=True)
-        ]
+        names = {p: segment_name(p, run.start) for p, run in plan.items()}
         try:
+            calls = [
+                partial(written, files, names[p], p, plan[p], table, codec, now_ms)
+                for p, table in self._tables(plan, now_ms if now_counts else None)
+            ]
             return _beside(files, calls, self.batch.size)
         except (OSError, pa.ArrowException) as cause:
-            failed = [
-                Add(path=name, partition=p, size=0, modification_ms=now_ms, data_change=True, stats={})
-                for p, name in named.items()
-            ]
-            raise refused(files, failed, cause) from cause
+            raise refused(files, names.values(), cause) from cause
 
-    def _bodies(self, partitions: list[int]) -> list[pa.Table]:
-        """Return the rows of each partition, in sending order."""
-        whole = self.batch.table
-        if len(partitions) == 1:
-            return [whole]
-        where = self.batch.partitions
-        # NumPy sorts numbers of 16 bits in linear time.
-        few = where.astype(np.uint16) if where.max() <= np.iinfo(np.uint16).max else where
-        order = np.argsort(few, kind="stable")
-        held = where[order]
-        bodies = []
-        for p in partitions:
-            rows = order[slice(*np.searchsorted(held, [p, p + 1]))]
-            first, count = int(rows[0]), len(rows)
-            if int(rows[-1]) - first + 1 == count and whole.column(0).num_chunks == 1:
-                # One batch of a producer, or several that follow each other: nothing is copied.
-                bodies.append(whole.slice(first, count))
-            else:
-                bodies.append(whole.take(numbers(rows.astype(np.int64), pa.int64())))
-        return bodies
-
-    def _write(  # noqa: PLR0917 - called through `partial` alone
-        self,
-        files: Storage,
-        name: str,
-        body: pa.Table,
-        run: range,
-        codec: str,
-        now_ms: int,
-        now_counts: bool,  # noqa: FBT001
-    ) -> Add:
-        columns = {f.name: body.column(f.name) for f in body.schema}
-        columns["offset"] = numbers(np.arange(run.start, run.stop, dtype=np.int64), pa.int64())
-        columns["timestampType"] = numbers(np.full(len(run), int(now_counts), np.int32), pa.int32())
-        if now_counts:
-            columns["timestamp"] = numbers(np.full(len(run), now_ms * 1000, np.int64), pa.timestamp("us", "UTC"))
+    def _tables(self, plan: Mapping[int, range], append_time_ms: int | None) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the rows of each partition, in sending order."""
+        whole, where, rows = self.batch.table, self.batch.partitions, len(self.batch)
+        if (where[1:] < where[:-1]).any():
+            # NumPy sorts numbers of 16 bits in linear time.
+            few = where.astype(np.uint16) if where.max() <= np.iinfo(np.uint16).max else where
+            order = np.argsort(few, kind="stable")
+            whole = whole.take(numbers(order.astype(np.int64), pa.int64()))
+        columns = {name: whole.column(name) for name in whole.column_names}
+        offsets = np.concatenate([np.arange(run.start, run.stop, dtype=np.int64) for _, run in sorted(plan.items())])
+        columns["offset"] = numbers(offsets, pa.int64())
+        columns["timestampType"] = numbers(np.full(rows, int(append_time_ms is not None), np.int32), pa.int32())
+        if append_time_ms is not None:
+            columns["timestamp"] = numbers(np.full(rows, append_time_ms * 1000, np.int64), pa.timestamp("us", "UTC"))
         table = pa.Table.from_arrays([columns[f.name] for f in CHUNK_SCHEMA], schema=CHUNK_SCHEMA)
-        partition = int(name.partition("/")[0].removeprefix("partition="))
-        return written(files, unwritten(name, partition, table, now_ms), table, codec)
+        start = 0
+        for partition, run in sorted(plan.items()):
+            yield partition, table.slice(start, len(run))
+            start += len(run)
 
 
 def _beside(files: Storage, calls: Sequence[Callable[[], Add]], size: int) -> list[Add]:
