@@ -9,8 +9,6 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from kafkalike.errors import IllegalStateError, InvalidRecordStateError, KafkaError, OffsetOutOfRangeError
 from kafkalike.log.topic.chunk import Chunk
 from kafkalike.model.shares.share_partition import (
@@ -215,8 +213,7 @@ class ShareReader:
                 return None, last + 1
             known = self._chunks[tp] = log, first, read
         chunk = known[2]
-        offsets = chunk.table.column("offset").to_numpy()
-        begin, end = (int(n) for n in np.searchsorted(offsets, (first, last + 1)))
+        begin, end = chunk.count_below(first), chunk.count_below(last + 1)
         after = min(chunk.next_offset, last + 1)
         if begin == end:
             return None, after
@@ -266,6 +263,10 @@ COSTLY: Final = 4
 """An acquisition is enlarged if the application takes less than this multiple of its duration for its records."""
 
 
+def _hand_out_seconds(lock_ms: int) -> float:
+    return min(HAND_OUT_SECONDS, lock_ms / 8000)
+
+
 class ShareSlice:
     """The records of one acquisition that the application has not got, and the size of the next one."""
 
@@ -280,14 +281,17 @@ class ShareSlice:
     def size(self, most: int, largest: int, now: float, lock_ms: int) -> int:
         """Return how many records to acquire next; at least `most`.
 
-        Acquisitions double while the application is done with their records faster than they cost, their records
-        did not wait too long, and they take a small part of the duration of a lock.
+        Acquisitions double while the application is done with their records faster than they cost, and they take a
+        small part of the duration of a lock. They are no larger than the number of records that the application takes
+        before the next acquisition: others are returned, or count as delivered if this consumer dies.
         """
         spent, cost = now - self._ended, self._ended - self._begun
-        if self.records:
-            self._size = max(most, self._count // 2)
-        elif self._count and self._count >= self._size and spent < COSTLY * cost < lock_ms / 1000:
+        handed = self._count - len(self.records)
+        if not self.records and handed >= self._size and spent < COSTLY * cost < lock_ms / 1000:
             self._size *= 2
+        if handed and spent > 0:
+            polls = int(handed / most * _hand_out_seconds(lock_ms) / spent)
+            largest = min(largest, polls * most)
         self._size = max(most, min(self._size, largest))
         return self._size
 
@@ -300,7 +304,7 @@ class ShareSlice:
 
     def take(self, most: int, topics: tuple[str, ...], now: float, lock_ms: int) -> list[tuple[ConsumerRecord, int]]:
         """Return records for the application; none if it is time to acquire, by the duration of the locks in ms."""
-        if not self.records or topics != self._topics or now - self._ended > min(HAND_OUT_SECONDS, lock_ms / 8000):
+        if not self.records or topics != self._topics or now - self._ended > _hand_out_seconds(lock_ms):
             return []
         return [self.records.popleft() for _ in range(min(most, len(self.records)))]
 

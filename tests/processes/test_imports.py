@@ -118,13 +118,16 @@ def test_a_process_that_reads_does_not_import_pandas(root: str) -> None:
     """Nor does a task of Spark's, which reads by `read_range`: it took 0.2 s of the first one of each process."""
     code = """
 import sys
-from kafkalike import KafkaConsumer, KafkaProducer, find_records
+from kafkalike import KafkaConsumer, KafkaProducer, KafkaShareConsumer, find_records
 from kafkalike.connect import open_cluster
 from kafkalike.spark.format.input_partitions import FIELDS, plan_range, read_range
 with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("orders", b"v", key=b"k").get(60)
 with KafkaConsumer("orders", bootstrap_servers=sys.argv[1], auto_offset_reset="earliest") as consumer:
     assert consumer.poll_arrow(timeout_ms=60_000).num_rows == 1
+work = {"group_id": "work", "share_auto_offset_reset": "earliest", "bootstrap_servers": sys.argv[1]}
+with KafkaShareConsumer("orders", **work) as worker:
+    assert len(worker.poll(timeout_ms=60_000)) == 1
 cluster = open_cluster(sys.argv[1])
 plan = plan_range(cluster.log("orders"), cluster.store, 0, range(1))
 assert [batch.num_rows for batch in read_range(plan, tuple(FIELDS))] == [1]

@@ -18,8 +18,6 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-
 from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
@@ -422,7 +420,7 @@ def _read(log: TopicLog, tp: TopicPartition, runs: Sequence[RecordRun], left: in
                 at = run.last + 1
                 break
             at = min(chunk.next_offset, run.last + 1)
-            count = int(np.searchsorted(chunk.table.column("offset").to_numpy(), run.last, "right"))
+            count = chunk.count_below(run.last + 1)
             if not count:
                 continue
             part = chunk.split(count)[0]

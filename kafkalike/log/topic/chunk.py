@@ -78,6 +78,10 @@ class Chunk:
         """Memory of the records in bytes."""
         return int(self.table.nbytes)
 
+    def count_below(self, offset: int) -> int:
+        """Return the number of records with lower offsets."""
+        return sum(int(np.searchsorted(held_numbers(each), offset)) for each in self.table.column("offset").chunks)
+
     def offset_at(self, row: int) -> int:
         """Return the offset of the record at a row."""
         return int(self.table.column("offset")[row].as_py())

@@ -402,8 +402,10 @@ def test_wrong_setting_is_refused(settings: dict[str, Any], words: str) -> None:
 class CostlyClock(ManualClock):
     """Each look at the monotonic clock takes a moment, so an acquisition costs more than an idle application."""
 
+    step = 0.001
+
     def monotonic(self) -> float:
-        self.seconds += 0.001
+        self.seconds += self.step
         return super().monotonic()
 
 
@@ -419,6 +421,22 @@ def test_fast_application_gets_several_polls_from_one_acquisition() -> None:
     assert polls == [10] * 20
     assert before < 15
     assert cluster.groups.refresh().shares["work"][T0].start == 200
+
+
+def test_slow_application_acquires_only_records_that_it_takes_before_the_next_acquisition() -> None:
+    """A worker that dies then counts few deliveries of records that the application never got."""
+    cluster, clock = MemoryCluster(), CostlyClock(1_700_000_000)
+    cluster.create_topic("jobs", 1, {})
+    write(cluster, *(b"%d" % n for n in range(600)))
+    clock.step = 0.02  # as in a crowd: an acquisition takes as long as the work
+    with members(cluster, clock) as make:
+        consumer = make(max_poll_records=10)
+        waiting = []
+        for nth in range(1, 21):
+            assert len(consumer.poll()) == 10
+            waiting.append(cluster.groups.refresh().shares["work"][T0].end - 10 * nth)
+            clock.seconds += 0.1
+    assert max(waiting) <= 20
 
 
 def test_record_limit_acquires_what_one_poll_returns() -> None:
