@@ -7,10 +7,11 @@ A state is an immutable value.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kafkalike.delta.actions import APPEND
 from kafkalike.delta.layout import CONTROL_TABLE_PROPERTIES
@@ -27,9 +28,12 @@ from kafkalike.storage.scheduler import Pace
 
 if TYPE_CHECKING:
     # Loaded lazily, because only object stores use it.
-    from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
+    from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit, SharedChanges
 
 _log = logging.getLogger(__name__)
+
+MOST_TOGETHER: Final = 64
+"""Most changes of `transact_together` in one commit."""
 
 S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")
@@ -201,7 +205,42 @@ class ControlLog(Generic[S, R]):
             KafkaTimeoutError: other writers were faster until the timeout; nothing was written.
             UnknownOutcomeError: the rows may have been written.
         """
+        self._transact(plan, Deadline(self._clock, timeout_ms))
+
+    def transact_together(self, plan: Callable[[S], Sequence[R]], timeout_ms: float | None = 60_000) -> None:
+        """Append rows as `transact`, in one commit with the rows of other threads that wait to call this method.
+
+        Each plan gets the state that the plans before it have made.
+        """
         deadline = Deadline(self._clock, timeout_ms)
+        if self._combined is None:
+            self._shared.bring(plan, deadline)
+        else:
+            self._transact(plan, deadline)
+
+    @functools.cached_property
+    def _shared(self) -> SharedChanges[Callable[[S], Sequence[R]]]:
+        from kafkalike.delta.group_commit.control_group_commit import SharedChanges, write_together
+
+        return SharedChanges(
+            lambda changes: write_together(changes, self._append_units, lambda: self.state),
+            lambda units: min(len(units), MOST_TOGETHER),
+        )
+
+    def _append_units(self, units: Sequence[Callable[[S], Sequence[R]]], deadline: Deadline) -> Container[int]:
+        from kafkalike.model.appends.waiting_appends import InTurn, in_turn
+
+        done: InTurn[R] = InTurn((), [{}])
+
+        def plan(state: S) -> Sequence[R]:
+            nonlocal done
+            done = in_turn(state, [units])
+            return done.rows
+
+        self._transact(plan, deadline)
+        return done.runs[0]
+
+    def _transact(self, plan: Callable[[S], Sequence[R]], deadline: Deadline) -> None:
         seen: int | None = None
         with within(deadline):
             self._prepare()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -107,31 +107,12 @@ class ControlGroupCommit(Generic[S, R]):
         self._shared.bring(unit, deadline)
 
     def _write(self, changes: Sequence[PendingChange[waiting_appends.Unit[S, R]]]) -> None:
-        """Write the units that accept the state, and settle each of them."""
-        deadline = min((each.deadline for each in changes), key=lambda found: found.remaining())
-        try:
-            with within(deadline):
-                placed = self.combined.append(Bundle([each.unit for each in changes]), deadline)
-        except KafkaTimeoutError as cause:
-            # Nothing was written. Units with time left are written again.
-            for each in changes:
-                if each.deadline.expired() or len(changes) == 1:
-                    each.settle(cause)
-            return
+        write_together(changes, self._append, lambda: self.rows.state)
+
+    def _append(self, units: Sequence[waiting_appends.Unit[S, R]], deadline: Deadline) -> Container[int]:
+        placed = self.combined.append(Bundle(units), deadline)
         faults.point("rows.after_commit")
-        # First those whose rows are there: an error of what follows is not theirs.
-        for nth, each in enumerate(changes):
-            if nth in placed.ranges:
-                each.settle()
-        refused = [each for each in changes if not each.settled]
-        if not refused:
-            return
-        state = self.rows.state
-        for each in refused:
-            try:
-                state.applied(each.unit(state))
-            except Exception as cause:  # noqa: BLE001 - its own caller is told
-                each.settle(cause)
+        return placed.ranges
 
     # --- what appends to the table are: see `Appends` ------------------------------------------
 
@@ -247,6 +228,43 @@ def _together(units: Sequence[waiting_appends.Unit[Any, Any]]) -> int:
             break
         count += 1
     return max(1, count)
+
+
+def write_together(
+    changes: Sequence[PendingChange[waiting_appends.Unit[S, R]]],
+    append: Callable[[Sequence[waiting_appends.Unit[S, R]], Deadline], Container[int]],
+    state: Callable[[], S],
+) -> None:
+    """Write the units that accept the state, and settle each change.
+
+    Args:
+        changes: the changes.
+        append: writes units; returns the places of the accepted ones.
+        state: returns the state after that.
+    """
+    deadline = min((each.deadline for each in changes), key=lambda found: found.remaining())
+    try:
+        with within(deadline):
+            accepted = append([each.unit for each in changes], deadline)
+    except KafkaTimeoutError as cause:
+        # Nothing was written. Units with time left are written again.
+        for each in changes:
+            if each.deadline.expired() or len(changes) == 1:
+                each.settle(cause)
+        return
+    # First those whose rows are there: an error of what follows is not theirs.
+    for nth, each in enumerate(changes):
+        if nth in accepted:
+            each.settle()
+    refused = [each for each in changes if not each.settled]
+    if not refused:
+        return
+    found = state()
+    for each in refused:
+        try:
+            found.applied(each.unit(found))
+        except Exception as cause:  # noqa: BLE001 - its own caller is told
+            each.settle(cause)
 
 
 LOOK_SECONDS: Final = 1.0

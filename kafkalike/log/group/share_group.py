@@ -169,7 +169,7 @@ class ShareGroup:
             done, rows = replace(wanted, now_ms=self.clock.now_ms()).applied(state)
             return rows
 
-        self.groups.transact(plan, timeout_ms)
+        self.groups.transact_together(plan, timeout_ms)
         return done
 
     def leave(self, member_id: str, acknowledgements: Acknowledgements, timeout_ms: float | None = 60_000) -> None:

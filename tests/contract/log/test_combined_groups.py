@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.delta.damage import sealed
 from kafkalike.delta.group_commit import control_group_commit as combined_rows
 from kafkalike.delta.group_commit import staging_area as appends
@@ -669,6 +670,48 @@ def test_whose_time_is_over_while_it_waits_has_written_nothing() -> None:
     first.join(20)
 
     assert shared._waiting == []
+
+
+def test_plans_of_waiting_threads_go_into_one_commit_and_fail_alone() -> None:
+    """On a folder too, where share consumers write by `transact_together`."""
+    groups = MemoryCluster().groups
+    groups.transact(lambda state: [offset_row(state.seq + 1, "first", "first")])
+    before, begun = groups.version, threading.Event()
+    found: dict[str, BaseException | None] = {}
+
+    def plan_of(name: str) -> Callable[[GroupsState], list[GroupRow]]:
+        def plan(state: GroupsState) -> list[GroupRow]:
+            if name == "slow":
+                begun.set()
+                while len(groups._shared._waiting) < 3:
+                    SYSTEM_CLOCK.sleep(0.001)
+            if name == "refused":
+                raise CommitFailedError(name)
+            return [offset_row(state.seq + nth, name, f"{name}{nth}") for nth in (1, 2)]
+
+        return plan
+
+    def write(name: str) -> None:
+        found[name] = None
+        try:
+            groups.transact_together(plan_of(name))
+        except CommitFailedError as cause:
+            found[name] = cause
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in ("slow", "one", "refused", "two")]
+    threads[0].start()
+    assert begun.wait(20)
+    for thread in threads[1:]:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+    rows = groups.rows
+    assert {name: str(cause) for name, cause in found.items() if cause is not None} == {"refused": "refused"}
+    assert groups.version == before + 2
+    assert [row.seq for row in rows] == [*range(1, 8)]
+    assert [row.metadata for row in rows[1:3]] == ["slow1", "slow2"]
+    assert sorted(row.metadata for row in rows[3:]) == ["one1", "one2", "two1", "two2"]
 
 
 @pytest.mark.slow
