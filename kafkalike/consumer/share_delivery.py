@@ -282,7 +282,7 @@ class ShareSlice:
         """Return how many records to acquire next; at least `most`.
 
         Acquisitions double while the application is done with their records faster than they cost, and they take a
-        small part of the duration of a lock. They are no larger than the number of records that the application takes
+        small part of the duration of a lock. They never exceed the number of records that the application takes
         before the next acquisition: others are returned, or count as delivered if this consumer dies.
         """
         spent, cost = now - self._ended, self._ended - self._begun
