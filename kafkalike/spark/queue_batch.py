@@ -137,7 +137,10 @@ class QueueBatch:
         if committed:
             self._stop()
         if self._closing:
-            self.close()
+            self._closing = False
+            # The outcome of the transaction is the result, whether or not the group could be left.
+            with ReportErrors(_log, "share group %s: the job did not leave", self.member.group_id):
+                self.close()
 
     def _check_open(self) -> None:
         if self._closed or self._closing:
@@ -169,7 +172,7 @@ class QueueBatch:
             renewed = Acknowledgement(run.first, run.last, RecordVerdict.RENEW, run.deliveries)
             acks.setdefault(tp, []).append(renewed)
         lost = self._fetcher.group.exchange(self.member.member_id, acks, timeout_ms=self._timeout_ms).refused
-        if lost:
+        if lost and not self._staged:  # otherwise the transaction tells, which may have ended them itself
             _log.warning(
                 "share group %s: another member has acquired records of this job, whose locks had ended; its output "
                 "cannot be committed with them: %s",

@@ -52,7 +52,7 @@ class TableRows:
     """Schema of the rows, as Spark's JSON."""
     app_id: str
     version: int
-    """Delta's `txnAppId` and `txnVersion` of the append."""
+    """Delta's `txnAppId` and `txnVersion` of the append. Delta skips versions up to the last one."""
 
 
 class StagedTables:
@@ -133,8 +133,8 @@ class StagedTables:
         tell_hadoop(spark, self._cluster)
         _check_fits(spark, frame, table)
         self._clean = False
-        if not self._staged:
-            self._version += 1
+        # Of each write, because a transaction may write to a table several times.
+        self._version += 1
         folder, number = folder_of(attempt), self._staged
         # A write that failed may have left files.
         frame.write.mode("overwrite").parquet(f"{self._uri(folder)}/{number}")
@@ -166,7 +166,8 @@ class StagedTables:
         files = self._cluster.store.at(f"{self._place}/{folder}")
         spark = self._spark or _session(self._id)
         tell_hadoop(spark, self._cluster)
-        for name in sorted(entry.name for entry in files.list() if entry.name.endswith(MANIFEST)):
+        names = [entry.name for entry in files.list() if entry.name.endswith(MANIFEST)]
+        for name in sorted(names, key=lambda name: int(name.removesuffix(MANIFEST))):
             try:
                 rows = TableRows(**json.loads(files.read(name)))
             except FileNotFoundError:
