@@ -15,17 +15,12 @@ JVM = {"spark"}
 FORBIDDEN = {"unit": LOGS | PROGRAMS, "contract": PROGRAMS, "architecture": LOGS}
 
 
-def imported(file: Path) -> set[str]:
-    """The modules that a file imports, anywhere in it."""
+def used(file: Path) -> set[str]:
+    """The modules that a file imports, anywhere in it, and the fixtures of `JVM` that one of its functions has."""
     nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return plain | {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
-
-
-def arguments(file: Path) -> set[str]:
-    """The names of all arguments of all functions of a file; fixtures are among them."""
-    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-    return {given.arg for node in nodes if isinstance(node, ast.FunctionDef) for given in node.args.args}
+    plain |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    return plain | (JVM & {node.arg for node in nodes if isinstance(node, ast.arg)})
 
 
 def test_every_test_file_lies_in_a_folder_of_the_rule() -> None:
@@ -42,7 +37,7 @@ def test_every_test_file_lies_in_a_folder_of_the_rule() -> None:
 def test_no_test_needs_more_than_its_folder_says(folder: str) -> None:
     """Unit tests open no log, and neither they nor contract tests start a program or a JVM."""
     files = sorted((TESTS / folder).rglob("test_*.py"))
-    needs = {file.name: sorted(imported(file) & FORBIDDEN[folder] | arguments(file) & JVM) for file in files}
+    needs = {file.name: sorted(used(file) & (FORBIDDEN[folder] | JVM)) for file in files}
 
     assert files
     assert {name: found for name, found in needs.items() if found} == {}

@@ -70,15 +70,13 @@ def test_versions_of_a_time_show_all_or_nothing_of_every_transaction(data: st.Da
     names = ["a", "b", "c"]
     touched: list[set[str]] = data.draw(st.lists(st.sets(st.sampled_from(names), min_size=1), max_size=6))
     waiting = {name: [d for d, topics in enumerate(touched, start=1) if name in topics] for name in names}
+    others = data.draw(st.lists(st.sampled_from(names), max_size=6))
+    owed = [(name, True) for name, own in waiting.items() for _ in own]
     tables = {name: Table() for name in names}
     now = 0
-    while any(waiting.values()):
-        now += 1
-        name = data.draw(st.sampled_from(names))
-        own = waiting[name]
+    for now, (name, brings) in enumerate(data.draw(st.permutations([*owed, *((name, False) for name in others)])), 1):
         tables[name].times.append(now)
-        brings = bool(own) and data.draw(st.booleans())
-        tables[name].decisions.append(own.pop(0) if brings else 0)
+        tables[name].decisions.append(waiting[name].pop(0) if brings else 0)
     at = data.draw(st.integers(0, now))
 
     last, found = whole_versions({name: table.past(at) for name, table in tables.items()})

@@ -377,8 +377,12 @@ def what_a_former_head_has_counts(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(replica_actors.CARRIED_OUT, effects.Counts, lambda _actor, _act: True)
 
 
-RARE = {"an_unclean_leader_names_files_that_nobody_has": (40_113_583,)}
-"""Histories that are known to show a fault that one of ten thousand shows."""
+RARE = {
+    "an_unclean_leader_names_files_that_nobody_has": (40_113_583,),
+    "what_a_former_head_has_counts": (2_653,),
+    "who_joins_does_not_ask_for_its_name": (1_838,),
+}
+"""Histories that are known to show a fault that one of a thousand or fewer shows."""
 
 SOUGHT = 40_000
 """In how many histories a fault must show at the latest; most show in the first hundred."""
