@@ -157,12 +157,16 @@ def as_partitioner(obj: object) -> Partitioner:
     raise IllegalArgumentError(f"partitioner: an object with partition() or a callable is needed, not {obj!r}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _MethodPartitioner(Partitioner):
     """A foreign object with kafka-python 3.x's methods."""
 
-    choose: Callable[[str, object, bytes | None, object, bytes | None, Cluster], int]
-    hook: Callable[[str, Cluster, int], object] | None
+    def __init__(
+        self,
+        choose: Callable[[str, object, bytes | None, object, bytes | None, Cluster], int],
+        hook: Callable[[str, Cluster, int], object] | None,
+    ) -> None:
+        self.choose = choose
+        self.hook = hook
 
     def partition(  # noqa: PLR0917 - kafka-python's signature
         self,
@@ -184,11 +188,11 @@ class _MethodPartitioner(Partitioner):
             self.hook(topic, cluster, prev_partition)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _FunctionPartitioner(Partitioner):
     """A kafka-python 2.x callable."""
 
-    choose: Callable[..., int]
+    def __init__(self, choose: Callable[..., int]) -> None:
+        self.choose = choose
 
     def partition(  # noqa: PLR0917 - kafka-python's signature
         self,

@@ -98,8 +98,6 @@ class Cluster(TopicSuccessions):
         self.metadata: MetadataLog = self._metadata_log()
         """The table of topics, `__cluster_metadata`."""
         self.defaults = ServerDefaults(name, self.metadata, clock, read, several=self.several, took=self._took)
-        self.groups: GroupsLog = self._control.groups_log(before_change=self.defaults.flushes)
-        """Committed offsets and group membership."""
 
     metadata_properties: Mapping[str, str] = layout.METADATA_TABLE_PROPERTIES
     """Table properties with which `__cluster_metadata` is created."""
@@ -170,6 +168,11 @@ class Cluster(TopicSuccessions):
         )
 
     @cached_property
+    def groups(self) -> GroupsLog:
+        """Committed offsets and group membership. Opened on first use, because many producers need neither."""
+        return self._control.groups_log(before_change=self.defaults.flushes)
+
+    @cached_property
     def schemas(self) -> SchemasLog:
         """Schemas with their subjects, ids, levels and modes; see `kafkalike.schemas.Registry`."""
         # `look_once` rejects a root of a newer format.
@@ -217,7 +220,8 @@ class Cluster(TopicSuccessions):
             timeout: seconds; None waits without limit.
         """
         self.helpers.wait(timeout)
-        self.groups.settle(timeout)
+        if "groups" in vars(self):
+            self.groups.settle(timeout)
 
     @property
     def requests(self) -> Mapping[str, int]:
