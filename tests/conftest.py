@@ -12,6 +12,7 @@ from _pytest.doctest import DoctestModule
 from hypothesis import Phase, settings
 from pyspark.sql import SparkSession
 
+from tests.tools import warm_worker
 from tests.tools.case_ids import case_id
 from tests.tools.effort import LEVEL
 from tests.tools.kinds import ABOVE_THE_LOG, SEVERAL
@@ -128,6 +129,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # `make spark-engines` has streams planned by the format's process.
         "spark.kafkalike.stream.driver": os.environ.get("KAFKALIKE_TESTS_STREAM_DRIVER", "true"),
     }
-    spark = session("kafkalike-tests", master="local[2,2]", **small)
+    with pytest.MonkeyPatch.context() as patch:
+        # Spark reads it when it starts; a process that a test starts has the Python that a user has.
+        patch.setenv("PYSPARK_PYTHON", warm_worker.python(scratch))
+        spark = session("kafkalike-tests", master="local[2,2]", **small)
     yield spark
     spark.stop()
