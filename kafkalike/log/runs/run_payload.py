@@ -134,8 +134,7 @@ class StagedPayload:
             written = self.write_all(self.staged, files, jobs)
         except (OSError, pa.ArrowException) as cause:
             # Only the tasks know the names of their files; vacuum removes these.
-            failed = [_add(where.name, where.partition, 0, now_ms, {}) for _, where in jobs]
-            raise refused(files, failed, cause) from cause
+            raise refused(files, [where.name for _, where in jobs], cause) from cause
         return [_add(w.name, w.partition, w.size, now_ms, _stats(w)) for w in written]
 
 
