@@ -37,6 +37,8 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+group.consumer.assignor.offload.enable=false
+group.share.assignor.offload.enable=false
 auto.create.topics.enable=true
 """
 
