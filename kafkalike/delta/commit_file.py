@@ -42,10 +42,12 @@ class CommitFile:
     closes: bool | None = None
     """True closes the table to foreign writers, False opens it, None leaves the protocol unchanged."""
 
-    @property
-    def user_metadata(self) -> str:
-        """The commit's user metadata as JSON: its id, and the note."""
-        return _json({log_actions.APPEND_KEY: self.append_id, **self.note})
+    user_metadata: str = field(init=False, repr=False, compare=False)
+    """The commit's user metadata as JSON: its id, and the note."""
+
+    def __post_init__(self) -> None:
+        """Format the user metadata once."""
+        object.__setattr__(self, "user_metadata", _json({log_actions.APPEND_KEY: self.append_id, **self.note}))
 
     def applied(self) -> log_actions.TableCommit:
         """Return the commit as a reader of the new version will parse it, for the writer's own state."""

@@ -353,8 +353,10 @@ class ClientConnection:
             raise ConnectionAbortedError from None
         self._metrics.answered(pending.key, now - pending.begun, pending.size, len(frame))
         self._writer.write(frame)
-        async with asyncio.timeout(WRITE_SECONDS):
-            await self._writer.drain()
+        if self._writer.transport.get_write_buffer_size():
+            # The client has not taken all of it.
+            async with asyncio.timeout(WRITE_SECONDS):
+                await self._writer.drain()
 
     def _drop_pending(self) -> None:
         while not self._pending.empty():

@@ -24,7 +24,7 @@ from kafkalike.log.topic.column_rules import Slices, header_sizes, turns
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_ERRORS, RECORD_OVERHEAD, SchemasOf, check_batch
 from kafkalike.model import faults
 from kafkalike.model.murmur2 import partitions_of_slices
-from kafkalike.model.record_batch import RecordBatch
+from kafkalike.model.record_batch import Headers, RecordBatch
 from kafkalike.model.schemas.admission import HEAD
 from kafkalike.storage.arrays import held_numbers, numbers
 from kafkalike.storage.port import Storage
@@ -115,7 +115,19 @@ class ColumnBatch:
             timestamps=(held_numbers(picked.column("timestamp").combine_chunks()) // 1000).tolist(),
             headers=[None] * len(partitions)
             if headers.null_count == len(partitions)
-            else [None if h is None else [(one["key"], one["value"]) for one in h] for h in headers.to_pylist()],
+            else [_pairs(h) for h in headers.to_pylist()],
+        )
+
+    def few_records(self, rows: Sequence[int]) -> RecordBatch:
+        """Return a few records as Python objects, one by one: `take` costs more than a handful of rows."""
+        keys, values, headers = (self.table.column(name).chunk(0) for name in ("key", "value", "headers"))
+        times = held_numbers(self.table.column("timestamp").chunk(0))
+        return RecordBatch(
+            partitions=[int(self.partitions[row]) for row in rows],
+            keys=[keys[row].as_py() for row in rows],
+            values=[values[row].as_py() for row in rows],
+            timestamps=[int(times[row]) // 1000 for row in rows],
+            headers=[_pairs(headers[row].as_py()) for row in rows],
         )
 
     def extremes(self, parts: Collection[str]) -> np.ndarray:
@@ -133,6 +145,10 @@ class ColumnBatch:
         for part in parts:
             found |= _first_of_each_head(self.table.column(part).chunk(0))
         return np.array(sorted(found), np.int64)
+
+
+def _pairs(headers: list[dict[str, Any]] | None) -> Headers | None:
+    return None if headers is None else [(one["key"], one["value"]) for one in headers]
 
 
 def _first_of_each_head(column: pa.Array) -> set[int]:
@@ -307,9 +323,8 @@ class ColumnPayload:
     def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
         """Apply `check_batch` to the rows that break a rule if any row does."""
         try:
-            check_batch(
-                self.batch.records(self.batch.extremes(config.schemas.parts)), info, config, now_ms, self.schemas
-            )
+            rows = self.batch.extremes(config.schemas.parts).tolist()
+            check_batch(self.batch.few_records(rows), info, config, now_ms, self.schemas)
         except RECORD_ERRORS:
             # Check all rows, so that the error names the record.
             check_batch(self.batch.records(), info, config, now_ms, self.schemas)
