@@ -35,6 +35,9 @@ KINDS: Final = frozenset(
 READ_KINDS: Final = frozenset(("metaData", "protocol", "txn", "add", "remove"))
 """Kinds of actions that make up a table's state; each file of a checkpoint has a column for each."""
 
+ADDS_AT_A_TIME: Final = 1000
+"""Data files of a checkpoint that are turned into objects at a time."""
+
 LOAD_TRIES: Final = 3
 """Lists of a log that seems to lack a file, before the file counts as missing: another process may be cleaning up."""
 
@@ -83,13 +86,16 @@ class LogSnapshot:
         found = self.actions.get("add")
         if found is None:
             return
-        # By columns, because rows take three times as long, and other writers add columns that nobody needs here.
+        # By columns, because rows take three times as long, and other writers add columns that nobody needs here. A few
+        # at a time, because the objects of all files take ten times as much memory as the state that is made of them.
         there = {field.name for field in found.type}
-        missing = [None] * len(found)
-        for row in zip(
-            *(found.field(n).to_pylist() if n in there else missing for n in log_actions.ADD_FIELDS), strict=True
-        ):
-            yield log_actions.add_of(*row)
+        for at in range(0, len(found), ADDS_AT_A_TIME):
+            some = found.slice(at, ADDS_AT_A_TIME)
+            missing = [None] * len(some)
+            for row in zip(
+                *(some.field(n).to_pylist() if n in there else missing for n in log_actions.ADD_FIELDS), strict=True
+            ):
+                yield log_actions.add_of(*row)
 
     def live_files(self) -> dict[str, log_actions.Add]:
         """Return the data files of the snapshot's version, by path.

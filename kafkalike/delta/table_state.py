@@ -160,8 +160,8 @@ class TableState:
             added: segments of its added files.
         """
         index, txns, operation = self.index, self.txns, commit.operation
-        for path in commit.removes:
-            index.remove(path)
+        if commit.removes:
+            index.remove(*commit.removes)
         txns.update(commit.txns)
         for segment in added:
             index.add(segment)

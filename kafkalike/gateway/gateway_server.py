@@ -136,8 +136,8 @@ class GatewayServer:
         self._metrics.members.set_function(lambda: sessions.count)
         transactions = TransactionRequests(self._home)
         appender = RecordAppender(self._home, transactions, tails.poke)
-        self._logs = appender, tails
-        self._metrics.open_logs.set_function(lambda: appender.open_logs + tails.open_logs)
+        self._logs = appender, tails, transactions
+        self._metrics.open_logs.set_function(lambda: sum(logs.open_logs for logs in self._logs))
         self._shares = ShareSessions(self._home, tails)
         handlers: dict[int, Handler] = {
             **ClusterMetadata(self._home).handlers,

@@ -6,14 +6,16 @@ range come from the file's statistics and serve as `.index` and `.timeindex` ser
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
+import re
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import chain, islice
-from operator import attrgetter, gt
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final, overload
 
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import IllegalArgumentError, LogCorruptError
 from kafkalike.model.structs import TopicPartition
 
 DUE_KEY: Final = "deliverAt"
@@ -47,13 +49,126 @@ class Segment:
         return range(self.start, self.stop)
 
 
-_start: Final = attrgetter("start")
-_stop: Final = attrgetter("stop")
+def segment_path(partition: int, start: int, unique: str) -> str:
+    """Return the name of a segment's file, relative to the table's folder.
+
+    Args:
+        partition: its partition.
+        start: its first offset.
+        unique: a new UUID, as 32 hexadecimal digits.
+    """
+    return f"partition={partition}/part-{start:020d}-{unique}.parquet"
 
 
-def _overlap(run: Sequence[Segment]) -> bool:
-    """Return whether any segment, in offset order, starts before the one before it ends."""
-    return len(run) > 1 and any(map(gt, map(_stop, run), map(_start, islice(run, 1, None))))
+_NAME: Final = re.compile(r"partition=(0|[1-9][0-9]*)/part-([0-9]{20})-([0-9a-f]{32})\.parquet", re.ASCII)
+
+_ROW: Final = struct.Struct("<8q16s")
+"""A segment in an index: its numbers, and the UUID in the name of its file. A process keeps all segments of the topics
+that it uses, and a topic of small appends has very many. A row takes 80 bytes, a `Segment` with its path 440."""
+
+_SIZE: Final = _ROW.size
+_SPAN: Final = struct.Struct("<2q64x")
+
+_OTHER: Final = bytes(8)
+"""Beginning of the last field of a row whose file has another name. No UUID begins so."""
+
+_Rows = bytes | bytearray
+"""Rows of one partition in offset order. Iterate over a copy: an array that is iterated over cannot grow."""
+
+
+def _row(segment: Segment, unique: bytes) -> bytes:
+    """Return the row of a segment.
+
+    Raises:
+        LogCorruptError: a number is beyond Delta's BIGINT.
+    """
+    s = segment
+    numbers = s.start, s.stop, s.num_records, s.min_timestamp, s.max_timestamp, s.size_bytes, s.modification_ms
+    try:
+        return _ROW.pack(*numbers, s.due_ms, unique)
+    except struct.error as cause:
+        raise LogCorruptError(f"the log has a number that no file can have, of {s.path}: {numbers}") from cause
+
+
+def _segment(partition: int, row: tuple[Any, ...], path: str) -> Segment:
+    return Segment(partition, *row[:6], path, *row[6:8])
+
+
+def _place(path: str) -> tuple[int, int, bytes] | None:
+    """Return the partition, first offset and last field of a row whose file has a name of ours."""
+    found = _NAME.fullmatch(path)
+    unique = b"" if found is None else bytes.fromhex(found[3])
+    return None if found is None or unique.startswith(_OTHER) else (int(found[1]), int(found[2]), unique)
+
+
+def _span(rows: _Rows, at: int) -> tuple[int, int]:
+    start, stop = _SPAN.unpack_from(rows, at * _SIZE)
+    return start, stop
+
+
+def _first_from(rows: _Rows, start: int) -> int:
+    """Return the number of rows that start below an offset."""
+    return bisect_left(range(len(rows) // _SIZE), start, key=lambda at: _span(rows, at)[0])
+
+
+def _first_beyond(rows: _Rows, offset: int) -> int:
+    """Return the number of rows that stop at an offset or below; the rows must not overlap."""
+    at = _first_from(rows, offset + 1)
+    return at - 1 if at and _span(rows, at - 1)[1] > offset else at
+
+
+def _overlap(rows: _Rows) -> bool:
+    """Return whether any row starts before the one before it stops."""
+    return any(stop > start for (_, stop), (start, _) in pairwise(_SPAN.iter_unpack(rows)))
+
+
+class _Run(Sequence[Segment]):
+    """Segments of a partition whose files have names of ours, made on access."""
+
+    __slots__ = ("_partition", "_rows")
+
+    def __init__(self, partition: int, rows: bytes) -> None:
+        self._partition, self._rows = partition, rows
+
+    def __len__(self) -> int:
+        return len(self._rows) // _SIZE
+
+    def __iter__(self) -> Iterator[Segment]:
+        return map(self._made, _ROW.iter_unpack(self._rows))
+
+    @overload
+    def __getitem__(self, at: int) -> Segment: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Segment]: ...
+    def __getitem__(self, at: int | slice) -> Segment | Sequence[Segment]:
+        if isinstance(at, slice):
+            return [self[place] for place in range(len(self))[at]]
+        return self._made(_ROW.unpack_from(self._rows, range(len(self))[at] * _SIZE))
+
+    def _made(self, row: tuple[Any, ...]) -> Segment:
+        return _segment(self._partition, row, segment_path(self._partition, row[0], row[-1].hex()))
+
+
+class _Paths(AbstractSet[str]):
+    """Files of the segments of an index."""
+
+    __slots__ = ("_index",)
+
+    def __init__(self, index: SegmentIndex) -> None:
+        self._index = index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __iter__(self) -> Iterator[str]:
+        return (segment.path for segment in self._index)
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Any]) -> Any:  # noqa: ANN401 - what operators return
+        return set(it)
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and self._index.has(path)
 
 
 class SegmentIndex:
@@ -62,22 +177,62 @@ class SegmentIndex:
     The log passes it the adds and removes of each table commit in commit order.
     """
 
-    __slots__ = ("_by_partition", "_by_path", "_overlapping", "ends")
+    __slots__ = ("_others", "_overlapping", "_places", "_rows", "_serial", "ends")
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
-        self._by_partition: dict[int, list[Segment]] = {}
-        self._by_path: dict[str, Segment] = {}
+        self._rows: dict[int, bytearray] = {}
+        self._places: dict[str, tuple[int, int, bytes]] = {}
+        """Results of `_place` for files that have other names than ours."""
+        self._others: dict[bytes, str] = {}
+        """These names by the last field of their rows."""
+        self._serial = 0
         self.ends: dict[int, int] = {}
         """Log ends of the partitions that ever had a segment. Read-only; `add` and `raise_end` change it."""
         self._overlapping: set[int] = set()
         """Partitions in which some offset may be in two segments, which only foreign writers of the table cause."""
-        for segment in sorted(segments, key=_start):
-            self._by_partition.setdefault(segment.partition, []).append(segment)
-            self._by_path[segment.path] = segment
-        for partition, run in self._by_partition.items():
-            self.ends[partition] = max(map(_stop, run))
-            if _overlap(run):
+        loaded: dict[int, list[bytes]] = {}
+        for segment in segments:
+            loaded.setdefault(segment.partition, []).append(_row(segment, self._unique(segment)))
+            self.raise_end(segment)
+        for partition, rows in loaded.items():
+            rows.sort(key=lambda row: _span(row, 0)[0])
+            joined = b"".join(rows)
+            if _overlap(joined):
                 self._overlapping.add(partition)
+            self._rows[partition] = bytearray(joined)
+
+    def _unique(self, segment: Segment) -> bytes:
+        """Return the last field of the row of a new segment."""
+        place = _place(segment.path)
+        if place is not None and place[:2] == (segment.partition, segment.start):
+            return place[2]
+        self._serial += 1
+        unique = _OTHER + self._serial.to_bytes(8, "big")
+        self._places[segment.path], self._others[unique] = (segment.partition, segment.start, unique), segment.path
+        return unique
+
+    def _find(self, path: str) -> tuple[int, int] | None:
+        """Return the partition of a live file, and the place of its row."""
+        place = self._places.get(path) or _place(path)
+        if place is None or place[0] not in self._rows:
+            return None
+        partition, start, unique = place
+        rows = self._rows[partition]
+        # Several segments start at the same offset if a foreign writer has copied files.
+        for at in range(_first_from(rows, start), len(rows) // _SIZE):
+            if _span(rows, at)[0] != start:
+                break
+            if rows.startswith(unique, (at + 1) * _SIZE - len(unique)):
+                return partition, at
+        return None
+
+    def _made(self, partition: int, rows: Iterable[tuple[Any, ...]]) -> Iterator[Segment]:
+        for row in rows:
+            path = self._others.get(row[-1]) or segment_path(partition, row[0], row[-1].hex())
+            yield _segment(partition, row, path)
+
+    def _every(self, partition: int) -> Iterator[Segment]:
+        return self._made(partition, _ROW.iter_unpack(bytes(self._rows.get(partition, b""))))
 
     def raise_end(self, segment: Segment) -> None:
         """Keep the log end above a segment, even if it is not live, because offsets are never reused."""
@@ -89,98 +244,111 @@ class SegmentIndex:
             self.ends[partition] = end
 
     def add(self, segment: Segment) -> None:
-        """Add a segment; a segment with a known path changes nothing."""
-        if segment.path in self._by_path:
-            return
-        # The path is recorded last, so that a call repeated after an interrupt does not take the segment for known.
-        partition, start, stop = segment.partition, segment.start, segment.stop
-        if stop > self.ends.get(partition, 0):
-            self.ends[partition] = stop
-        run = self._by_partition.setdefault(partition, [])
-        at = len(run)
-        if run and run[-1].start > start:
-            at = bisect_right(run, start, key=_start)
-        run.insert(at, segment)
-        if (at and run[at - 1].stop > start) or (at + 1 < len(run) and stop > run[at + 1].start):
-            self._overlapping.add(partition)
-        self._by_path[segment.path] = segment
+        """Add a segment; a segment with a known path changes nothing.
 
-    def remove(self, path: str) -> None:
-        """Remove a segment; the log end stays, because offsets are never reused."""
-        segment = self._by_path.pop(path, None)
-        if segment is None:
+        Raises:
+            LogCorruptError: a number is beyond Delta's BIGINT.
+        """
+        partition, start = segment.partition, segment.start
+        rows = self._rows.setdefault(partition, bytearray())
+        count = len(rows) // _SIZE
+        late = count > 0 and _span(rows, count - 1)[0] >= start
+        if (late or segment.path in self._places) and self.has(segment.path):
             return
-        run = self._by_partition[segment.partition]
-        at = bisect_left(run, segment.start, key=_start)
-        # Several segments start at the same offset if a foreign writer has copied files.
-        del run[run.index(segment, at)]
-        if segment.partition in self._overlapping and not _overlap(run):
-            self._overlapping.remove(segment.partition)
+        at = _first_from(rows, start + 1) if late else count
+        rows[at * _SIZE : at * _SIZE] = _row(segment, self._unique(segment))
+        self.raise_end(segment)
+        if (at and _span(rows, at - 1)[1] > start) or (at < count and segment.stop > _span(rows, at + 1)[0]):
+            self._overlapping.add(partition)
+
+    def remove(self, *paths: str) -> None:
+        """Remove segments; the log end stays, because offsets are never reused."""
+        gone: dict[int, list[int]] = {}
+        for path in paths:
+            found = self._find(path)
+            if found is not None:
+                gone.setdefault(found[0], []).append(found[1])
+        for path in paths:
+            if path in self._places:
+                del self._others[self._places.pop(path)[-1]]
+        for partition, places in gone.items():
+            rows = self._rows[partition]
+            edges = [-1, *sorted(set(places)), len(rows) // _SIZE]
+            rows = bytearray().join(rows[(a + 1) * _SIZE : b * _SIZE] for a, b in pairwise(edges))
+            self._rows[partition] = rows
+            if partition in self._overlapping and not _overlap(bytes(rows)):
+                self._overlapping.remove(partition)
 
     def overlap(self, segment: Segment) -> Segment | None:
         """Return another live segment that covers some offsets of this one; None if there is none."""
         if segment.partition not in self._overlapping:
             return None
-        others = (s for s in self.segments(segment.partition) if s.path != segment.path)
+        others = (s for s in self._every(segment.partition) if s.path != segment.path)
         return next((s for s in others if s.start < segment.stop and s.stop > segment.start), None)
 
     @property
-    def paths(self) -> KeysView[str]:
+    def paths(self) -> AbstractSet[str]:
         """Files of the live segments: a view, which follows changes."""
-        return self._by_path.keys()
+        return _Paths(self)
 
     def has(self, path: str) -> bool:
         """Return whether a segment with this file is live."""
-        return path in self._by_path
+        return self._find(path) is not None
 
     def end(self, partition: int) -> int:
         """Return the highest `stop` that the partition ever had; 0 if it never had a segment."""
         return self.ends.get(partition, 0)
 
-    def segments(self, partition: int) -> Sequence[Segment]:
-        """Return the live segments of a partition in offset order."""
-        return self._by_partition.get(partition, ())
+    def segments(self, partition: int, above: int | None = None) -> Sequence[Segment]:
+        """Return the live segments of a partition in offset order, as they are now.
+
+        Args:
+            partition: the partition.
+            above: leave out segments that stop at this offset or below.
+        """
+        if partition in self._overlapping or self._places:
+            return tuple(s for s in self._every(partition) if above is None or s.stop > above)
+        rows = self._rows.get(partition, b"")
+        first = 0 if above is None else _first_beyond(rows, above)
+        return _Run(partition, bytes(rows[first * _SIZE :])) if rows else ()
 
     def __iter__(self) -> Iterator[Segment]:
         """Iterate over all live segments by partition and offset."""
-        return chain.from_iterable(map(self._by_partition.__getitem__, sorted(self._by_partition)))
+        return (segment for partition in sorted(self._rows) for segment in self._every(partition))
 
     def __len__(self) -> int:
         """Return the number of live segments."""
-        return len(self._by_path)
+        return sum(map(len, self._rows.values())) // _SIZE
+
+    def _at(self, partition: int, at: int) -> Segment:
+        return next(self._made(partition, [_ROW.unpack_from(self._rows[partition], at * _SIZE)]))
 
     def at_or_after(self, partition: int, offset: int) -> Segment | None:
         """Return the segment with `offset`, or else the next one above it; None at the log end."""
-        run = self._by_partition.get(partition)
-        if not run:
-            return None
         if partition in self._overlapping:
-            return next((s for s in run if s.stop > offset), None)
+            return next((s for s in self._every(partition) if s.stop > offset), None)
+        rows = self._rows.get(partition, b"")
+        at = len(rows) // _SIZE
         # A consumer at the tail reads the last file, or waits at its end.
-        if run[-1].start <= offset:
-            return run[-1] if run[-1].stop > offset else None
-        at = bisect_right(run, offset, key=_start)
-        if at and run[at - 1].stop > offset:
-            return run[at - 1]
-        return run[at]
+        if at and _span(rows, at - 1)[1] > offset:
+            at = at - 1 if _span(rows, at - 1)[0] <= offset else _first_beyond(rows, offset)
+            return self._at(partition, at)
+        return None
 
     def within(self, partition: int, offsets: range) -> list[Segment]:
         """Return the live segments of a partition that overlap a range of offsets, in offset order."""
         if not offsets:
             return []
-        run = self._by_partition.get(partition, [])
         if partition in self._overlapping:
-            return [s for s in run if s.start < offsets.stop and s.stop > offsets.start]
-        first = bisect_right(run, offsets.start, key=_start)
-        if first and run[first - 1].stop > offsets.start:
-            first -= 1
-        return run[first : max(first, bisect_left(run, offsets.stop, key=_start))]
+            return [s for s in self._every(partition) if s.start < offsets.stop and s.stop > offsets.start]
+        rows = self._rows.get(partition, b"")
+        places = range(_first_beyond(rows, offsets.start), _first_from(rows, offsets.stop))
+        return [self._at(partition, at) for at in places]
 
     def first_with_time(self, partition: int, timestamp_ms: int, start: int) -> Iterator[Segment]:
         """Yield segments, in offset order from offset `start`, that may have a record at or after a time."""
-        for segment in self._by_partition.get(partition, ()):
-            if segment.stop > start and segment.max_timestamp >= timestamp_ms:
-                yield segment
+        rows = _ROW.iter_unpack(bytes(self._rows.get(partition, b"")))
+        return self._made(partition, (row for row in rows if row[1] > start and row[4] >= timestamp_ms))
 
 
 MARK: Final = "kafkalike:offsets"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +12,7 @@ from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt, code_of
-from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler
+from kafkalike.gateway.gateway_cluster import UNUSED_SECONDS, Call, GatewayCluster, Handler
 from kafkalike.model.appends.producer_sequences import EXPIRATION_MS, BatchPlace, SequencedBatch, TakenBatches
 from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -21,7 +22,6 @@ from kafkalike.model.transactions.transaction_views import TransactionState
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.producer_append import SentBatch
-    from kafkalike.log.topic.topic_log import TopicLog
 
 PRODUCER_ID_BITS: Final = 63
 
@@ -57,7 +57,8 @@ class TransactionRequests:
     def __init__(self, home: GatewayCluster) -> None:
         self._home = home
         self._transactions = home.cluster.transactions.behind_gateway()
-        self._logs: dict[str, tuple[TopicLog, threading.Lock]] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        """Held while a batch is staged, by topic."""
         self._taken = TakenBatches()
 
     @property
@@ -74,6 +75,22 @@ class TransactionRequests:
             keys.DESCRIBE_TRANSACTIONS: home.in_thread(self._describe),
             keys.LIST_TRANSACTIONS: home.in_thread(self._list),
         }
+
+    @property
+    def open_logs(self) -> int:
+        """Number of topics whose logs are open."""
+        return self._transactions.open_logs
+
+    def close_unused(self, ids: Mapping[str, uuid.UUID]) -> None:
+        """Close the logs of topics that were deleted, or that have no commits for a while.
+
+        Args:
+            ids: the topics of the cluster.
+        """
+        since_ms = self._home.clock.now_ms() - int(UNUSED_SECONDS * 1000)
+        self._transactions.close_logs(
+            lambda log: log.last_append_ms() < since_ms or ids.get(log.info.name) != uuid.UUID(log.info.topic_id)
+        )
 
     def _deadline(self) -> Deadline:
         return Deadline(self._home.clock, TIMEOUT_MS)
@@ -144,13 +161,10 @@ class TransactionRequests:
         if place.retried and place.link.number not in {None, current.number}:
             # An earlier transaction has committed or aborted it.
             return
-        log, lock = self._log(name)
-        with lock:
-            try:
-                log.refresh_info()
-            except errors.TopicDeletedError:
-                self._logs.pop(name, None)
-                raise
+        # First, because clients may name topics that do not exist.
+        log = self._transactions.log(name)
+        with self._locks.setdefault(name, threading.Lock()):
+            log.refresh_info()
             before = place.after
             if (
                 before is not None
@@ -163,12 +177,6 @@ class TransactionRequests:
                 )
             self._transactions.stage(transactional_id, current, log, batch, codec=codec, deadline=self._deadline())
         place.link.number = current.number
-
-    def _log(self, name: str) -> tuple[TopicLog, threading.Lock]:
-        found = self._logs.get(name)
-        if found is None:
-            found = self._logs.setdefault(name, (self._home.cluster.log(name), threading.Lock()))
-        return found
 
     def _add_partitions(self, call: Call) -> Answer:
         body = call.body
@@ -371,23 +379,22 @@ class TransactionRequests:
             }
             for one in found[tp].active_producers
         ]
-        log, lock = self._log(name)
-        with lock:
-            log.refresh()
-            now = self._home.clock.now_ms()
-            entries = log.producer_sequences(now).entries
-            producers += [
-                {
-                    "producer_id": producer_id,
-                    "producer_epoch": entry.epoch,
-                    "last_sequence": entry.batches[-1][1],
-                    "last_timestamp": entry.time_ms,
-                    "coordinator_epoch": -1,
-                    "current_txn_start_offset": -1,
-                }
-                for (producer_id, where), entry in entries.items()
-                if where == partition and entry.time_ms >= now - EXPIRATION_MS
-            ]
+        log = self._transactions.log(name)
+        log.refresh()
+        now = self._home.clock.now_ms()
+        entries = log.producer_sequences(now).entries
+        producers += [
+            {
+                "producer_id": producer_id,
+                "producer_epoch": entry.epoch,
+                "last_sequence": entry.batches[-1][1],
+                "last_timestamp": entry.time_ms,
+                "coordinator_epoch": -1,
+                "current_txn_start_offset": -1,
+            }
+            for (producer_id, where), entry in entries.items()
+            if where == partition and entry.time_ms >= now - EXPIRATION_MS
+        ]
         return {"partition_index": partition, "error_code": NONE, "active_producers": producers}
 
 

@@ -34,7 +34,7 @@ from kafkalike.model.appends.producer_sequences import SequencedBatch
 from kafkalike.model.config.topic_config import CODECS, TopicConfig
 from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 from kafkalike.model.row_value import INT32, INT64, UNREADABLE, checked_int, checked_list, checked_text
-from kafkalike.model.segments import DUE_KEY, Segment
+from kafkalike.model.segments import DUE_KEY, Segment, segment_path
 from kafkalike.storage.arrays import binaries, held_numbers, numbers
 from kafkalike.storage.parquet import put_parquet
 from kafkalike.storage.port import Storage
@@ -145,7 +145,7 @@ def refused(files: Storage, names: Iterable[str], cause: Exception) -> KafkaStor
 
 def segment_name(partition: int, start: int) -> str:
     """Return a new name for the file of a segment."""
-    return f"partition={partition}/part-{start:020d}-{uuid.uuid4().hex}.parquet"
+    return segment_path(partition, start, uuid.uuid4().hex)
 
 
 def _tables(batch: RecordBatch, plan: Mapping[int, range], append_time_ms: int | None) -> list[tuple[int, pa.Table]]:

@@ -202,7 +202,7 @@ class PartitionReader:
     def _rows_of(self, segment: Segment) -> pa.RecordBatch | None:
         """Return the next rows of a segment from the position on; None if the segment must be looked up again."""
         batch, self._decoded = self._decoded, None
-        if batch is not None and segment is self._segment:
+        if batch is not None and segment == self._segment:
             return batch
         try:
             with OnError(self._forget):
@@ -213,7 +213,7 @@ class PartitionReader:
 
     def _rows_from(self, segment: Segment) -> SegmentRows:
         rows = self._rows
-        if rows is None or segment is not self._segment or rows.position != self.position:
+        if rows is None or segment != self._segment or rows.position != self.position:
             self._forget()
             log, p = self._log, self._partition
             log.check_no_overlap(segment, self.position)

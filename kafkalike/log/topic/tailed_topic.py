@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, KeysView, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -260,12 +261,11 @@ class TailedTopic:
 
         Files wholly below the log start are left out; maintenance removes them.
         """
-        start = self.log_start(partition)
-        return [s for s in self._table.state.index.segments(partition) if s.stop > start]
+        return self._table.state.index.segments(partition, self.log_start(partition))
 
     def table_segments(self, partition: int) -> Sequence[Segment]:
         """Return all data files of the table in offset order, those below the log start included; for maintenance."""
-        return tuple(self._table.state.index.segments(partition))
+        return self._table.state.index.segments(partition)
 
     def holes_below(self, partition: int) -> int:
         """Return the offset below which compaction may have removed records, whatever the policy is; 0 if it never ran.
@@ -296,7 +296,7 @@ class TailedTopic:
         """Data files with offsets or partitions that the topic cannot have; only foreign writers make them."""
         return [s for s in self._table.state.index if s.start < 0 or s.partition not in self.info.partitions]
 
-    def live_paths(self) -> KeysView[str]:
+    def live_paths(self) -> AbstractSet[str]:
         """Return the paths of all data files of the table in any partition, as of the last `refresh`; a view.
 
         Raises:

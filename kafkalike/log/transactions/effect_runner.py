@@ -170,6 +170,7 @@ class EffectRunner:
                 self._held.logs[topic.topic_id] = log
             return ask(TopicDecisions(log))
         except (TopicDeletedError, UnknownTopicOrPartitionError):
+            self._held.logs.pop(topic.topic_id, None)
             return None
 
     def _apply(self, log: TopicDecisions, committed: txn.CommittedTransaction, part: txn.TransactionPart) -> Appended:

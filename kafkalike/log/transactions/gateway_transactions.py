@@ -12,7 +12,7 @@ import threading
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,6 +82,36 @@ class GatewayTransactions:
         self._held_bytes = 0
         self._settled: dict[str, int] = {}
         """By transactional id, the number of the last decision that is known to be in all topics."""
+        self._logs: dict[str, TopicLog] = {}
+        """Open logs of topics with transactions, by topic id. To open a log reads the names of all files of a topic."""
+
+    def log(self, name: str) -> TopicLog:
+        """Return the open log of a topic, which the end of its transactions uses, too.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+        """
+        info = self._cluster.metadata.state.topics.get(name)
+        found = None if info is None else self._logs.get(info.topic_id)
+        if found is None:
+            found = self._cluster.log(name)
+            found = self._logs.setdefault(found.info.topic_id, found)
+        return found
+
+    @property
+    def open_logs(self) -> int:
+        """Number of topics whose logs are open."""
+        return len(self._logs)
+
+    def close_logs(self, unused: Callable[[TopicLog], bool]) -> None:
+        """Close open logs.
+
+        Args:
+            unused: returns whether to close a log.
+        """
+        for topic_id, log in list(self._logs.items()):
+            if unused(log):
+                self._logs.pop(topic_id, None)
 
     def attempt(self, transactional_id: str, producer_id: int, epoch: int) -> txn.TransactionAttempt:
         """Return the current transaction of a producer.
@@ -234,7 +264,7 @@ class GatewayTransactions:
         return attempt
 
     def _driver(self, deadline: Deadline, held: HeldTransaction | None = None) -> EffectRunner:
-        return EffectRunner(self._home, deadline, held)
+        return EffectRunner(self._home, deadline, held or HeldTransaction(logs=self._logs))
 
     def _settle(self, transactional_id: str, standing: txn.TransactionalIdState, deadline: Deadline) -> int:
         """Bring the id's last decision into all topics; return its number, 0 for none."""
@@ -253,7 +283,7 @@ class GatewayTransactions:
                 del self._settled[next(iter(self._settled))]
 
     def _commit(self, transactional_id: str, attempt: txn.TransactionAttempt, settled: int, deadline: Deadline) -> None:
-        held = HeldTransaction(attempt=attempt)
+        held = HeldTransaction(attempt=attempt, logs=self._logs)
         parts, offsets = self._collected(attempt, held)
         if not parts and not offsets:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -268,7 +268,7 @@ class TopicMaintenance:
         report, files = self._report, log.files
         delays = _delays(config)
 
-        def live() -> KeysView[str]:
+        def live() -> Collection[str]:
             log.refresh()
             return log.live_paths()
 
