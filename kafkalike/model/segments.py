@@ -91,7 +91,8 @@ def _row(segment: Segment, unique: bytes) -> bytes:
 
 
 def _segment(partition: int, row: tuple[Any, ...], path: str) -> Segment:
-    return Segment(partition, *row[:6], path, *row[6:8])
+    start, stop, records, min_time, max_time, size, modified, due, _ = row
+    return Segment(partition, start, stop, records, min_time, max_time, size, path, modified, due)
 
 
 def _place(path: str) -> tuple[int, int, bytes] | None:
@@ -122,19 +123,18 @@ def _overlap(rows: _Rows) -> bool:
     return any(stop > start for (_, stop), (start, _) in pairwise(_SPAN.iter_unpack(rows)))
 
 
+@dataclass(frozen=True, slots=True)
 class _Run(Sequence[Segment]):
     """Segments of a partition whose files have names of ours, made on access."""
 
-    __slots__ = ("_partition", "_rows")
-
-    def __init__(self, partition: int, rows: bytes) -> None:
-        self._partition, self._rows = partition, rows
+    partition: int
+    rows: bytes
 
     def __len__(self) -> int:
-        return len(self._rows) // _SIZE
+        return len(self.rows) // _SIZE
 
     def __iter__(self) -> Iterator[Segment]:
-        return map(self._made, _ROW.iter_unpack(self._rows))
+        return map(self._made, _ROW.iter_unpack(self.rows))
 
     @overload
     def __getitem__(self, at: int) -> Segment: ...
@@ -143,32 +143,30 @@ class _Run(Sequence[Segment]):
     def __getitem__(self, at: int | slice) -> Segment | Sequence[Segment]:
         if isinstance(at, slice):
             return [self[place] for place in range(len(self))[at]]
-        return self._made(_ROW.unpack_from(self._rows, range(len(self))[at] * _SIZE))
+        return self._made(_ROW.unpack_from(self.rows, range(len(self))[at] * _SIZE))
 
     def _made(self, row: tuple[Any, ...]) -> Segment:
-        return _segment(self._partition, row, segment_path(self._partition, row[0], row[-1].hex()))
+        return _segment(self.partition, row, segment_path(self.partition, row[0], row[-1].hex()))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Paths(AbstractSet[str]):
     """Files of the segments of an index."""
 
-    __slots__ = ("_index",)
-
-    def __init__(self, index: SegmentIndex) -> None:
-        self._index = index
+    index: SegmentIndex
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self.index)
 
     def __iter__(self) -> Iterator[str]:
-        return (segment.path for segment in self._index)
+        return (segment.path for segment in self.index)
 
     @classmethod
     def _from_iterable(cls, it: Iterable[Any]) -> Any:  # noqa: ANN401 - what operators return
         return set(it)
 
     def __contains__(self, path: object) -> bool:
-        return isinstance(path, str) and self._index.has(path)
+        return isinstance(path, str) and self.index.has(path)
 
 
 class SegmentIndex:
