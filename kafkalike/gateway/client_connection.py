@@ -188,6 +188,8 @@ class ClientConnection:
             requests.cancel()
             answers.cancel()
             await asyncio.gather(requests, answers, return_exceptions=True)
+            # An error refers to this frame, which would keep all of it until a full garbage collection.
+            del requests, answers
             self._drop_pending()
             self._writer.close()
             with contextlib.suppress(OSError):

@@ -112,6 +112,7 @@ class TransactionRequests:
                 int(body.transaction_timeout.total_seconds() * 1000),
                 call.client_id,
                 self._deadline(),
+                held=self._transactions.held,
             )
         except (errors.KafkaError, OSError) as error:
             return {"error_code": _code(keys.INIT_PRODUCER_ID, call, error), "producer_id": -1, "producer_epoch": -1}

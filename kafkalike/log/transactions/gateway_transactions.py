@@ -99,6 +99,11 @@ class GatewayTransactions:
         return found
 
     @property
+    def held(self) -> HeldTransaction:
+        """The open logs, for other changes by this process."""
+        return HeldTransaction(logs=self._logs)
+
+    @property
     def open_logs(self) -> int:
         """Number of topics whose logs are open."""
         return len(self._logs)
@@ -264,7 +269,7 @@ class GatewayTransactions:
         return attempt
 
     def _driver(self, deadline: Deadline, held: HeldTransaction | None = None) -> EffectRunner:
-        return EffectRunner(self._home, deadline, held or HeldTransaction(logs=self._logs))
+        return EffectRunner(self._home, deadline, held or self.held)
 
     def _settle(self, transactional_id: str, standing: txn.TransactionalIdState, deadline: Deadline) -> int:
         """Bring the id's last decision into all topics; return its number, 0 for none."""

@@ -72,6 +72,7 @@ class Transactions:
         deadline: Deadline,
         *,
         longest_ms: int | None = None,
+        held: HeldTransaction | None = None,
     ) -> TransactionSession:
         """Do the work of `init_transactions`: finish decided transactions, abort open ones, fence older producers.
 
@@ -81,6 +82,7 @@ class Transactions:
             client_id: name of the client, shown to operators.
             deadline: until when to try.
             longest_ms: the longest allowed timeout; None takes the server's `transaction.max.timeout.ms`.
+            held: the caller's open logs.
 
         Raises:
             InvalidTransactionTimeoutError: the timeout is not from 1 to the longest allowed one.
@@ -96,7 +98,7 @@ class Transactions:
             raise InvalidTransactionTimeoutError(
                 f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest allowed timeout"
             )
-        standing: txn.TransactionalIdState = self._driver(deadline).run(
+        standing: txn.TransactionalIdState = self._driver(deadline, held).run(
             protocol.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
         )
         return TransactionSession(transactional_id, standing, self._staging, self._driver, self._cluster.clock)
