@@ -155,3 +155,38 @@ def test_killed_end_is_finished_by_another_gateway(tmp_path: Path, place: str) -
     survivor.end(producer)
 
     assert (values(survivor.log), values(survivor.log, 1)) == (["a"], ["b"])
+
+
+def test_log_of_a_topic_stays_open_between_transactions_until_it_is_unused(gateways: list[Gateway]) -> None:
+    """To open a log reads the names of all files of a topic."""
+    one, two = gateways
+    producer = one.begin()
+    log = one.transactions.log("t")
+    for first in range(2):
+        one.stage(producer, sent(first, "a", producer=producer[0]))
+        one.end(producer)
+        # The end has used it, so that it knows the new version without a look.
+        assert log.log_end(0) == first + 1
+    two.stage(producer, sent(2, "b", producer=producer[0]))
+    two.end(producer)
+
+    assert (one.transactions.open_logs, two.transactions.open_logs) == (1, 1)
+    one.transactions.close_logs(lambda known: known is not log)
+    assert one.transactions.log("t") is log
+    one.transactions.close_logs(lambda known: known is log)
+    assert one.transactions.open_logs == 0
+
+
+def test_topic_created_again_is_opened_again(gateways: list[Gateway]) -> None:
+    one = gateways[0]
+    old = one.transactions.log("t")
+    one.cluster.delete_topic("t")
+    one.cluster.create_topic("t", 2, {})
+
+    one.log = one.transactions.log("t")
+    producer = one.begin()
+    one.stage(producer, sent(0, "a", producer=producer[0]))
+    one.end(producer)
+
+    assert one.log.info.topic_id != old.info.topic_id
+    assert values(one.log) == ["a"]
