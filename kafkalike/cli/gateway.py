@@ -152,8 +152,8 @@ _file_option = click.option(
 
 
 @users.command(
-    epilog="Example: kafkalike gateway users add alice --users-file users.toml --allow 'write topic orders*' --allow "
-    "'use group app-*'"
+    epilog="Example: kafkalike gateway users add alice --users-file users.toml --allow 'read topic orders*' "
+    "--allow 'write topic orders*' --allow 'use group app-*'"
 )
 @click.argument("name")
 @_file_option

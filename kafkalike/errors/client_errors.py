@@ -125,7 +125,7 @@ class RebalanceInProgressError(BrokerResponseError):
 
 
 class GroupAuthorizationFailedError(AuthorizationError):
-    """The storage refused access to the offsets table."""
+    """The storage refused access to the offsets table, or a user of the gateway may not use the group."""
 
     errno = 30
 

@@ -34,7 +34,7 @@ class InvalidTopicTypeError(InvalidTopicError, TypeError):
 
 
 class TopicAuthorizationFailedError(AuthorizationError):
-    """The storage refused access to a topic."""
+    """The storage refused access to a topic, or a user of the gateway may not do this to it."""
 
     errno = 29
 

@@ -256,7 +256,10 @@ class ClientConnection:
         if not low <= version <= high or not self._offers(key):
             raise MalformedRequestError(f"request {key} of version {version} is not offered")
         if not self.authenticated and (self._ends or key not in _SASL | {api_versions.API_VERSIONS}):
-            raise MalformedRequestError(f"request {key} came before authentication")
+            raise MalformedRequestError(
+                f"request {key} came before authentication: set the client's security.protocol to SASL_PLAINTEXT or, "
+                "with TLS, SASL_SSL"
+            )
         known = api_versions.MessageFormat.of(key, version)
         header, body = known.request(frame)
         self._metrics.asked(key, version)

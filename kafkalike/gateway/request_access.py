@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -15,12 +16,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
-from kafkalike.model.access_rules import AccessKind, AccessOperation
+from kafkalike.model.access_rules import ADMIN, AccessKind, AccessOperation
 
 if TYPE_CHECKING:
     from kafkalike.gateway.authentication import UserFile
     from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
     from kafkalike.model.access_rules import AccessRules
+
+logger = logging.getLogger(__name__)
+
+REPORTED: Final = 1_000
+"""Refusals that a gateway logs at most. Clients repeat refused requests many times a second, and may make up names."""
+
+LINE: Final = 400
+"""Characters of a logged refusal: more than the longest name of a topic, but a group's may have 32,767."""
 
 TOPIC, GROUP, TRANSACTIONAL_ID = AccessKind.TOPIC, AccessKind.GROUP, AccessKind.TRANSACTIONAL_ID
 READ, WRITE = AccessOperation.READ, AccessOperation.WRITE
@@ -190,6 +199,7 @@ class RequestAccess:
     def __init__(self, home: GatewayCluster, users: UserFile) -> None:
         self._home = home
         self._users = users
+        self._reported: set[tuple[str, str]] = set()
 
     def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
         """Return handlers that refuse requests for which a user has no rule."""
@@ -214,7 +224,7 @@ class RequestAccess:
             code = self._refusal(key, call, rules, named=not listed)
             if code:
                 return _refused(key, call, code)
-            codes = [await self._item_code(key, item, rules) for item in getattr(call.body, listed, ())]
+            codes = [await self._item_code(key, call, item, rules) for item in getattr(call.body, listed, ())]
             if not any(codes):
                 reply = await handler(call)
                 return _shortened(key, reply, rules) if isinstance(reply, Mapping) else reply
@@ -225,6 +235,13 @@ class RequestAccess:
             return await self._partly(items, listed, call, codes, handler)
 
         return handle
+
+    def _report(self, call: Call, lack: str) -> None:
+        """Log what a refused user lacks, because most answers have a code alone. Each lack is logged once."""
+        lack = lack[:LINE]
+        if (call.principal, lack) not in self._reported and len(self._reported) < REPORTED:
+            self._reported.add((call.principal, lack))
+            logger.warning("gateway: %s: user %r %s", call.host, call.principal, lack)
 
     async def _partly(
         self, items: _Items, listed: str, call: Call, codes: Sequence[int], handler: Handler
@@ -262,18 +279,26 @@ class RequestAccess:
             named: the request concerns one group or transaction, and has no list of items.
         """
         if key not in OPEN | TOPICS.keys() | GROUPS.keys() | TRANSACTIONS | CONFIGS.keys():
+            self._report(call, f"lacks the rule {ADMIN!r}")
             return errors.ClusterAuthorizationFailedError.errno
         wanted: list[tuple[AccessOperation, AccessKind, str]] = []
         if key in GROUPS and (named or key in TOPICS):
             wanted += [(GROUPS[key], GROUP, _name(item, "group_id")) for item in _named(call.body, GROUP_FIELDS)]
         if key in TRANSACTIONS and (named or key in TOPICS):
             wanted += [(USE, TRANSACTIONAL_ID, str(item)) for item in _named(call.body, ID_FIELDS)]
-        return next((CODES[kind] for operation, kind, name in wanted if not rules.allow(operation, kind, name)), 0)
+        return next((code for one in wanted if (code := self._code(call, rules, *one))), 0)
 
-    async def _item_code(self, key: int, item: Any, rules: AccessRules) -> int:  # noqa: ANN401 - of any request
+    def _code(self, call: Call, rules: AccessRules, operation: AccessOperation, kind: AccessKind, name: str) -> int:
+        if rules.allow(operation, kind, name):
+            return 0
+        self._report(call, f"lacks the rule {f'{operation} {kind} {name}'!r}")
+        return CODES[kind]
+
+    async def _item_code(self, key: int, call: Call, item: Any, rules: AccessRules) -> int:  # noqa: ANN401 - of any request
         """Return the code with which an item of a request is refused; 0 if it is allowed."""
         if key in CONFIGS:
             if int(item.resource_type) != TOPIC_RESOURCE:
+                self._report(call, f"lacks the rule {ADMIN!r}")
                 return errors.ClusterAuthorizationFailedError.errno
             wanted = CONFIGS[key], TOPIC, item.resource_name
         elif key in TOPICS:
@@ -285,7 +310,7 @@ class RequestAccess:
             wanted = GROUPS[key], GROUP, _name(item, "group_id")
         else:
             wanted = USE, TRANSACTIONAL_ID, str(item)
-        return 0 if rules.allow(*wanted) else CODES[wanted[1]]
+        return self._code(call, rules, *wanted)
 
     async def _topic(self, item: Any) -> str | None:  # noqa: ANN401 - of any request
         """Return the topic that an item names or gives the id of; None for an unknown id."""
@@ -299,7 +324,7 @@ class RequestAccess:
         if asked is not None:
             passed = []
             for item, name in zip(asked, await self._home.topic_names(asked), strict=True):
-                code = self._metadata_refusal(name, rules)
+                code = self._metadata_refusal(name, call, rules)
                 if code:
                     refused.append({"error_code": code, "name": name, "topic_id": getattr(item, "topic_id", None)})
                 else:
@@ -310,10 +335,11 @@ class RequestAccess:
         shown = [topic for topic in reply["topics"] if topic["name"] is None or rules.show(TOPIC, topic["name"])]
         return {**reply, "topics": [*shown, *refused]}
 
-    def _metadata_refusal(self, name: str | None, rules: AccessRules) -> int:
+    def _metadata_refusal(self, name: str | None, call: Call, rules: AccessRules) -> int:
         if name is None:
             return errors.UnknownTopicIdError.errno
         if not rules.show(TOPIC, name):
+            self._report(call, f"has no rule for topic {name!r}")
             return errors.TopicAuthorizationFailedError.errno
         known = name in self._home.cluster.metadata.state.topics
         # The request would create a missing topic.

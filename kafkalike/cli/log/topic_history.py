@@ -268,7 +268,8 @@ def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
         if report.files_removed:
             yield f"{report.files_removed} files removed"
         else:
-            yield f"'kafkalike maintain' removes the files from {utc_text(report.gone_after_ms)} on"
+            gone = f"'kafkalike maintain' removes the files from {utc_text(report.gone_after_ms)} on"
+            yield f"{gone}; another run with --now removes them at once"
     yield f"Certificate: {certificate}" if certificate else "No certificate was written: use --certificate FILE"
 
 

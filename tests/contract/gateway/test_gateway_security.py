@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 import struct
@@ -28,6 +29,7 @@ from kafkalike.gateway.authentication import UserFile
 from kafkalike.gateway.gateway_server import GatewayServer
 from kafkalike.log.cluster.cluster import Cluster
 from tests.contract.gateway.test_gateway_records import code_of, native_records
+from tests.tools.blocks import all_blocks
 from tests.tools.certificates import certificate
 
 USERS = {
@@ -104,6 +106,21 @@ def test_librdkafka_authenticates_over_tls(guarded: Guarded, mechanism: str) -> 
     settings = guarded.settings("writer", mechanism)
     assert produced(settings, "orders-new", mechanism.encode()) == 0
     assert mechanism.encode() in [value for _, _, value in native_records(guarded.cluster, "orders-new")]
+
+
+def test_program_of_the_page_produces_and_consumes(guarded: Guarded, capsys: pytest.CaptureFixture[str]) -> None:
+    found = all_blocks("docs/gateway.md", "Security first")
+    (command,) = [line for one in found if one.language == "bash" for line in one.text.splitlines() if " add " in line]
+    (program,) = [one.text for one in found if one.language == "python"]
+    guarded.users.add("alice", "pencil", re.findall("--allow '(.+?)'", command))
+    program = program.replace("kafka.example:9093", guarded.server.bootstrap_servers)
+
+    try:
+        exec(program.replace("cert.pem", guarded.certificate), {})  # noqa: S102 - the page's own text
+    finally:
+        guarded.users.remove("alice")
+
+    assert capsys.readouterr().out == "0\nb'tea'\n"
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])

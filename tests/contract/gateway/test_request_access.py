@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime as dt
+import logging
 import re
 import sys
 import uuid
@@ -20,7 +21,7 @@ from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.authentication import UserFile
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
 from kafkalike.gateway.live_gateways import LiveGateways
-from kafkalike.gateway.request_access import CODES, OPEN, RequestAccess
+from kafkalike.gateway.request_access import CODES, OPEN, REPORTED, RequestAccess
 from kafkalike.model.clock import SYSTEM_CLOCK
 
 SASL = {keys.SASL_HANDSHAKE, keys.SASL_AUTHENTICATE, keys.API_VERSIONS}
@@ -122,6 +123,34 @@ def test_user_without_rules_is_refused_in_the_form_of_the_version(
 @pytest.mark.parametrize(("key", "version"), OFFERED)
 def test_administrator_passes(access: RequestAccess, key: int, version: int) -> None:
     assert answered(access, key, version, "root")[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "lacks"),
+    [
+        pytest.param(keys.LIST_OFFSETS, "lacks the rule 'read topic name'", id="topic"),
+        pytest.param(keys.HEARTBEAT, "lacks the rule 'use group name'", id="group"),
+        pytest.param(keys.METADATA, "has no rule for topic 'name'", id="hidden-topic"),
+        pytest.param(keys.DESCRIBE_ACLS, "lacks the rule 'admin'", id="cluster"),
+    ],
+)
+def test_refusal_logs_the_missing_rule_once(
+    access: RequestAccess, caplog: pytest.LogCaptureFixture, key: int, lacks: str
+) -> None:
+    user = f"mallory-{key}"
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            answered(access, key, keys.VERSIONS[key][0], user)
+
+    assert [record.getMessage() for record in caplog.records] == [f"gateway: host: user '{user}' {lacks}"]
+
+
+def test_refusals_of_a_thousand_names_log_no_more(access: RequestAccess, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for number in range(REPORTED + 5):
+            answered(access, keys.HEARTBEAT, keys.VERSIONS[keys.HEARTBEAT][0], f"probe-{number}")
+
+    assert len(caplog.records) <= REPORTED
 
 
 def test_stranger_has_no_rules(access: RequestAccess) -> None:
