@@ -29,6 +29,7 @@ from kafkalike.gateway.gateway_server import GatewayServer
 from kafkalike.log.cluster.cluster import Cluster
 from tests.tools.consumer import read_to_end
 from tests.tools.wire_client import WireClient
+from tests.tools.wire_transcript import batch
 
 Served = tuple[Cluster, str]
 Create = Callable[[int], str]
@@ -176,6 +177,24 @@ def test_bad_batch_does_not_fail_the_batches_beside_it(served: Served, topic: Cr
 
     assert reports == {0: KafkaError.MSG_SIZE_TOO_LARGE, 1: 0}
     assert native_records(cluster, name) == [(0, None, b"good")]
+
+
+def test_batches_in_any_order_of_partitions_are_answered_in_the_order_of_the_request(
+    served: Served, topic: Create
+) -> None:
+    name = topic(3)
+    with KafkaProducer(bootstrap_servers=served[0]) as producer:
+        producer.send(name, b"first", partition=1)
+        producer.flush()
+    parts = [{"index": p, "records": batch(*values)} for p, values in ((2, [b"a", b"b"]), (0, [b"c"]), (1, [b"d"]))]
+    with WireClient(served[1]) as client:
+        body = {"acks": -1, "timeout": 5000, "topic_data": [{"name": name, "partition_data": parts}]}
+        answer = client.ask(keys.PRODUCE, 8, body)
+
+    found = [(int(one.index), int(one.base_offset)) for one in answer.responses[0].partition_responses]
+    assert found == [(2, 0), (0, 0), (1, 1)]
+    values = [(offset, value) for offset, _, value in native_records(served[0], name)]
+    assert values == [(0, b"c"), (0, b"first"), (1, b"d"), (0, b"a"), (1, b"b")]
 
 
 def test_batch_with_gaps_does_not_fail_the_batches_that_are_decoded_with_it(served: Served, topic: Create) -> None:

@@ -3,10 +3,12 @@
 import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaError, KafkaStorageError
+from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.model.record_batch import RecordBatch
 
 
@@ -32,6 +34,15 @@ def test_a_value_is_stored_once(root: str) -> None:
 
     grown = [path.stat().st_size - files[0].stat().st_size for path in files]
     assert [by < 1.02 * (size - 1) + 100 for by, size in zip(grown, sizes, strict=True)] == [True] * len(sizes)
+
+
+def test_file_without_arrows_schema_has_the_types_of_a_topic(root: str) -> None:
+    connect(root).create_topic("orders", 1, {})
+    (path,) = append(root, b"v")
+
+    with pq.ParquetFile(path) as file:
+        assert file.metadata.metadata is None
+        assert file.schema_arrow.equals(CHUNK_SCHEMA)
 
 
 def test_a_topic_is_not_created_through_a_link_that_leads_out_of_the_root(root: str, tmp_path: Path) -> None:
