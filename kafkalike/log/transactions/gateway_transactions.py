@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 HELD_BYTES: Final = 64 * 1024 * 1024
 """Bytes of staged batches of all transactions that one gateway keeps in memory, to avoid reading them again."""
 
+BATCH_BYTES: Final = 4096
+"""Bytes that a batch takes beside its content, about."""
+
 MOST_IDS: Final = 10_000
 """Transactional ids whose last settled decision is remembered."""
 
@@ -104,19 +107,19 @@ class GatewayTransactions:
         return HeldTransaction(logs=self._logs)
 
     @property
+    def held_batches(self) -> int:
+        """Number of batches that are kept in memory."""
+        return sum(map(len, list(self._held.values())))
+
+    @property
     def open_logs(self) -> int:
         """Number of topics whose logs are open."""
         return len(self._logs)
 
     def close_logs(self, unused: Callable[[TopicLog], bool]) -> None:
-        """Close open logs.
-
-        Args:
-            unused: returns whether to close a log.
-        """
-        for topic_id, log in list(self._logs.items()):
-            if unused(log):
-                self._logs.pop(topic_id, None)
+        """Close the open logs for which a function returns True."""
+        for topic_id in [one for one, log in list(self._logs.items()) if unused(log)]:
+            self._logs.pop(topic_id, None)
 
     def attempt(self, transactional_id: str, producer_id: int, epoch: int) -> txn.TransactionAttempt:
         """Return the current transaction of a producer.
@@ -212,14 +215,18 @@ class GatewayTransactions:
 
     def _hold(self, attempt: txn.TransactionAttempt, staged: _StagedBatch) -> None:
         with self._lock:
+            if attempt not in self._held:
+                # The client of an earlier one was killed, or has ended it through another gateway.
+                for former in [one for one in self._held if one.producer_id == attempt.producer_id and one < attempt]:
+                    self._drop(former)
             self._held.setdefault(attempt, {})[staged.file.name] = staged
-            self._held_bytes += staged.file.size
+            self._held_bytes += BATCH_BYTES + staged.file.size
             while self._held_bytes > HELD_BYTES:
                 self._drop(next(iter(self._held)))
 
     def _drop(self, attempt: txn.TransactionAttempt) -> None:
         """Forget the batches of a transaction. The caller holds the lock."""
-        self._held_bytes -= sum(one.file.size for one in self._held.pop(attempt, {}).values())
+        self._held_bytes -= sum(BATCH_BYTES + one.file.size for one in self._held.pop(attempt, {}).values())
 
     def _held_by(self, attempt: txn.TransactionAttempt) -> dict[str, _StagedBatch]:
         with self._lock:

@@ -221,8 +221,10 @@ class ProducerSequences:
         for batch, offset in batches:
             entry = self.entries.pop(batch.key, None) or ProducerEntry(batch.epoch, (), when)
             self.entries[batch.key] = entry.after(batch, offset, when)
-            if len(self.entries) > MOST_PRODUCERS:
-                del self.entries[next(iter(self.entries))]
+            oldest = next(iter(self.entries))
+            # Twice the time, because the clocks of two writers may differ.
+            if len(self.entries) > MOST_PRODUCERS or self.entries[oldest].time_ms < when - 2 * EXPIRATION_MS:
+                del self.entries[oldest]
         self.links = 0 if known is not None else self.links + 1
         self.before = before if self.before is None else self.before
 

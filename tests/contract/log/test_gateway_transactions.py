@@ -190,3 +190,19 @@ def test_topic_created_again_is_opened_again(gateways: list[Gateway]) -> None:
 
     assert one.log.info.topic_id != old.info.topic_id
     assert values(one.log) == ["a"]
+
+
+def test_batches_of_a_transaction_that_another_gateway_has_ended_are_not_kept(gateways: list[Gateway]) -> None:
+    one, two = gateways
+    producer = one.begin()
+    for first in range(3):
+        one.stage(producer, sent(first, "a", producer=producer[0]))
+        assert one.transactions.held_batches == 1
+        two.end(producer)
+    one.stage(producer, sent(3, "b", producer=producer[0]))
+    one.stage(producer, sent(4, "c", producer=producer[0]))
+    assert one.transactions.held_batches == 2
+    one.end(producer)
+
+    assert one.transactions.held_batches == 0
+    assert values(one.log) == ["a", "a", "a", "b", "c"]

@@ -215,6 +215,15 @@ def test_producers_that_wrote_longest_ago_are_forgotten_first() -> None:
     assert (1, 0) not in known.entries
 
 
+def test_producers_that_have_been_silent_for_long_are_forgotten_one_for_each_new_batch() -> None:
+    known = ProducerSequences(-1)
+    for producer, minute in enumerate((0, 0, 15, 21, 21)):
+        row = [producer, 0, 0, 0, 1, producer]
+        known.note({"producers": [row], "producersBefore": 0, "time": NOW + minute * 60_000}, 0)
+
+    assert [producer for producer, _ in known.entries] == [2, 3, 4]
+
+
 def test_application_of_sequences_is_reserved() -> None:
     assert PRODUCERS_APP == "kafkalike.producers"
 
