@@ -221,6 +221,11 @@ class Attacked:
         return f"{max(self._megabytes):.0f} MB at most, by tenths {[round(self._tenth(at)) for at in range(10)]}"
 
     @property
+    def growth(self) -> float:
+        """Memory in the last tenth of the time, as a multiple of that in the second."""
+        return self._tenth(9) / self._tenth(1)
+
+    @property
     def closed(self) -> int:
         return self._log.read_text().count("closed: ")
 
@@ -265,6 +270,8 @@ def test_mutating_proxy_between_clients_and_a_gateway_harms_nobody_else(tmp_path
     report(f"requests by API key {dict(sorted(proxy.requests.items()))}")
     assert proxy.damaged_requests > SECONDS
     assert proxy.damaged_answers > SECONDS / 10
+    # What `contract/gateway/test_gateway_memory.py` cannot show in a second.
+    assert gateway.growth < 1.5
     gateway.check()
     witness.check()
 
