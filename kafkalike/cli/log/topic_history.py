@@ -265,11 +265,11 @@ def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
     if report.versions:
         made = "; ".join(f"{topic}: {', '.join(map(str, found))}" for topic, found in report.versions.items())
         yield f"Run {report.run}, table versions {made}"
-        if report.files_removed:
-            yield f"{report.files_removed} files removed"
-        else:
-            gone = f"'kafkalike maintain' removes the files from {utc_text(report.gone_after_ms)} on"
-            yield f"{gone}; another run with --now removes them at once"
+    if report.files_removed:
+        yield f"{report.files_removed} files removed"
+    elif report.versions:
+        gone = f"'kafkalike maintain' removes the files from {utc_text(report.gone_after_ms)} on"
+        yield f"{gone}; another run with --now removes them at once"
     yield f"Certificate: {certificate}" if certificate else "No certificate was written: use --certificate FILE"
 
 

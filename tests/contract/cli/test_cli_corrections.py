@@ -84,6 +84,18 @@ def test_a_certificate_is_checked_with_and_without_its_keys(filled: str, tmp_pat
     assert (other.code, "not the keys" in other.err) == (1, True)
 
 
+def test_a_later_run_removes_the_files_of_an_earlier_one_and_says_so(filled: str, tmp_path: Path) -> None:
+    first, second = str(tmp_path / "first.json"), str(tmp_path / "second.json")
+    key = ("--topic", "orders", "--key", KEY, "--execute")
+
+    early = call(open_cluster(filled), "forget", *key, "--certificate", first)
+    late = call(open_cluster(filled), "forget", *key, "--now", "--certificate", second)
+
+    assert "another run with --now removes them at once" in early.out
+    assert "2 files removed" in late.out
+    assert call(open_cluster(filled), "verify", "--certificate", first, "--key", KEY).code == 0
+
+
 def test_an_append_is_undone_by_the_id_that_the_history_shows(filled: str) -> None:
     events = [json.loads(line) for line in call(open_cluster(filled), "history", "orders", "--json").out.splitlines()]
     append = next(one for event in events for one in event["appends"])
