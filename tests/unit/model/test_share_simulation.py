@@ -39,6 +39,13 @@ FAULTS = {
     "start passes an open run": ("if not out and run.is_final:", "if run.is_final:"),
     "unequal neighbors merge": ("out[-1][2:] == run[2:]", "out[-1][2] == run[2]"),
     "overlapping refusal is forgotten": ("(*refused, *told.values())", "refused"),
+    "record before its time": ("if due_ms > now_ms:", "if not due_ms:"),
+    "scheduled beyond the log end": ("past = min(last, end - 1)", "past = last"),
+    "archived without its letter": ("limits.archives and run.deliveries >=", "run.deliveries >="),
+    "released without its letter": (
+        "(limits.archives and counted >= limits.deliveries)",
+        "counted >= limits.deliveries",
+    ),
     "lag counts finished records": ("- self.start - self.finished)", "- self.start)"),
 }
 
