@@ -214,7 +214,8 @@ soak: setup setup-stores ## Run longer trials of crashes, races and interrupts, 
 	@$(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m soak tests/processes tests/unit/log/test_group_simulation.py tests/unit/model/test_share_simulation.py tests/unit/schemas/test_schema_simulation.py \
 	    tests/unit/log/test_transaction_simulation.py tests/unit/replication/test_replication_simulation.py \
 	    tests/contract/replication/test_failback_history.py tests/contract/log/test_interrupts.py tests/contract/schemas/test_schema_interrupts.py \
-	    tests/contract/schemas/test_schema_bytes.py tests/contract/log/test_transaction_storage.py tests/e2e tests/spark
+	    tests/contract/schemas/test_schema_bytes.py tests/contract/log/test_transaction_storage.py \
+	    tests/contract/consumer/test_share_consumer_contract.py tests/e2e tests/spark
 
 soak-replicas: setup ## Let folders and buckets vanish, hang, fill up and slow down under kill -9 for half an hour, and judge the histories.
 	$(call step,object stores: without them trials over buckets are skipped)

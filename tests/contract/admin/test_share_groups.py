@@ -308,6 +308,25 @@ def test_settings_of_a_group_are_described_reset_and_kept_by_compaction() -> Non
     assert GroupsState().applied(kept).configs == {"work": {"share.session.timeout.ms": "60000"}}
 
 
+def test_command_alters_and_describes_the_settings_of_a_group(cluster: Cluster) -> None:
+    group = ("--entity-type", "groups", "--entity-name", "work")
+    lock, limit = "share.record.lock.duration.ms=60000", "share.delivery.count.limit=3"
+
+    altered = call(cluster, "configs", "--alter", *group, "--add-config", f"{lock},{limit}")
+    described = call(cluster, "configs", "--describe", *group).out
+    reset = call(cluster, "configs", "--alter", *group, "--delete-config", "share.delivery.count.limit")
+    left = call(cluster, "configs", "--describe", "--group", "work").out
+    wrong = call(cluster, "configs", "--alter", *group, "--add-config", "share.record.lock.duration.ms=soon")
+
+    assert (altered.code, reset.code, wrong.code) == (0, 0, 1)
+    assert lock in described
+    assert limit in described
+    assert lock in left
+    assert limit not in left
+    assert "share.record.lock.duration.ms" in wrong.err
+    assert cluster.groups.refresh().configs == {"work": {"share.record.lock.duration.ms": "60000"}}
+
+
 @pytest.mark.parametrize(
     ("configs", "message"),
     [

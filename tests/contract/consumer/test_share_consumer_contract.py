@@ -22,6 +22,7 @@ from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.consumer.share_delivery import ShareReader
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.share_group import ShareGroup
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord, MemberToRemove
 
 ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE
@@ -505,6 +506,44 @@ def test_poll_does_not_read_files_whose_records_are_not_due(
     ]
     assert soon == [(b"soon", 1)]
     assert late == [(b"late", 1), (b"later", 1)]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_million_scheduled_records_neither_grow_the_state_nor_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, clock = MemoryCluster(), ManualClock(1_700_000_000)
+    cluster.create_topic("jobs", 1, {})
+    log, files = cluster.log("jobs"), 2_000
+    for nth in range(files):
+        batch = RecordBatch()
+        for _ in range(500):
+            batch.add(0, None, b"late", 0, [("deliver_at", b"%d" % (clock.now_ms() + 60_000 + 7 * nth))])
+        log.append(batch)
+    write(cluster, b"now")
+    read: list[int] = []
+    real = ShareReader.read
+
+    def noted(self: ShareReader, *args: Any) -> Any:
+        read.append(args[2].first)
+        return real(self, *args)
+
+    monkeypatch.setattr(ShareReader, "read", noted)
+    with members(cluster, clock) as make:
+        consumer = make()
+        first = given(consumer.poll())
+        consumer.commit()
+        size, version = len(cluster.groups.rows[-1].value), cluster.groups.version
+        clock.seconds += 30
+        idle = [consumer.poll() for _ in range(10)]
+        reads, after = list(read), cluster.groups.look()[0]
+        clock.seconds += 45
+        late = given(consumer.poll())
+    assert first == [(b"now", 1)]
+    assert reads == [500 * files]
+    assert idle == [[]] * 10
+    assert after == version
+    assert size < 30_000
+    assert late == [(b"late", 1)] * 500
 
 
 def test_producer_schedules_a_record() -> None:

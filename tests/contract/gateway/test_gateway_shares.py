@@ -349,3 +349,38 @@ def test_groups_are_described_altered_and_deleted(served: Served, topic: Create)
     assert (name, "share") in {(group.group_id, group.group_type) for group in listed}
     assert (int(gone.error_code), int(gone.responses[0].error_code)) == (0, 0)
     assert name not in cluster.groups.refresh().shares
+
+
+def test_settings_of_a_group_altered_by_its_clients_hold_for_its_members(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+    filled(cluster, name, 1)
+    of_group = {"resource_type": 32, "resource_name": name}
+    lock = "share.record.lock.duration.ms"
+    with WireClient(address) as wire:
+
+        def alter(**change: Any) -> int:
+            resource = {**of_group, "configs": [{"name": lock, "config_operation": 0, **change}]}
+            wire.send(keys.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+            return int(wire.receive(keys.INCREMENTAL_ALTER_CONFIGS, 1).responses[0].error_code)
+
+        refused = alter(value="soon")
+        before = dict(cluster.groups.refresh().configs.get(name, {}))
+        done = alter(value="17000")
+        wire.send(
+            keys.DESCRIBE_CONFIGS,
+            4,
+            {
+                "resources": [{**of_group, "configuration_keys": [lock]}],
+                "include_synonyms": False,
+                "include_documentation": False,
+            },
+        )
+        described = wire.receive(keys.DESCRIBE_CONFIGS, 4).results[0]
+        Raw(wire, cluster, name).fetch(0)
+        (run,) = cluster.groups.refresh().shares[name][TopicPartition(name, 0)].runs
+        deleted = alter(value=None, config_operation=1)
+    assert (refused, before, done, deleted) == (errors.InvalidConfigurationError.errno, {}, 0, 0)
+    assert [(entry.name, entry.value) for entry in described.configs] == [(lock, "17000")]
+    assert run.until_ms - run.since_ms == 17_000
+    assert name not in cluster.groups.refresh().configs
