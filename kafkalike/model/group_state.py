@@ -277,7 +277,8 @@ class _Draft:
         self._touched: dict[str, _GroupDraft] = {}
         self._configs: Draft[str, Mapping[str, str]] | None = None
         """Created for the first row of settings."""
-        self._shares: dict[str, Draft[TopicPartition, SharePartition]] = {}
+        self._shares: dict[tuple[str, str | None, int | None], GroupRow] = {}
+        """The newest row of each share partition. Only these are parsed, because a busy queue writes thousands."""
         self._transactions: Draft[str, TransactionalIdState] | None = None
         """Made for the first row of a transaction."""
         self._unsettled: UnsettledDraft | None = None
@@ -288,7 +289,8 @@ class _Draft:
             self._stand(row)
             return
         if row.kind == SHARE:
-            self._share(row)
+            self._shares[row.group_id, row.topic, row.partition] = row
+            self.seq = row.seq
             return
         if row.kind == CONFIG:
             self._configure(row)
@@ -298,17 +300,6 @@ class _Draft:
         if group is None:
             group = self._touched[row.group_id] = _GroupDraft(self._before.group(row.group_id))
         group.apply(entry)
-        self.seq = row.seq
-
-    def _share(self, row: GroupRow) -> None:
-        where, share = share_of(row)
-        draft = self._shares.get(row.group_id)
-        if draft is None:
-            draft = self._shares[row.group_id] = Draft(self._before.shares.get(row.group_id, FrozenMap()))
-        if share is None:
-            draft.drop(where)
-        else:
-            draft.put(where, share)
         self.seq = row.seq
 
     def _configure(self, row: GroupRow) -> None:
@@ -343,14 +334,27 @@ class _Draft:
         groups, generations = self._groups() if self._touched else (before.groups, before.generations)
         unsettled = before.unsettled if self._unsettled is None else self._unsettled.frozen()
         transactions = before.transactions if self._transactions is None else self._transactions.frozen()
-        shares = Draft(before.shares)
-        for group_id, draft in self._shares.items():
+        shares = self._share_partitions() if self._shares else before.shares
+        configs = before.configs if self._configs is None else self._configs.frozen()
+        return GroupsState(self.seq, groups, generations, transactions, unsettled, shares, configs)
+
+    def _share_partitions(self) -> FrozenMap[str, Shares]:
+        drafts: dict[str, Draft[TopicPartition, SharePartition]] = {}
+        for row in self._shares.values():
+            where, share = share_of(row)
+            if row.group_id not in drafts:
+                drafts[row.group_id] = Draft(self._before.shares.get(row.group_id, FrozenMap()))
+            if share is None:
+                drafts[row.group_id].drop(where)
+            else:
+                drafts[row.group_id].put(where, share)
+        shares = Draft(self._before.shares)
+        for group_id, draft in drafts.items():
             if len(draft):
                 shares.put(group_id, draft.frozen())
             else:
                 shares.drop(group_id)
-        configs = before.configs if self._configs is None else self._configs.frozen()
-        return GroupsState(self.seq, groups, generations, transactions, unsettled, shares.frozen(), configs)
+        return shares.frozen()
 
     def _groups(self) -> tuple[FrozenMap[str, Group], FrozenMap[str, int]]:
         groups, generations = Draft(self._before.groups), None

@@ -440,3 +440,14 @@ def test_released_records_keep_their_own_times_beside_many_runs() -> None:
     acks = [share.Acknowledgement(n, n, share.RecordVerdict.RELEASE, 1, 1_000 + n) for n in range(3_000)]
     state, _ = share.acknowledge(state, "a", acks, now_ms=0, limits=limits)
     assert [(r.first, r.until_ms) for r in state.runs] == [(n, 1_000 + n) for n in range(3_000)]
+
+
+def test_only_the_newest_row_of_a_partition_is_parsed() -> None:
+    """A new client reads the rows of a whole day."""
+    place = TopicPartition("jobs", 0)
+    older = [replace(share_row(n, "work", place, None, now_ms=0), offset=0, value="old") for n in range(1, 1000)]
+    newest = share_row(1000, "work", place, share.SharePartition("id", 7), now_ms=0)
+
+    assert GroupsState().applied([*older, newest]).shares["work"][place] == share.SharePartition("id", 7)
+    with pytest.raises(LogCorruptError):
+        GroupsState().applied(older)
