@@ -7,6 +7,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn, cast
@@ -43,6 +44,20 @@ class JsonLogFormatter(logging.Formatter):
         return json.dumps(told)
 
 
+class TextLogFormatter(logging.Formatter):
+    """Formats each message as one line of text: groups and members have names with any characters."""
+
+    def __init__(self) -> None:
+        super().__init__("%(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
+        """Return level and message, control characters escaped, so that no name looks like another line."""
+        return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), super().formatMessage(record))
+
+
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
 def configure(level: str, form: str) -> None:
     """Write the log of this process to standard error, unless logging is configured already.
 
@@ -51,7 +66,7 @@ def configure(level: str, form: str) -> None:
         form: from `FORMS`.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLogFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s"))
+    handler.setFormatter(JsonLogFormatter() if form == "json" else TextLogFormatter())
     logging.basicConfig(handlers=[handler], level=level.upper())
 
 

@@ -1,19 +1,26 @@
-"""`/health/ready` tells a load balancer whether a gateway can serve clients."""
+"""Operators see the state of a gateway: `/health/ready` for load balancers, and its log."""
 
 from __future__ import annotations
 
+import logging
 import shutil
+import struct
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import pytest
 from prometheus_client import CollectorRegistry, start_http_server
 
+from kafkalike.cli.app import JsonLogFormatter, TextLogFormatter
 from kafkalike.connect import connect
+from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.gateway_metrics import READY_PATH, add_readiness
 from kafkalike.gateway.gateway_server import GatewayServer
 from kafkalike.gateway.live_gateways import LiveGateways
 from kafkalike.testing import ManualClock
+from tests.tools.wire_client import WireClient
+from tests.tools.wire_transcript import batch, produced
 
 
 def asked(port: int, path: str) -> tuple[int, str]:
@@ -63,3 +70,29 @@ def test_gateway_is_not_ready_while_the_storage_does_not_answer(tmp_path: Path) 
     gateways.leave()
 
     assert found == [0, 30, 0]
+
+
+@pytest.mark.parametrize("formatter", [TextLogFormatter(), JsonLogFormatter()], ids=["text", "json"])
+def test_log_has_one_line_for_each_event_whatever_clients_send(
+    formatter: logging.Formatter, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    forged = "t\nERROR gateway: forged\r\u2028\x1b[2J"
+    caplog.set_level(logging.INFO, "kafkalike")
+    server = GatewayServer(connect(str(tmp_path)))
+    server.start()
+    with WireClient(server.bootstrap_servers) as client:
+        client.ask(keys.PRODUCE, 8, produced(forged, 0, batch(b"v")))
+        client.socket.sendall(struct.pack(">i", 3))
+        with pytest.raises(ConnectionError):
+            client.receive(keys.PRODUCE, 8)
+    server.stop()
+    logging.getLogger("kafkalike.gateway").warning("gateway: group %s", forged)
+
+    records = [record for record in caplog.records if record.name.startswith("kafkalike.gateway")]
+    lines = [formatter.format(record) for record in records]
+    assert [line for line in lines if not line.isprintable()] == []
+    events = [record.getMessage().partition(" 127.0.0.1 ")[0] for record in records]
+    assert [event for event in events if event.startswith(("gateway: records", "gateway: connection"))] == [
+        "gateway: records of",
+        "gateway: connection of",
+    ]
