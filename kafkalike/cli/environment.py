@@ -97,19 +97,20 @@ class Environment:
             check_there(cluster)
         return KafkaAdminClient(clock=self.clock, bootstrap_servers=cluster, **settings)
 
-    def queries(self, cluster: Cluster, app_name: str) -> Queries:
+    def queries(self, cluster: Cluster, app_name: str, *, limited: bool = True) -> Queries:
         """Return the SELECT statements of a cluster, in this environment's Spark session or a new one.
 
         Args:
             cluster: the cluster of the topics.
             app_name: name of a new session, shown by Spark.
+            limited: cancel a statement after a minute; in a terminal, Ctrl-C does.
         """
         from kafkalike.spark import session
-        from kafkalike.spark.sql.queries import RESULT_SIZE, Queries
+        from kafkalike.spark.sql.queries import RESULT_SIZE, SECONDS, Queries
 
         own = {"spark.driver.maxResultSize": RESULT_SIZE, "spark.ui.enabled": "false"}
         spark = self.spark() or session(app_name, bootstrap_servers=cluster, **own)
-        return Queries(spark, cluster, clock=self.clock)
+        return Queries(spark, cluster, SECONDS if limited else None, clock=self.clock)
 
 
 def checked(settings: Mapping[str, Any]) -> AdminConfig:

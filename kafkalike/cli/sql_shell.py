@@ -64,7 +64,7 @@ def sql(
 
         views = ", ".join([*sorted(view_names(cluster.topics()).values()), *SQL_RESERVED])
         click.echo(f"Views: {views}\nEnd a statement with a semicolon, and the session with exit. Spark starts.")
-    queries = environment.queries(cluster, "kafkalike-sql")
+    queries = environment.queries(cluster, "kafkalike-sql", limited=False)
     failed = False
     for statement in statements or (_prompted() if is_prompt else _split(environment.stdin.read().decode())):
         try:

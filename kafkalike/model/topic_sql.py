@@ -21,6 +21,8 @@ TABLES: Final = (
     "consumer_offsets",
     "lag",
     "lag_history",
+    "share_groups",
+    "share_state",
     "transactions",
     "brokers",
     "replicas",

@@ -9,8 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkalike import KafkaProducer
+from kafkalike.admin.testing import ManualClock
 from kafkalike.cli.app import run
 from kafkalike.cli.environment import Environment
+from kafkalike.connect import connect
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +104,25 @@ def test_a_prompt_goes_on_after_an_error_until_it_is_left(
     assert said.out.startswith("Views: orders, kafkalike_topics, ")
     assert "newest\n1\n" in said.out
     assert said.err == "Error: 'nowhere' is not a view of this cluster\n"
+
+
+class LeapingClock(ManualClock):
+    """A clock on which a minute passes between two looks."""
+
+    def monotonic(self) -> float:
+        self.seconds += 61
+        return self.seconds
+
+
+def test_statement_that_takes_minutes_is_not_cancelled(
+    spark: SparkSession, filled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The console cancels it after 60 seconds; here Ctrl-C does."""
+    environment = Environment(cluster=connect(filled), spark=lambda: spark, clock=LeapingClock())
+    slow = "SELECT count(DISTINCT id % 1000) AS n FROM range(20000000)"
+
+    assert run(["sql", "-e", slow], environment) == 0
+    assert capsys.readouterr().out == "n\n1000\n"
 
 
 def test_a_root_that_does_not_exist_is_an_error_before_spark_starts(

@@ -201,7 +201,11 @@ class ShareGroupActions:
                 continue
             if not group["members"]:
                 click.echo(f"\nShare group '{group_id}' has no active members.", err=True)
-            yield from self._report(group).lines(as_json=self._options.as_json)
+            report = self._report(group)
+            if self._options.records and not report.rows:
+                none = "holds no records: each record below its log end is finished or new"
+                click.echo(f"Share group '{group_id}' {none}.", err=True)
+            yield from report.lines(as_json=self._options.as_json)
 
     def _report(self, group: Mapping[str, Any]) -> KafkaTable:
         group_id, verbose = group["group_id"], self._options.verbose

@@ -89,7 +89,7 @@ class Queries:
     Args:
         spark: a session with Delta; only its settings and its JVM are used.
         cluster: the cluster of the topics.
-        seconds: longest time of a statement.
+        seconds: longest time of a statement; None for no limit.
         clock: time.
 
     Raises:
@@ -97,7 +97,7 @@ class Queries:
     """
 
     def __init__(
-        self, spark: SparkSession, cluster: Cluster, seconds: float = SECONDS, clock: Clock = SYSTEM_CLOCK
+        self, spark: SparkSession, cluster: Cluster, seconds: float | None = SECONDS, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         if not has_parser(spark):
             raise errors.KafkaConfigurationError("a client of Spark Connect cannot say what a statement would do")
@@ -121,11 +121,11 @@ class Queries:
             KafkaConnectionError: Spark's process has ended.
         """
         self._wait_for_left(query)
-        deadline = Deadline(self._clock, self.seconds * 1000)
+        deadline = self._deadline()
         work = AbandonableCall(lambda: self._answer(query), "kafkalike-query")
         if not self._awaited(work, query, deadline):
             self.left = work
-            raise self._why(deadline, "; Spark cannot end it where it is, and others wait for it")
+            raise self._why(deadline, "; Spark cannot end it where it is, and the next statement waits for it")
         with foreign_errors(lambda cause: self._failure(cause, query, deadline)):
             return work.result()
 
@@ -143,7 +143,7 @@ class Queries:
 
     def _wait_for_left(self, query: SqlQuery) -> None:
         """Wait for an abandoned statement, as long as one may take, because two would need twice the memory."""
-        left, deadline = self.left, Deadline(self._clock, self.seconds * 1000)
+        left, deadline = self.left, self._deadline()
         while left is not None and not left.has_ended:
             if query.cancelled.is_set() or deadline.expired():
                 raise errors.KafkaTimeoutError("Spark is still at work on a statement whose time was over")
@@ -170,8 +170,11 @@ class Queries:
                 work.wait(1.0)
 
     def _why(self, deadline: Deadline, more: str = "") -> errors.KafkaTimeoutError:
-        over = f"it took longer than {self.seconds:g} seconds"
+        over = f"it took longer than {self.seconds or 0:g} seconds"
         return errors.KafkaTimeoutError((over if deadline.expired() else "it was cancelled") + more)
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self._clock, None if self.seconds is None else self.seconds * 1000)
 
     def _answer(self, query: SqlQuery) -> Answer:
         # Of this thread, so that they can be cancelled.

@@ -124,6 +124,13 @@ def test_describe_prints_who_holds_which_record(cluster: Cluster, consumer: Kafk
     ]
 
 
+def test_records_of_a_group_that_has_finished_all_are_reported_as_none(left: Cluster) -> None:
+    call(left, "share-groups", "--reset-offsets", "--group", "work", "--topic", "jobs", "--to-latest", "--execute")
+    done = call(left, "share-groups", "--describe", "--group", "work", "--records")
+    assert (done.code, done.out) == (0, "")
+    assert done.err.endswith("Share group 'work' holds no records: each record below its log end is finished or new.\n")
+
+
 def test_reset_is_refused_while_the_group_has_members(cluster: Cluster, consumer: KafkaShareConsumer) -> None:
     done = call(
         cluster, "share-groups", "--reset-offsets", "--group", "work", "--topic", "jobs", "--to-latest", "--execute"
@@ -232,6 +239,14 @@ def test_page_shows_groups_and_records(cluster: Cluster, consumer: KafkaShareCon
     assert consumer.share_group_metadata().member_id in detail.text
     assert "acquired" in detail.text
     assert missing.status_code == 404
+
+
+def test_each_table_of_the_cluster_has_a_view() -> None:
+    from kafkalike.model.topic_sql import SQL_RESERVED, table_view
+    from kafkalike.spark.sql.cluster_tables import ROWS, SCHEMAS
+
+    assert set(SQL_RESERVED) == set(map(table_view, ROWS)) == set(map(table_view, SCHEMAS))
+    assert {"kafkalike_share_groups", "kafkalike_share_state"} <= set(SQL_RESERVED)
 
 
 def test_sql_rows_tell_state_and_lag(cluster: Cluster, consumer: KafkaShareConsumer) -> None:
