@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from kafkalike.log.group.group_offsets import Membership
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
-from kafkalike.model.groups.roster import Member
-from kafkalike.model.offset_commit import check_commit
+from kafkalike.model.groups.roster import Member, check_commit
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 SIZES: Mapping[str, int] = {"c": 2, "r": 1, "d": 4, "f": 1}

@@ -27,9 +27,8 @@ from kafkalike.log.group.assignors import schemes_of
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import KnownTopics, MemberSettings, Membership, RosterChange, SessionWatch
 from kafkalike.model.groups import assignment
-from kafkalike.model.groups.roster import Roster
+from kafkalike.model.groups.roster import Roster, check_commit
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.offset_commit import check_commit
 from kafkalike.model.structs import GroupState, TopicPartition
 from kafkalike.model.topic import TopicInfo
 

@@ -52,7 +52,7 @@ class GroupOffsets:
 
         The writer of the rows checks the membership against the version that it writes. So a member that was stopped
         and wakes up late cannot overwrite its successor's offsets. A client outside the membership (generation -1) may
-        commit only while the group has no members. The rules are `kafkalike.model.offset_commit.check_commit`.
+        commit only while the group has no members. The rules are `kafkalike.model.groups.roster.check_commit`.
 
         In an object store other processes may write the rows: see decision 029.
 

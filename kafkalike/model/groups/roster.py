@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kafkalike import errors
 from kafkalike.model.row_value import VERSION, as_text, as_whole, flag, text, whole
 from kafkalike.model.structs import GroupState, TopicPartition
 
@@ -150,6 +151,49 @@ class Roster:
     def __iter__(self) -> Iterator[Member]:
         """Iterate over the members by id."""
         return (self.members[member_id] for member_id in sorted(self.members))
+
+
+def check_commit(
+    roster: Roster, group_id: str, member_id: str, generation: int, group_instance_id: str | None = None
+) -> None:
+    """Reject a commit of anyone but a live member; the plan of a commit calls this with the current roster.
+
+    These are the rules of Kafka's broker (GroupCoordinator, doCommitOffsets), with the errors of its clients.
+
+    Args:
+        roster: the current roster.
+        group_id: for messages.
+        member_id: the member that commits; empty outside the group.
+        generation: the generation that it knows; -1 outside the group.
+        group_instance_id: its static name, if it has one.
+
+    Raises:
+        UnknownMemberCommitError: it is not a member; a `CommitFailedError` and an `UnknownMemberIdError`.
+        FencedInstanceIdError: another process has taken over its static name.
+        CommitFailedError: its generation has ended.
+        RebalanceInProgressError: it has given up its partitions and waits for new ones.
+    """
+    if generation < 0 and not roster.members:
+        return
+    head = f"group {group_id!r}: offsets were not committed: "
+    member = roster.members.get(member_id)
+    if member is None:
+        owner = roster.instance(group_instance_id)
+        if owner is not None:
+            raise errors.FencedInstanceIdError(f"{head}{owner.member_id!r} has taken over as {group_instance_id!r}")
+        held = (
+            f"{', '.join(map(repr, sorted(roster.members)))} hold it in generation {roster.generation}"
+            if roster.members
+            else "it is empty"
+        )
+        raise errors.UnknownMemberCommitError(f"{head}{member_id!r} is not a member; {held}")
+    if not member.since <= generation <= roster.generation:
+        cause = errors.IllegalGenerationError(
+            f"generation {generation} has ended; the current one is {roster.generation}"
+        )
+        raise errors.CommitFailedError(f"{head}{cause}") from cause
+    if member.released and roster.rebalancing:
+        raise errors.RebalanceInProgressError(f"{head}the group is being rebalanced; poll() finishes that")
 
 
 def dump_roster(roster: Roster) -> str:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.errors import InvalidRecordStateError, UnknownTopicOrPartitionError
 from kafkalike.model.groups.partition_split import OffsetsOwner, check_open
-from kafkalike.model.groups.roster import Roster
-from kafkalike.model.offset_commit import check_commit
+from kafkalike.model.groups.roster import Roster, check_commit
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.transaction_views import PendingDecisions

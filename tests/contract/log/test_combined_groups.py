@@ -40,8 +40,8 @@ from kafkalike.model.appends import waiting_appends
 from kafkalike.model.appends.taken_appends import Placed, TakenAppends
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
-from kafkalike.model.groups.roster import Member
-from kafkalike.model.offset_commit import OffsetCommit, Position, check_commit, load_commit
+from kafkalike.model.groups.roster import Member, check_commit
+from kafkalike.model.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.commits import Told, commit_label, decided, judge, member_of, moved, offset_row, offsets_of
 from tests.tools.effort import seeds

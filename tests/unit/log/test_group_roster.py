@@ -25,8 +25,7 @@ from kafkalike.model.groups.group_protocol import (
     release,
     renew,
 )
-from kafkalike.model.groups.roster import Member, Roster, dump_roster, load_roster
-from kafkalike.model.offset_commit import check_commit
+from kafkalike.model.groups.roster import Member, Roster, check_commit, dump_roster, load_roster
 from kafkalike.model.structs import GroupState, TopicPartition
 
 # --- JSON ------------------------------------------------------------------------------------

@@ -27,8 +27,7 @@ from kafkalike.model.groups.group_protocol import (
     release,
     renew,
 )
-from kafkalike.model.groups.roster import Member, Partitions, Roster, dump_roster, load_roster
-from kafkalike.model.offset_commit import check_commit
+from kafkalike.model.groups.roster import Member, Partitions, Roster, check_commit, dump_roster, load_roster
 from kafkalike.model.structs import TopicPartition
 
 T0, T1, T2 = (TopicPartition("t", p) for p in range(3))

@@ -12,8 +12,7 @@ from kafkalike import errors
 from kafkalike.model.groups import client_led_group as client_led
 from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import GroupFacts
-from kafkalike.model.groups.roster import Member, Roster, dump_roster, load_roster
-from kafkalike.model.offset_commit import check_commit
+from kafkalike.model.groups.roster import Member, Roster, check_commit, dump_roster, load_roster
 from kafkalike.model.structs import GroupState
 
 OFFER = {"own": b"\x00meta"}

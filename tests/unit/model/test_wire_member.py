@@ -11,7 +11,7 @@ from kafkalike.errors import CommitFailedError, KafkaError
 from kafkalike.log.group.assignors import schemes_of
 from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import GroupFacts
-from kafkalike.model.groups.roster import Member, Roster
+from kafkalike.model.groups.roster import Member, Roster, check_commit
 from kafkalike.model.groups.wire_member import (
     WIRE_HOST,
     ClientView,
@@ -22,7 +22,6 @@ from kafkalike.model.groups.wire_member import (
     released_by_heartbeat,
     released_by_join,
 )
-from kafkalike.model.offset_commit import check_commit
 from kafkalike.model.structs import TopicPartition
 from tests.tools.effort import seeds
 
