@@ -12,7 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
+from operator import attrgetter
 from typing import Any, Final, overload
 
 from kafkalike.errors import IllegalArgumentError, LogCorruptError
@@ -49,6 +50,9 @@ class Segment:
         return range(self.start, self.stop)
 
 
+_PATH: Final = "partition={}/part-{:020d}-{}.parquet".format
+
+
 def segment_path(partition: int, start: int, unique: str) -> str:
     """Return the name of a segment's file, relative to the table's folder.
 
@@ -57,7 +61,7 @@ def segment_path(partition: int, start: int, unique: str) -> str:
         start: its first offset.
         unique: a new UUID, as 32 hexadecimal digits.
     """
-    return f"partition={partition}/part-{start:020d}-{unique}.parquet"
+    return _PATH(partition, start, unique)
 
 
 _NAME: Final = re.compile(r"partition=(0|[1-9][0-9]*)/part-([0-9]{20})-([0-9a-f]{32})\.parquet", re.ASCII)
@@ -67,6 +71,7 @@ _ROW: Final = struct.Struct("<8q16s")
 that it uses, and a topic of small appends has very many. A row takes 80 bytes, a `Segment` with its path 440."""
 
 _SIZE: Final = _ROW.size
+_START: Final = struct.Struct("<q")
 _SPAN: Final = struct.Struct("<2q64x")
 
 _OTHER: Final = bytes(8)
@@ -90,11 +95,6 @@ def _row(segment: Segment, unique: bytes) -> bytes:
         raise LogCorruptError(f"the log has a number that no file can have, of {s.path}: {numbers}") from cause
 
 
-def _segment(partition: int, row: tuple[Any, ...], path: str) -> Segment:
-    start, stop, records, min_time, max_time, size, modified, due, _ = row
-    return Segment(partition, start, stop, records, min_time, max_time, size, path, modified, due)
-
-
 def _place(path: str) -> tuple[int, int, bytes] | None:
     """Return the partition, first offset and last field of a row whose file has a name of ours."""
     found = _NAME.fullmatch(path)
@@ -109,7 +109,7 @@ def _span(rows: _Rows, at: int) -> tuple[int, int]:
 
 def _first_from(rows: _Rows, start: int) -> int:
     """Return the number of rows that start below an offset."""
-    return bisect_left(range(len(rows) // _SIZE), start, key=lambda at: _span(rows, at)[0])
+    return bisect_left(range(len(rows) // _SIZE), start, key=lambda at: _START.unpack_from(rows, at * _SIZE)[0])
 
 
 def _first_beyond(rows: _Rows, offset: int) -> int:
@@ -146,7 +146,9 @@ class _Run(Sequence[Segment]):
         return self._made(_ROW.unpack_from(self.rows, range(len(self))[at] * _SIZE))
 
     def _made(self, row: tuple[Any, ...]) -> Segment:
-        return _segment(self.partition, row, segment_path(self.partition, row[0], row[-1].hex()))
+        start, stop, records, earliest, latest, size, modified, due, unique = row
+        path = _PATH(self.partition, start, unique.hex())
+        return Segment(self.partition, start, stop, records, earliest, latest, size, path, modified, due)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,7 +161,7 @@ class _Paths(AbstractSet[str]):
         return len(self.index)
 
     def __iter__(self) -> Iterator[str]:
-        return (segment.path for segment in self.index)
+        return map(attrgetter("path"), self.index)
 
     @classmethod
     def _from_iterable(cls, it: Iterable[Any]) -> Any:  # noqa: ANN401 - what operators return
@@ -225,9 +227,10 @@ class SegmentIndex:
         return None
 
     def _made(self, partition: int, rows: Iterable[tuple[Any, ...]]) -> Iterator[Segment]:
-        for row in rows:
-            path = self._others.get(row[-1]) or segment_path(partition, row[0], row[-1].hex())
-            yield _segment(partition, row, path)
+        # Without calls of our own, because checks and maintenance go over all segments several times.
+        for start, stop, records, earliest, latest, size, modified, due, unique in rows:
+            path = self._others.get(unique) or _PATH(partition, start, unique.hex())
+            yield Segment(partition, start, stop, records, earliest, latest, size, path, modified, due)
 
     def _every(self, partition: int) -> Iterator[Segment]:
         return self._made(partition, _ROW.iter_unpack(bytes(self._rows.get(partition, b""))))
@@ -255,7 +258,8 @@ class SegmentIndex:
             return
         at = _first_from(rows, start + 1) if late else count
         rows[at * _SIZE : at * _SIZE] = _row(segment, self._unique(segment))
-        self.raise_end(segment)
+        if segment.stop > self.ends.get(partition, 0):
+            self.ends[partition] = segment.stop
         if (at and _span(rows, at - 1)[1] > start) or (at < count and segment.stop > _span(rows, at + 1)[0]):
             self._overlapping.add(partition)
 
@@ -312,7 +316,7 @@ class SegmentIndex:
 
     def __iter__(self) -> Iterator[Segment]:
         """Iterate over all live segments by partition and offset."""
-        return (segment for partition in sorted(self._rows) for segment in self._every(partition))
+        return chain.from_iterable(map(self._every, sorted(self._rows)))
 
     def __len__(self) -> int:
         """Return the number of live segments."""
