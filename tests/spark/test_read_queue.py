@@ -289,6 +289,7 @@ def test_a_job_that_lost_a_lock_commits_nothing(
 
     assert written(jobs) == []
     assert spark.read.format("delta").load(str(tmp_path / "table")).count() == 0
+    assert not [*Path(jobs, "__tables").rglob("*.*")]
     with taken(spark, jobs, share_record_lock_duration_ms=100) as batch:
         lost(jobs)
         with pytest.raises(InvalidRecordStateError):

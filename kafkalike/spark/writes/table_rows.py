@@ -139,9 +139,6 @@ class StagedTables:
         # A write that failed may have left files.
         frame.write.mode("overwrite").parquet(f"{self._uri(folder)}/{number}")
         faults.point("tables.stored")
-        files = self._cluster.store.at(f"{self._place}/{folder}")
-        for entry in files.list(str(number)):
-            files.sync(f"{number}/{entry.name}")
         return TableRows(table=table, schema=frame.schema.json(), app_id=self._app_id, version=self._version)
 
     def add(self, attempt: TransactionAttempt, rows: TableRows) -> None:
@@ -151,6 +148,8 @@ class StagedTables:
             OSError: the storage refused, or did not answer.
         """
         files = self._cluster.store.at(f"{self._place}/{folder_of(attempt)}")
+        for entry in files.list(str(self._staged)):
+            files.sync(f"{self._staged}/{entry.name}")
         files.put_if_absent(f"{self._staged}{MANIFEST}", json.dumps(asdict(rows)).encode(), durable=True)
         self._staged += 1
         faults.point("tables.staged")

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from kafkalike.connect import connect
-from kafkalike.errors import IllegalArgumentError, IllegalStateError, TransactionAbortableError
+from kafkalike.errors import IllegalArgumentError, IllegalStateError, KafkaStorageError, TransactionAbortableError
 from kafkalike.log.group.group_offsets import DEFAULT_METADATA_BYTES, check_position, given_ids
 from kafkalike.log.topic.record_rules import not_in_order
 from kafkalike.maintenance.staging_folder import staging_place
@@ -165,13 +165,17 @@ class Transaction:
             self.written = ranges_of(self._found(naming))
             self.written.duplicate = True
             return False
-        done = self._together.commit(
-            with_lives(self._offsets, self._lives),
-            self._deadline(),
-            None if naming is None else naming.name,
-            acknowledgements={batch.member: acks for batch, acks in self._batches},
-            decide=len(self._tables) > 0,
-        )
+        try:
+            done = self._together.commit(
+                with_lives(self._offsets, self._lives),
+                self._deadline(),
+                None if naming is None else naming.name,
+                acknowledgements={batch.member: acks for batch, acks in self._batches},
+                decide=len(self._tables) > 0,
+            )
+        finally:
+            if self._together.refused:
+                self._tables.drop(attempt)
         self.written = ranges_of(done)
         faults.point("transaction.committed")
         return True
@@ -272,7 +276,8 @@ class Transaction:
             IllegalArgumentError: the columns do not fit the table.
             UnsupportedVersionError: the cluster has several roots.
             Exception of Spark: the rows cannot be computed or stored; nothing was written.
-            OSError: the storage refused the rows; the transaction cannot be committed.
+            KafkaStorageError: the storage refused the rows, or the next user of the id has removed them; the
+                transaction cannot be committed.
         """
         self._check_open()
         if self.duplicate:
@@ -280,7 +285,10 @@ class Transaction:
         attempt = self._together.attempt
         rows = self._tables.store(attempt, frame, table)
         before, self._half = self._half, True
-        self._tables.add(attempt, rows)
+        try:
+            self._tables.add(attempt, rows)
+        except OSError as cause:
+            raise KafkaStorageError(f"{table}: the storage refused its rows, or they were removed: {cause}") from cause
         self._half = before
 
     def acknowledge(self, batch: QueueBatch, verdicts: DataFrame | None = None) -> None:

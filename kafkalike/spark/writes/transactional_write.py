@@ -71,6 +71,8 @@ class Together:
         self._moved: set[str] = set()
         """Names of its files."""
         self._place: Storage | None = None
+        self.refused = False
+        """True if the last commit was refused, so that nothing of it is committed; False if that is unknown."""
 
     def begin(self, deadline: Deadline) -> None:
         """Begin a transaction; the first time, fence all other users of the id and complete their decided transactions.
@@ -84,7 +86,7 @@ class Together:
             )
             self._number = 0
         self._number += 1
-        self._staged, self._moved, self._place = {}, set(), None
+        self._staged, self._moved, self._place, self.refused = {}, set(), None, False
 
     @property
     def last(self) -> CommittedTransaction | None:
@@ -178,10 +180,12 @@ class Together:
         # An interrupt from here on drops the session. The next transaction then starts with a new epoch, which
         # completes or aborts this one.
         self._session = None
+        doubt = False
         while True:
             try:
                 done = ask(deadline)
             except errors.UnknownOutcomeError:
+                doubt = True
                 if deadline.expired():
                     raise
             except errors.KafkaError as cause:
@@ -192,6 +196,8 @@ class Together:
                     )
                     raise
                 if self._aborted(session):
+                    doubt = doubt or isinstance(cause, (errors.KafkaTimeoutError, errors.KafkaStorageError))
+                    self.refused = not doubt and self._session is not None
                     raise
             else:
                 self._session = session
