@@ -10,8 +10,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.spark import read
 from kafkalike.spark.reads.driver_stream import SWITCH
-from tests.tools.records import batch, fill
+from tests.tools.lines import Lines
+from tests.tools.records import all_records, batch, fill
 from tests.tools.upkeep import AT_ONCE, EAGER, upkeep
 
 if TYPE_CHECKING:
@@ -160,3 +162,60 @@ def test_options_that_the_process_serves_better_leave_the_query_to_it(
     _, progress = drain(load(spark, root, **given), tmp_path)
 
     assert PROCESS in progress[0]["sources"][0]["description"]
+
+
+def write(frame: DataFrame, root: str, checkpoint: Path, **given: str) -> list[Any]:
+    """Write a stream into topic `out`; returns the progress of its batches."""
+    options = {"kafka.bootstrap.servers": root, "topic": "out", "checkpointLocation": str(checkpoint), **given}
+    running = frame.writeStream.format("kafkalike").trigger(availableNow=True).start(queryName=None, **options)
+    assert running.awaitTermination(120)
+    return [progress for progress in running.recentProgress if progress["numInputRows"]]
+
+
+def test_driver_commits_a_sinks_batches_and_its_progress_counts_their_records(
+    spark: SparkSession, lines: Lines, root: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Of all columns: a null header, key and value are not empty ones."""
+    cluster.create_topic("out", 2, {})
+    lines.add("a", "b")
+    lines.add("c")
+    frame = lines.frame().selectExpr(
+        "nullif(value, 'c') AS value",
+        "nullif(value, 'b') AS key",
+        "if(value = 'a', array(named_struct('key', 'h', 'value', CAST('x' AS BINARY))), NULL) AS headers",
+        "1 AS partition",
+        "'1999-01-01' AS timestamp",
+    )
+
+    progress = write(frame, root, tmp_path / "checkpoint")
+
+    rows = read(spark, "out", root).orderBy("offset").collect()
+    assert [(row.key, row.value, row.headers) for row in rows] == [
+        (b"a", b"a", [("h", b"x")]),
+        (None, b"b", None),
+        (b"c", None, None),
+    ]
+    assert {(row.partition, row.timestamp.year > 1999) for row in rows} == {(1, True)}
+    assert {one["sink"]["description"] for one in progress} == {"kafkalike[out]"}
+    assert [one["sink"]["numOutputRows"] for one in progress] == [2, 1]
+    assert [one["sink"]["metrics"]["records.out"] for one in progress] == ["2", "1"]
+
+
+@pytest.mark.parametrize("first", ["false", "true"], ids=["from the format to the driver", "from the driver on"])
+def test_sinks_checkpoint_goes_on_with_the_other_one(
+    spark: SparkSession, lines: Lines, root: str, cluster: Cluster, tmp_path: Path, first: str
+) -> None:
+    """A batch of which Spark forgot that it was written is not written again."""
+    cluster.create_topic("out", 1, {})
+    lines.add("a")
+    spark.conf.set(SWITCH, first)
+    write(lines.frame(), root, tmp_path / "checkpoint")
+    for name in ("0", ".0.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink()
+    lines.add("b")
+    spark.conf.set(SWITCH, "false" if first == "true" else "true")
+
+    progress = write(lines.frame(), root, tmp_path / "checkpoint")
+
+    assert all_records(root, "out") == {0: [(0, "a"), (1, "b")]}
+    assert ("kafkalike[out]" in {one["sink"]["description"] for one in progress}) is (first == "false")

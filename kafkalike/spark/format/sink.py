@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +35,7 @@ from kafkalike.spark.format.source_options import KNOWN as SOURCE_OPTIONS
 from kafkalike.spark.jvm.python_worker import PromptAnswer, task_number
 from kafkalike.spark.jvm.spark_errors import hide_frames
 from kafkalike.spark.jvm.spark_version import StreamArrowWriter
-from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, check_location, checkpoint_at
+from kafkalike.spark.jvm.stream_checkpoint import check_location, checkpoint_at
 from kafkalike.spark.record_columns import check_columns
 from kafkalike.spark.writes.commit import StagedCommit, begin, commit_results
 from kafkalike.spark.writes.staged_files import TaskResult, stage_topics
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.storage.port import Storage
 
 
 CHECKPOINT: Final = "checkpointLocation"
@@ -255,8 +256,17 @@ class BatchWriter(DataSourceArrowWriter):
         """
         options = self._options
         try:
-            naming = None if options.txn is None else Naming.of(options.txn)
-            written = commit_messages(options, messages, self._folder, naming)
+            written = commit_results(
+                connect(options.root, options.storage, access="spark"),
+                options.topic,
+                [message.result for message in messages if isinstance(message, Message)],
+                self._folder.files,
+                StagedCommit(
+                    codec=options.codec,
+                    timeout_ms=options.timeout_ms,
+                    naming=None if options.txn is None else Naming.of(options.txn),
+                ),
+            )
         finally:
             self._folder.remove()
         if options.txn is not None:
@@ -265,23 +275,6 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
         """Remove the staged files."""
         self._folder.remove()
-
-
-def commit_messages(
-    options: SinkOptions,
-    messages: Sequence[WriterCommitMessage | None],
-    folder: JobPlace,
-    naming: Naming | None,
-    sources: Mapping[str, int] | None = None,
-) -> Mapping[str, Appended]:
-    """Number and commit the rows of the tasks' messages; a failed task has no message. See `commit_results`."""
-    return commit_results(
-        connect(options.root, options.storage, access="spark"),
-        options.topic,
-        [message.result for message in messages if isinstance(message, Message)],
-        folder.files,
-        StagedCommit(codec=options.codec, timeout_ms=options.timeout_ms, naming=naming, sources=sources),
-    )
 
 
 def say_duplicates(written: Mapping[str, Appended], why: str) -> None:
@@ -351,34 +344,63 @@ class StreamSink(StreamArrowWriter):
             KafkaError: see `kafkalike.spark.write`.
         """
         options = self._options
-        faults.point("stream.before_write")
+        queries = {message.query_id for message in messages if isinstance(message, StreamMessage)}
+        results = [message.result for message in messages if isinstance(message, Message)]
         try:
-            owner, offsets = self._batch(messages, batchId)
-            version = StreamVersion.of(batchId, owner, offsets.fingerprint)
-            app = app_id(options.txn_id, owner)
-            naming = Naming(app, version.encode(), lambda topic, known: next_txn(topic, app, known, version))
-            written = commit_messages(options, messages, self._folder, naming, offsets.partitions)
+            cluster = connect(options.root, options.storage, access="spark")
+            commit_batch(cluster, options, queries, batchId, results, self._folder.files)
         finally:
             self._folder.remove()
-        faults.point("stream.after_write")
-        say_duplicates(written, f"batch {batchId} had been written before")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Remove the staged files."""
         self._folder.remove()
 
-    def _batch(self, messages: list[WriterCommitMessage | None], batch_id: int) -> tuple[str, BatchOffsets]:
-        """Return the query's id and the offsets of a batch, from the checkpoint."""
-        checkpoint = checkpoint_at(self._options.checkpoint or "", self._options.storage)
-        owner = checkpoint.query_id()
-        queries = {message.query_id for message in messages if isinstance(message, StreamMessage)}
-        if owner is None or queries != {owner}:
-            raise IllegalArgumentError(
-                f"{checkpoint.location} is not the checkpoint of this query, or not a folder of this machine; nothing "
-                f"was written: it belongs to {owner or 'none'}, and the query is "
-                f"{', '.join(sorted(map(str, queries))) or 'not known'}"
-            )
-        return owner, checkpoint.offsets(batch_id)
+
+def commit_batch(  # noqa: PLR0917
+    cluster: Cluster,
+    options: SinkOptions,
+    queries: Collection[str | None],
+    batch_id: int,
+    results: Sequence[TaskResult],
+    staged: Storage,
+) -> Mapping[str, Appended]:
+    """Number and commit the staged rows of a batch, unless it was committed before.
+
+    Args:
+        cluster: cluster of the topics.
+        options: options of the sink.
+        queries: ids of the running query, as the tasks know them.
+        batch_id: number of the batch.
+        results: the results of its tasks.
+        staged: the job's folder.
+
+    Returns:
+        The offsets written, by topic.
+
+    Raises:
+        CheckpointMismatchError, IllegalArgumentError, KafkaError: see `StreamSink.commit`.
+    """
+    faults.point("stream.before_write")
+    checkpoint = checkpoint_at(options.checkpoint or "", options.storage)
+    owner = checkpoint.query_id()
+    if owner is None or set(queries) != {owner}:
+        raise IllegalArgumentError(
+            f"{checkpoint.location} is not the checkpoint of this query, or not a folder of this machine; nothing "
+            f"was written: it belongs to {owner or 'none'}, and the query is "
+            f"{', '.join(sorted(map(str, queries))) or 'not known'}"
+        )
+    offsets = checkpoint.offsets(batch_id)
+    version = StreamVersion.of(batch_id, owner, offsets.fingerprint)
+    app = app_id(options.txn_id, owner)
+    naming = Naming(app, version.encode(), lambda topic, known: next_txn(topic, app, known, version))
+    how = StagedCommit(
+        codec=options.codec, timeout_ms=options.timeout_ms, naming=naming, sources=offsets.partitions
+    )
+    written = commit_results(cluster, options.topic, results, staged, how)
+    faults.point("stream.after_write")
+    say_duplicates(written, f"batch {batch_id} had been written before")
+    return written
 
 
 def _folder(cluster: Cluster, options: SinkOptions) -> JobPlace:

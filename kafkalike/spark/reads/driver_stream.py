@@ -1,4 +1,4 @@
-"""Streams of the format that the driver plans in its own process, and whose files Spark's Parquet reader reads.
+"""Streams of the format that the driver plans and commits in its own process, without Python tasks.
 
 Spark runs the planner of a Python source in a Python process for each query, and reads records in Python tasks. Both
 cost more than the records. In a session with a JVM, `DataStreamWriter.start` therefore replaces the format's source by
@@ -6,6 +6,9 @@ cost more than the records. In a session with a JVM, `DataStreamWriter.start` th
 that the format's process would run, and its tasks read Parquet files without Python. Offsets, checkpoints, order and
 reports of lost records are the same. The format's process still plans where the storage is not a folder of this machine
 (decision 107).
+
+The format's sink is replaced by `TopicSink.java` where all tasks run on this machine: they write their rows as Arrow
+files, which this process stages and commits by the code of the format's own sink.
 """
 
 from __future__ import annotations
@@ -13,17 +16,25 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import os
 import shutil
 import tempfile
+import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from zlib import crc32
 
+import pyarrow as pa
 from pyspark.java_gateway import ensure_callback_server_started
 
-from kafkalike.errors import KafkaError
+from kafkalike.connect import connect
+from kafkalike.errors import IllegalStateError, KafkaError
+from kafkalike.maintenance.staging_folder import staging_place
 from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.segments import MARK
 from kafkalike.model.structs import TopicPartition
@@ -38,44 +49,44 @@ from kafkalike.spark.format.input_partitions import (
 )
 from kafkalike.spark.format.option_values import MAX_LONG
 from kafkalike.spark.format.positions import offsets_of
+from kafkalike.spark.format.sink import SinkOptions, check_sink_columns, commit_batch, parse_stream
 from kafkalike.spark.format.source_options import SourceOptions, check_stream, parse_options
 from kafkalike.spark.format.source_topics import SourceTopics
 from kafkalike.spark.format.stream_reader import MarkedReader
+from kafkalike.spark.jvm.spark_connect import tasks_here
 from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
 from kafkalike.spark.jvm.spark_version import ReadAllAvailable, ReadMaxRows
 from kafkalike.spark.reads.table_scan import QueryPlans, children
+from kafkalike.spark.record_columns import arrow_columns, sink_columns
+from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, stage_topics
+from kafkalike.spark.writes.targets import target_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafkalike.maintenance.staging_prefix import StagingFolder
 
 _log = logging.getLogger(__name__)
 
-SOURCE: Final = Path(__file__).parents[1] / "jvm" / "TopicStream.java"
+CLASSES: Final = Path(__file__).parents[1] / "jvm"
+"""Folder of the Java files."""
 TARGET: Final = 8
 """Version of Java from which interfaces have static methods."""
-CLASS: Final = "kafkalike.spark.TopicStream"
 
 SWITCH: Final = "spark.kafkalike.stream.driver"
-"""Setting of a session: with `false`, the format's process plans streams that start from then on."""
+"""Setting of a session: with `false`, the format's processes plan and commit streams that start from then on."""
 
 CONSTANTS: Final = ("topic", "partition")
 """Columns that the files do not store."""
 
 
-class StreamPlanner:
-    """Plans the micro-batches of one query for `TopicStream`, which calls it on the query's own thread.
-
-    Args:
-        options: checked options of a stream.
-    """
+class JavaCalls:
+    """Answers the calls of a Java class: `{"call": "latest", …}` is answered by the method `_latest`."""
 
     class Java:
         """The interface that py4j implements by this class."""
 
         implements: ClassVar = ["java.util.function.Function"]
-
-    def __init__(self, options: SourceOptions) -> None:
-        self._reader = MarkedReader(options)
 
     def apply(self, question: str) -> str:
         """Answer a call: JSON in, JSON out. An error of kafkalike is part of the answer."""
@@ -83,9 +94,20 @@ class StreamPlanner:
         try:
             answer = getattr(self, f"_{asked['call']}")(asked["first"], asked["second"])
         except KafkaError as error:
-            _log.debug("a stream's planner failed", exc_info=True)
+            _log.debug("a call of a stream failed", exc_info=True)
             answer = {"error": f"{type(error).__module__}.{type(error).__name__}: {error}"}
         return json.dumps(answer)
+
+
+class StreamPlanner(JavaCalls):
+    """Plans the micro-batches of one query for `TopicStream`, which calls it on the query's own thread.
+
+    Args:
+        options: checked options of a stream.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._reader = MarkedReader(options)
 
     def _initial(self, *_: str | None) -> dict[str, Any]:
         return {"offset": json.dumps(self._reader.initialOffset())}
@@ -258,6 +280,7 @@ def _with_source(spark: Any, leaf: Any, options: SourceOptions) -> Any:  # noqa:
     parse = jvm.org.apache.spark.sql.types.DataType.fromJson
     table = _new(
         spark,
+        "TopicStream",
         StreamPlanner(options),
         f"kafkalike[{described(options)}]",
         spark._jsparkSession,  # noqa: SLF001
@@ -290,34 +313,121 @@ def described(options: SourceOptions) -> str:
     return f"Assign[{', '.join(assigned)}]" if assigned else f"Subscribe[{', '.join(options.choice.named)}]"
 
 
-_compiled: dict[str, Any] = {}
-"""The class `TopicStream` by Spark application."""
+class SinkCommitter(JavaCalls):
+    """Commits the micro-batches of one query for `TopicSink`, which calls it on the query's own thread.
+
+    Args:
+        options: checked options of a sink.
+        columns: of the rows.
+    """
+
+    def __init__(self, options: SinkOptions, columns: Collection[str]) -> None:
+        self._options = options
+        self._cluster = connect(options.root, access="spark_write")
+        self._names_partitions = "partition" in columns
+        self._place = ExitStack()
+        self._batch: tuple[StagingTarget, StagingFolder] | None = None
+        """Topics and staging folder of the batch that is being computed."""
+
+    @property
+    def is_near(self) -> bool:
+        """Return whether the topics are in one folder of this machine."""
+        return "," not in self._cluster.root and not self._cluster.store.scheduler.is_remote
+
+    def _begin(self, *_: str | None) -> dict[str, Any]:
+        self._place.close()
+        target = target_of(
+            self._cluster,
+            self._options.topic,
+            codec=self._options.codec,
+            timestamps=self._options.timestamps,
+            names_partitions=self._names_partitions,
+        )
+        self._batch = target, self._place.enter_context(staging_place(self._cluster.store))
+        return {"folder": self._batch[1].files.uri}
+
+    def _commit(self, given: str, batch_id: str) -> dict[str, Any]:
+        asked, batch = json.loads(given), self._batch
+        if batch is None:
+            raise IllegalStateError(f"batch {batch_id} was not begun; start the query again")
+        start = time.monotonic()
+        with self._place, ThreadPoolExecutor(os.cpu_count()) as threads:
+            results = list(threads.map(partial(staged_rows, *batch), asked["files"]))
+            written = commit_batch(
+                self._cluster, self._options, [asked["query"]], int(batch_id), results, batch[1].files
+            )
+        self._batch = None
+        records = {f"records.{topic}": sum(map(len, done.ranges.values())) for topic, done in written.items()}
+        return {"metrics": {**records, "commitMs": round(1000 * (time.monotonic() - start))}}
+
+    def _abort(self, *_: str | None) -> dict[str, Any]:
+        self._batch = None
+        self._place.close()
+        return {}
 
 
-def _new(spark: Any, *arguments: Any) -> Any:  # noqa: ANN401
-    """Create a `TopicStream`, whose class is compiled at the first call of an application."""
+def staged_rows(target: StagingTarget, folder: StagingFolder, file: Mapping[str, Any]) -> TaskResult:
+    """Stage the rows of an Arrow file, and remove it."""
+    with pa.memory_map(file["path"]) as mapped, pa.ipc.open_stream(mapped) as rows:
+        staged = stage_topics(target, folder, rows, file["task"])
+    Path(file["path"]).unlink()
+    return staged
+
+
+def sink_in_driver(spark: Any, frame: DataFrame, given: Mapping[str, str]) -> tuple[DataFrame, Any] | None:  # noqa: ANN401
+    """Return the rows of a query for `TopicSink`, and that table; None if the format's own sink should write.
+
+    Args:
+        spark: the query's session.
+        frame: its DataFrame.
+        given: options of its writer.
+    """
+    if spark.conf.get(SWITCH, "true") != "true" or tasks_here(spark) is None:
+        return None
+    try:
+        options = parse_stream(given)
+        check_sink_columns(frame.schema, options)
+        committer = SinkCommitter(options, frame.columns)
+        if not committer.is_near:
+            return None
+        known = frame if options.timestamps else frame.drop("timestamp")
+        rows = arrow_columns(sink_columns(known, needs_topic=options.topic is None))
+        size = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch"))
+        return rows, _new(spark, "TopicSink", committer, f"kafkalike[{options.topic or 'topics'}]", size)
+    except (KafkaError, *SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
+        # The format's own sink reports the error.
+        _log.debug("a stream is written by the format's own sink: %s", cause)
+        return None
+
+
+_compiled: dict[tuple[str, str], Any] = {}
+"""Compiled classes by Spark application and name."""
+
+
+def _new(spark: Any, name: str, *arguments: Any) -> Any:  # noqa: ANN401
+    """Create an object of a Java class, which is compiled at the first call of an application."""
     gateway = spark.sparkContext._gateway  # noqa: SLF001
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    application = spark.sparkContext.applicationId
-    if application not in _compiled:
-        _compiled[application] = _compile(spark)
+    wanted = spark.sparkContext.applicationId, name
+    if wanted not in _compiled:
+        _compiled[wanted] = _compile(spark, name)
     given = gateway.jvm.java.util.ArrayList()
     for argument in arguments:
         given.add(argument)
-    return _compiled[application].getConstructors()[0].newInstance(given.toArray())
+    return _compiled[wanted].getConstructors()[0].newInstance(given.toArray())
 
 
-def _compile(spark: Any) -> Any:  # noqa: ANN401
-    """Compile `TopicStream`, and give its classes to the executors."""
+def _compile(spark: Any, name: str) -> Any:  # noqa: ANN401
+    """Compile a class, and give it to the executors."""
     compiler = spark.sparkContext._jvm.org.codehaus.janino.SimpleCompiler()  # noqa: SLF001
     compiler.setTargetVersion(TARGET)
-    source = SOURCE.read_bytes()
+    source = Path(CLASSES, f"{name}.java").read_bytes()
     compiler.cook(source.decode())
     # Executors take jars of one name for the same.
-    place = Path(tempfile.mkdtemp(prefix="kafkalike-stream-"), f"topic-stream-{crc32(source):08x}.jar")
+    place = Path(tempfile.mkdtemp(prefix="kafkalike-stream-"), f"{name}-{crc32(source):08x}.jar")
     with zipfile.ZipFile(place, "w") as jar:
-        for name, code in dict(compiler.getBytecodes()).items():
-            jar.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+        for part, code in dict(compiler.getBytecodes()).items():
+            jar.writestr(f"{part.replace('.', '/')}.class", bytes(code))
     spark.sparkContext._jsc.addJar(str(place))  # noqa: SLF001
     atexit.register(shutil.rmtree, place.parent, ignore_errors=True)
-    return compiler.getClassLoader().loadClass(CLASS)
+    return compiler.getClassLoader().loadClass(f"kafkalike.spark.{name}")

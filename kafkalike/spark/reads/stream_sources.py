@@ -27,7 +27,7 @@ from kafkalike.maintenance.verify.untouched_log import is_untouched
 from kafkalike.model.segments import MARK
 from kafkalike.spark.format.format import FORMAT
 from kafkalike.spark.jvm.stream_checkpoint import OFFSETS, BatchOffsets, StreamCheckpoint
-from kafkalike.spark.reads.driver_stream import in_driver
+from kafkalike.spark.reads.driver_stream import in_driver, sink_in_driver
 from kafkalike.spark.reads.table_scan import QueryPlans, children, inner_nodes, loses_order
 
 if TYPE_CHECKING:
@@ -37,6 +37,12 @@ _log = logging.getLogger(__name__)
 
 NOTE: Final = "kafkalike.stream"
 """Option of Delta's reader, without effect there: the key in `_noted` of the frame's topic."""
+
+START_ARGUMENTS: Final = ("path", "format", "outputMode", "partitionBy", "queryName")
+"""Arguments of `DataStreamWriter.start`; all others are options."""
+
+BATCH_TRIGGERS: Final = frozenset({"ProcessingTimeTrigger", "AvailableNowTrigger$", "OneTimeTrigger$"})
+"""Triggers of queries in micro-batches."""
 
 UNORDERED_SINKS: Final = frozenset({"noop", "delta", "parquet", "orc", "json", "csv", "text", "avro", "table"})
 """Sinks whose rows have no order."""
@@ -77,7 +83,8 @@ def _settling(method: Any) -> Any:  # noqa: ANN401 - PySpark's method
     def settling(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         writer = SparkWriter(self, is_table=method.__name__ == "toTable", arguments=(args, kwargs))
         writer.settle()
-        return method(self, *args, **kwargs)
+        query = None if method.__name__ == "toTable" else writer.start_in_driver()
+        return method(self, *args, **kwargs) if query is None else self._sq(query)
 
     settling.settles_sources = True  # type: ignore[attr-defined]
     return settling
@@ -95,7 +102,8 @@ class SparkWriter:
     """
 
     def __init__(self, writer: Any, *, is_table: bool, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> None:  # noqa: ANN401
-        args, kwargs = arguments
+        args, kwargs = self._arguments = arguments
+        self._given = writer
         self._frame: DataFrame = writer._df  # noqa: SLF001 - PySpark has no name for it
         self._writer: Any = writer._jwrite  # noqa: SLF001
         self._format = "table" if is_table else kwargs.get("format") or (args[1:2] or (None,))[0]
@@ -111,6 +119,46 @@ class SparkWriter:
         settled = in_driver(spark, self._with_engines(spark, plan))
         if settled is not plan:
             self._java_field("ds").set(self._writer, QueryPlans(spark).dataset(settled))
+
+    def start_in_driver(self) -> Any:  # noqa: ANN401 - the JVM's query
+        """Start a query whose batches the driver commits; None if Spark has to start it, or to report an error."""
+        said = {**dict(zip(START_ARGUMENTS, self._arguments[0], strict=False)), **self._arguments[1]}
+        path, kind, mode, columns, name = (said.pop(argument, None) for argument in START_ARGUMENTS)
+        if (kind or self._field("source")) != FORMAT or path is not None or columns is not None:
+            return None
+        # As PySpark's method does.
+        self._given.options(**said)
+        if mode is not None:
+            self._given.outputMode(mode)
+        if name is not None:
+            self._given.queryName(name)
+        trigger, spark = self._field("trigger"), self._frame.sparkSession
+        partitioned = self._field("partitioningColumns").isDefined() or self._field("clusteringColumns").isDefined()
+        if partitioned or trigger.getClass().getSimpleName() not in BATCH_TRIGGERS:
+            return None
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+        options = self._field("extraOptions")
+        given = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(options.originalMap()))
+        made = sink_in_driver(spark, DataFrame(self._field("ds"), spark), given)
+        if made is None:
+            return None
+        rows, table = made
+        manager = spark._jsparkSession.sessionState().streamingQueryManager()  # type: ignore[attr-defined] # noqa: SLF001
+        return manager.startQuery(
+            options.get("queryName"),
+            self._field("sinkName"),
+            options.get("checkpointLocation"),
+            rows._jdf,  # noqa: SLF001
+            options.originalMap(),
+            table,
+            self._field("outputMode"),
+            False,  # noqa: FBT003 - no temporary checkpoint
+            True,  # noqa: FBT003 - goes on from its checkpoint
+            trigger,
+            getattr(manager, "startQuery$default$11")(),
+            jvm.scala.Option.empty(),
+            jvm.scala.Option.empty(),
+        )
 
     def _with_engines(self, spark: SparkSession, plan: Any) -> Any:  # noqa: ANN401
         leaves = plan.collectLeaves()

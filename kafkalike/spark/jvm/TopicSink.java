@@ -1,0 +1,271 @@
+package kafkalike.spark;
+
+import java.io.BufferedOutputStream;
+import java.io.File;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.Function;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.ArrowStreamWriter;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics;
+import org.apache.spark.sql.connector.write.DataWriter;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsTruncate;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
+import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
+import org.apache.spark.sql.execution.arrow.ArrowWriter;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.ArrowUtils;
+
+/**
+ * The sink of a stream of format("kafkalike"): tasks write their rows into Arrow files, which Python commits in the
+ * driver's process. kafkalike/spark/reads/driver_stream.py compiles this file with Janino, which is part of Spark.
+ */
+public final class TopicSink implements SupportsWrite, SupportsTruncate, Write, StreamingWrite, ReportsSinkMetrics {
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    private final Function committer;
+    private final String description;
+    private final int rowsOfBatch;
+    private String queryId;
+    private StructType columns;
+    private Map metrics = new HashMap();
+
+    /**
+     * @param committer   Python's part: JSON in, JSON out
+     * @param description of the sink, in the progress of its query
+     * @param rowsOfBatch most rows of an Arrow batch
+     */
+    public TopicSink(Function committer, String description, Integer rowsOfBatch) {
+        this.committer = committer;
+        this.description = description;
+        this.rowsOfBatch = rowsOfBatch.intValue();
+    }
+
+    public String name() {
+        return "kafkalike";
+    }
+
+    public String description() {
+        return description;
+    }
+
+    public String toString() {
+        return description;
+    }
+
+    public StructType schema() {
+        return new StructType();
+    }
+
+    public Set capabilities() {
+        Set found = new HashSet();
+        found.add(TableCapability.STREAMING_WRITE);
+        found.add(TableCapability.TRUNCATE);
+        return found;
+    }
+
+    public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+        queryId = info.queryId();
+        columns = info.schema();
+        return this;
+    }
+
+    /** In complete mode each batch's result is added, as with Spark's Kafka sink. */
+    public WriteBuilder truncate() {
+        return this;
+    }
+
+    public Write build() {
+        return this;
+    }
+
+    public StreamingWrite toStreaming() {
+        return this;
+    }
+
+    public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
+        JsonNode folder = (JsonNode) ask("begin", null, null).get("folder");
+        return new ArrowFiles(folder.asText(), columns, rowsOfBatch);
+    }
+
+    public boolean useCommitCoordinator() {
+        return true;
+    }
+
+    public void commit(long batch, WriterCommitMessage[] messages) {
+        ObjectNode given = JSON.createObjectNode();
+        given.put("query", queryId);
+        ArrayNode files = given.putArray("files");
+        for (int n = 0; n < messages.length; n++) {
+            if (messages[n] instanceof ArrowFile && ((ArrowFile) messages[n]).path != null) {
+                ObjectNode file = files.addObject();
+                file.put("path", ((ArrowFile) messages[n]).path);
+                file.put("task", ((ArrowFile) messages[n]).task);
+            }
+        }
+        Map found = new HashMap();
+        Iterator fields = ((JsonNode) ask("commit", given.toString(), String.valueOf(batch)).get("metrics")).fields();
+        while (fields.hasNext()) {
+            Map.Entry field = (Map.Entry) fields.next();
+            found.put(field.getKey(), ((JsonNode) field.getValue()).asText());
+        }
+        metrics = found;
+    }
+
+    public void abort(long batch, WriterCommitMessage[] messages) {
+        ask("abort", null, null);
+    }
+
+    public Map metrics() {
+        return metrics;
+    }
+
+    private ObjectNode ask(String call, String first, String second) {
+        ObjectNode question = JSON.createObjectNode();
+        question.put("call", call);
+        question.put("first", first);
+        question.put("second", second);
+        ObjectNode answer;
+        try {
+            answer = (ObjectNode) JSON.readTree((String) committer.apply(question.toString()));
+        } catch (IOException cause) {
+            throw new IllegalStateException(cause);
+        }
+        if (answer.has("error")) {
+            throw new IllegalStateException(((JsonNode) answer.get("error")).asText());
+        }
+        return answer;
+    }
+}
+
+/** The file of a task with rows; without a path, it has none. */
+final class ArrowFile implements WriterCommitMessage {
+    final String path;
+    final int task;
+
+    ArrowFile(String path, int task) {
+        this.path = path;
+        this.task = task;
+    }
+}
+
+/** Makes the writers of tasks. */
+final class ArrowFiles implements StreamingDataWriterFactory {
+    private final String folder;
+    private final StructType columns;
+    private final int rowsOfBatch;
+
+    ArrowFiles(String folder, StructType columns, int rowsOfBatch) {
+        this.folder = folder;
+        this.columns = columns;
+        this.rowsOfBatch = rowsOfBatch;
+    }
+
+    public DataWriter createWriter(int task, long attempt, long batch) {
+        String path = folder + "/rows-" + task + "-" + attempt + ".arrow";
+        return new ArrowFileWriter(new ArrowFile(path, task), columns, rowsOfBatch);
+    }
+}
+
+/** Writes the rows of a task as an Arrow stream. */
+final class ArrowFileWriter implements DataWriter {
+    private static final long BYTES_OF_BATCH = 64L * 1024 * 1024;
+    private static final int BUFFER = 1024 * 1024;
+
+    private final ArrowFile file;
+    private final StructType columns;
+    private final int rowsOfBatch;
+    private BufferAllocator memory;
+    private VectorSchemaRoot vectors;
+    private ArrowWriter rows;
+    private ArrowStreamWriter stream;
+    private int held = 0;
+
+    ArrowFileWriter(ArrowFile file, StructType columns, int rowsOfBatch) {
+        this.file = file;
+        this.columns = columns;
+        this.rowsOfBatch = rowsOfBatch;
+    }
+
+    public void write(Object row) throws IOException {
+        if (stream == null) {
+            open();
+        }
+        rows.write((InternalRow) row);
+        held++;
+        if (held == rowsOfBatch || rows.sizeInBytes() >= BYTES_OF_BATCH) {
+            flush();
+        }
+    }
+
+    private void open() throws IOException {
+        memory = ArrowUtils.rootAllocator().newChildAllocator("kafkalike " + file.path, 0L, Long.MAX_VALUE);
+        vectors = VectorSchemaRoot.create(ArrowUtils.toArrowSchema(columns, "UTC", true, false), memory);
+        rows = ArrowWriter.create(vectors);
+        BufferedOutputStream out = new BufferedOutputStream(new FileOutputStream(file.path), BUFFER);
+        stream = new ArrowStreamWriter(vectors, null, out);
+        stream.start();
+    }
+
+    private void flush() throws IOException {
+        rows.finish();
+        stream.writeBatch();
+        rows.reset();
+        held = 0;
+    }
+
+    public WriterCommitMessage commit() throws IOException {
+        if (stream == null) {
+            return new ArrowFile(null, file.task);
+        }
+        if (held > 0) {
+            flush();
+        }
+        stream.end();
+        close();
+        return file;
+    }
+
+    public void abort() throws IOException {
+        close();
+        new File(file.path).delete();
+    }
+
+    public void close() throws IOException {
+        try {
+            if (stream != null) {
+                stream.close();
+            }
+        } finally {
+            stream = null;
+            if (vectors != null) {
+                vectors.close();
+                vectors = null;
+            }
+            if (memory != null) {
+                memory.close();
+                memory = null;
+            }
+        }
+    }
+}
