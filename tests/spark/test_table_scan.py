@@ -1,27 +1,27 @@
-"""Batches of the format that scan the topic's table: the same rows, without what the query does not need."""
+"""Batches of the format that the driver plans: the format's rows, without what the query does not need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.spark.reads.table_scan import SWITCH, as_tables, scan_tables
+from kafkalike.spark.reads.table_scan import SWITCH
 from tests.tools.records import fill
+from tests.tools.upkeep import EAGER, upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.fixture(autouse=True)
-def tables_on(spark: SparkSession) -> Iterator[None]:
-    """Other tests of the session leave it off."""
-    scan_tables()
+def driver_plans(spark: SparkSession) -> Iterator[None]:
+    before = str(spark.conf.get(SWITCH, "true"))
     spark.conf.set(SWITCH, "true")
     yield
-    spark.conf.unset(SWITCH)
+    spark.conf.set(SWITCH, before)
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def load(spark: SparkSession, root: str, **given: str) -> DataFrame:
     return spark.read.format("kafkalike").options(**options, **given).load()
 
 
-def plan_of(frame: DataFrame, **given: bool) -> str:
-    """The optimized plan of a DataFrame's action."""
-    jdf: Any = as_tables(frame, **given)._jdf
-    return str(jdf.queryExecution().optimizedPlan().toString())
+def plan_of(frame: DataFrame) -> str:
+    """The physical plan of a DataFrame."""
+    jdf: Any = frame._jdf
+    return str(jdf.queryExecution().executedPlan().toString())
 
 
 def rows(frame: DataFrame) -> list[tuple[int, int, str]]:
@@ -51,22 +51,43 @@ def rows(frame: DataFrame) -> list[tuple[int, int, str]]:
     return [(row.partition, row.offset, row.value) for row in found]
 
 
+def opened(frame: DataFrame) -> int:
+    """Number of tasks, each of which opens a file, of a frame with a task for each partition and file at most."""
+    return int(frame.rdd.getNumPartitions())
+
+
 CONDITIONS = {
     "offset": ("offset >= 2 AND offset < 4", [(0, 2, "c"), (0, 3, "d")]),
     "time": ("timestamp >= timestamp_millis(5000)", [(0, 3, "d"), (0, 4, "e")]),
+    "time before": ("timestamp < timestamp_micros(1001001)", [(0, 1, "b"), (1, 0, "x"), (1, 1, "y")]),
     "partition": ("partition = 1", [(1, 0, "x"), (1, 1, "y")]),
+    "none fits": ("offset > 17", []),
+    "key and value": ("key IS NULL AND value = CAST('y' AS BINARY)", [(1, 1, "y")]),
 }
 
 
 @pytest.mark.parametrize(("condition", "expected"), CONDITIONS.values(), ids=CONDITIONS)
-def test_condition_on_the_place_of_records_is_applied_by_deltas_scan(
+def test_condition_gives_the_rows_of_the_formats_own_reader(
     spark: SparkSession, root: str, topics: Cluster, condition: str, expected: list[tuple[int, int, str]]
 ) -> None:
     """In the order of offsets, as the format reads."""
-    frame = load(spark, root).where(condition)
+    frame = load(spark, root)
+    found = rows(frame.where(condition))
+    spark.conf.set(SWITCH, "false")
+    others = load(spark, root)
 
-    assert "parquet" in plan_of(frame)
-    assert rows(frame) == expected
+    assert "kafkalike[Subscribe[t]]" in plan_of(frame)
+    assert "kafkalike[Subscribe[t]]" not in plan_of(others)
+    assert frame.schema == others.schema
+    assert found == rows(others.where(condition)) == expected
+
+
+def test_files_without_fitting_records_are_not_read(spark: SparkSession, root: str, topics: Cluster) -> None:
+    each = load(spark, root, maxRecordsPerPartition="2")
+
+    assert opened(each) == 3
+    assert opened(each.where("partition = 1")) == 1
+    assert opened(each.where("offset > 2")) == 1
 
 
 def test_count_and_offsets_read_no_values(spark: SparkSession, root: str, topics: Cluster) -> None:
@@ -74,67 +95,48 @@ def test_count_and_offsets_read_no_values(spark: SparkSession, root: str, topics
 
     assert frame.count() == 6
     counted = frame.groupBy("partition").count()
-    assert "value" not in plan_of(counted).partition("Relation ")[0]
-    assert "Sort" not in plan_of(counted)
+    assert "value" not in plan_of(counted)
     assert sorted(map(tuple, counted.collect())) == [(0, 4), (1, 2)]
     assert [row.offset for row in frame.select("offset").collect()] == [1, 2, 3, 4, 0, 1]
 
 
-def test_range_of_offsets_holds_in_a_count(spark: SparkSession, root: str, topics: Cluster) -> None:
+def test_range_of_offsets_cuts_files(spark: SparkSession, root: str, topics: Cluster) -> None:
     ends = {"startingOffsets": '{"t":{"0":2,"1":-2}}', "endingOffsets": '{"t":{"0":4,"1":1}}'}
+    frame = load(spark, root, includeHeaders="true", **ends)
 
-    assert load(spark, root, **ends).count() == 3
+    assert rows(frame) == [(0, 2, "c"), (0, 3, "d"), (1, 0, "x")]
+    assert frame.count() == 3
 
 
-def test_view_and_columns_of_the_frame_reach_the_table(spark: SparkSession, root: str, topics: Cluster) -> None:
+def test_frame_keeps_the_offsets_of_its_first_query(spark: SparkSession, root: str, topics: Cluster) -> None:
+    """Views and joins as well; `load` finds the newest records."""
     frame = load(spark, root)
     frame.createOrReplaceTempView("scanned")
+    fill(topics, "t", "f")
 
-    assert rows(frame.where(frame["offset"] > 3)) == [(0, 4, "e")]
-    assert spark.sql("SELECT count(*) FROM scanned WHERE partition = 0").collect()[0][0] == 4
+    assert spark.sql("SELECT count(*) FROM scanned WHERE partition = 0").collect()[0][0] == 5
+    fill(topics, "t", "g")
+    assert rows(frame.where(frame["offset"] > 3)) == [(0, 4, "e"), (0, 5, "f")]
     joined = frame.alias("a").join(frame.alias("b"), "offset").where("a.partition < b.partition")
     assert joined.count() == 1
+    assert load(spark, root).count() == 8
 
 
-def _switched_off(frame: DataFrame, spark: SparkSession) -> str:
-    spark.conf.unset(SWITCH)
-    return plan_of(frame.where("offset > 1"))
+def test_compacted_topic_is_read_in_batches_of_columns(spark: SparkSession, root: str, cluster: Cluster) -> None:
+    cluster.create_topic("t", 1, EAGER)
+    for nth, value in enumerate("abc"):
+        fill(cluster, "t", value, key=b"key", at_ms=1_000 * (nth + 1))
+    fill(cluster, "t", "d", key=b"other", at_ms=5_000)
+    assert upkeep(root, "t").compacted_records > 0
+
+    assert rows(load(spark, root))[-2:] == [(0, 2, "c"), (0, 3, "d")]
 
 
-WHOLE: dict[str, Callable[[DataFrame, SparkSession], str]] = {
-    "whole records": lambda frame, _: plan_of(frame),
-    "first records": lambda frame, _: plan_of(frame.limit(2)),
-    "switched off": _switched_off,
-}
-
-
-@pytest.mark.parametrize("plan", WHOLE.values(), ids=WHOLE)
-def test_query_without_an_advantage_is_read_by_the_format(
-    spark: SparkSession, root: str, topics: Cluster, plan: Callable[[DataFrame, SparkSession], str]
-) -> None:
-    assert "parquet" not in plan(load(spark, root), spark)
-
-
-def test_cached_frame_is_not_read_again(spark: SparkSession, root: str, topics: Cluster) -> None:
-    frame = load(spark, root).cache()
-    try:
-        assert frame.count() == 6
-        fill(topics, "t", "z")
-        assert frame.count() == 6
-    finally:
-        frame.unpersist(blocking=True)
-
-
-@pytest.mark.parametrize("option", ["minPartitions", "failOnDataLoss"])
-def test_option_of_the_formats_own_reader_keeps_it(
-    spark: SparkSession, root: str, topics: Cluster, option: str
-) -> None:
-    given = {"minPartitions": "3", "failOnDataLoss": "false"}
-
-    assert "parquet" not in plan_of(load(spark, root, **{option: given[option]}), counts=True)
+def test_option_to_skip_losses_leaves_the_batch_to_the_format(spark: SparkSession, root: str, topics: Cluster) -> None:
+    assert "Subscribe" not in plan_of(load(spark, root, failOnDataLoss="false"))
 
 
 @pytest.mark.usefixtures("foreign_writes")
 def test_topic_open_to_foreign_writers_is_read_by_the_format(spark: SparkSession, root: str, topics: Cluster) -> None:
     """It reports what they break."""
-    assert "parquet" not in plan_of(load(spark, root), counts=True)
+    assert "Subscribe" not in plan_of(load(spark, root))

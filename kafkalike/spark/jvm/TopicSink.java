@@ -4,6 +4,7 @@ import java.io.BufferedOutputStream;
 import java.io.File;
 import java.io.FileOutputStream;
 import java.io.IOException;
+import java.io.UnsupportedEncodingException;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -33,6 +34,7 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.execution.arrow.ArrowWriter;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonWriterCommitMessage;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 
@@ -113,14 +115,24 @@ public final class TopicSink implements SupportsWrite, SupportsTruncate, Write, 
     }
 
     public void commit(long batch, WriterCommitMessage[] messages) {
+        try {
+            commitFiles(batch, messages);
+        } catch (UnsupportedEncodingException cause) {
+            throw new IllegalStateException(cause);
+        }
+    }
+
+    private void commitFiles(long batch, WriterCommitMessage[] messages) throws UnsupportedEncodingException {
         ObjectNode given = JSON.createObjectNode();
         given.put("query", queryId);
         ArrayNode files = given.putArray("files");
         for (int n = 0; n < messages.length; n++) {
-            if (messages[n] instanceof ArrowFile && ((ArrowFile) messages[n]).path != null) {
-                ObjectNode file = files.addObject();
-                file.put("path", ((ArrowFile) messages[n]).path);
-                file.put("task", ((ArrowFile) messages[n]).task);
+            String[] file = new String(((PythonWriterCommitMessage) messages[n]).pickledMessage(), "UTF-8").split("/", 3);
+            if (!file[1].equals("0")) {
+                ObjectNode known = files.addObject();
+                known.put("task", Integer.parseInt(file[0]));
+                known.put("rows", Long.parseLong(file[1]));
+                known.put("name", file[2]);
             }
         }
         Map found = new HashMap();
@@ -158,17 +170,6 @@ public final class TopicSink implements SupportsWrite, SupportsTruncate, Write, 
     }
 }
 
-/** The file of a task with rows; without a path, it has none. */
-final class ArrowFile implements WriterCommitMessage {
-    final String path;
-    final int task;
-
-    ArrowFile(String path, int task) {
-        this.path = path;
-        this.task = task;
-    }
-}
-
 /** Makes the writers of tasks. */
 final class ArrowFiles implements StreamingDataWriterFactory {
     private final String folder;
@@ -182,8 +183,7 @@ final class ArrowFiles implements StreamingDataWriterFactory {
     }
 
     public DataWriter createWriter(int task, long attempt, long batch) {
-        String path = folder + "/rows-" + task + "-" + attempt + ".arrow";
-        return new ArrowFileWriter(new ArrowFile(path, task), columns, rowsOfBatch);
+        return new ArrowFileWriter(new File(folder, "rows-" + task + "-" + attempt + ".arrow"), task, columns, rowsOfBatch);
     }
 }
 
@@ -192,7 +192,8 @@ final class ArrowFileWriter implements DataWriter {
     private static final long BYTES_OF_BATCH = 64L * 1024 * 1024;
     private static final int BUFFER = 1024 * 1024;
 
-    private final ArrowFile file;
+    private final File file;
+    private final int task;
     private final StructType columns;
     private final int rowsOfBatch;
     private BufferAllocator memory;
@@ -200,9 +201,11 @@ final class ArrowFileWriter implements DataWriter {
     private ArrowWriter rows;
     private ArrowStreamWriter stream;
     private int held = 0;
+    private long written = 0;
 
-    ArrowFileWriter(ArrowFile file, StructType columns, int rowsOfBatch) {
+    ArrowFileWriter(File file, int task, StructType columns, int rowsOfBatch) {
         this.file = file;
+        this.task = task;
         this.columns = columns;
         this.rowsOfBatch = rowsOfBatch;
     }
@@ -219,10 +222,10 @@ final class ArrowFileWriter implements DataWriter {
     }
 
     private void open() throws IOException {
-        memory = ArrowUtils.rootAllocator().newChildAllocator("kafkalike " + file.path, 0L, Long.MAX_VALUE);
+        memory = ArrowUtils.rootAllocator().newChildAllocator("kafkalike " + file, 0L, Long.MAX_VALUE);
         vectors = VectorSchemaRoot.create(ArrowUtils.toArrowSchema(columns, "UTC", true, false), memory);
         rows = ArrowWriter.create(vectors);
-        BufferedOutputStream out = new BufferedOutputStream(new FileOutputStream(file.path), BUFFER);
+        BufferedOutputStream out = new BufferedOutputStream(new FileOutputStream(file), BUFFER);
         stream = new ArrowStreamWriter(vectors, null, out);
         stream.start();
     }
@@ -231,24 +234,25 @@ final class ArrowFileWriter implements DataWriter {
         rows.finish();
         stream.writeBatch();
         rows.reset();
+        written += held;
         held = 0;
     }
 
+    /** Spark's own class, because the tasks and the driver load the classes of this file by different loaders. */
     public WriterCommitMessage commit() throws IOException {
-        if (stream == null) {
-            return new ArrowFile(null, file.task);
+        if (stream != null) {
+            if (held > 0) {
+                flush();
+            }
+            stream.end();
+            close();
         }
-        if (held > 0) {
-            flush();
-        }
-        stream.end();
-        close();
-        return file;
+        return new PythonWriterCommitMessage((task + "/" + written + "/" + file.getName()).getBytes("UTF-8"));
     }
 
     public void abort() throws IOException {
         close();
-        new File(file.path).delete();
+        file.delete();
     }
 
     public void close() throws IOException {

@@ -1,6 +1,9 @@
 package kafkalike.spark;
 
 import java.io.IOException;
+import java.sql.Timestamp;
+import java.time.Instant;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -12,6 +15,7 @@ import java.util.function.Function;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
 import org.apache.hadoop.conf.Configuration;
@@ -22,11 +26,14 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.VariantExtraction;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
@@ -41,10 +48,14 @@ import org.apache.spark.sql.execution.datasources.v2.parquet.ParquetPartitionRea
 import org.apache.spark.sql.execution.datasources.v2.parquet.ParquetScan;
 import org.apache.spark.sql.execution.streaming.runtime.SerializedOffset;
 import org.apache.spark.sql.sources.And;
+import org.apache.spark.sql.sources.EqualTo;
 import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.sources.GreaterThan;
 import org.apache.spark.sql.sources.GreaterThanOrEqual;
 import org.apache.spark.sql.sources.LessThan;
+import org.apache.spark.sql.sources.LessThanOrEqual;
 import org.apache.spark.sql.sources.Or;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -55,7 +66,6 @@ import org.apache.spark.unsafe.types.UTF8String;
  */
 public final class TopicStream
         implements SupportsRead, ScanBuilder, Scan, MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
-    private static final ObjectMapper JSON = new ObjectMapper();
     private static final int MOST_RANGES = 64;
 
     private final Function planner;
@@ -83,20 +93,8 @@ public final class TopicStream
             all = all.add(constants.fields()[n]);
         }
         this.columns = all;
-        Map given = new HashMap();
-        // Settings of the session must not make a stream skip files, or read times in another calendar.
-        given.put("ignoreMissingFiles", "false");
-        given.put("ignoreCorruptFiles", "false");
-        given.put("datetimeRebaseMode", "CORRECTED");
-        given.put("int96RebaseMode", "CORRECTED");
-        Configuration hadoop = spark.sessionState().newHadoopConf();
-        hadoop.set("parquet.page.verify-checksum.enabled", "true");
-        ParquetScan scan = new ParquetScan(
-                spark, hadoop, null, stored, stored, constants, new Filter[0], new CaseInsensitiveStringMap(given),
-                scala.Option.empty(), PythonUtils.toSeq(Collections.emptyList()),
-                PythonUtils.toSeq(Collections.emptyList()), new VariantExtraction[0]);
-        this.files = (ParquetPartitionReaderFactory) scan.createReaderFactory();
-        this.options = new ParquetOptions(PythonUtils.toScalaMap(given), spark.sessionState().conf());
+        this.files = ParquetFiles.factory(spark, stored, constants, new Filter[0]);
+        this.options = new ParquetOptions(PythonUtils.toScalaMap(ParquetFiles.options()), spark.sessionState().conf());
     }
 
     public String name() {
@@ -198,11 +196,11 @@ public final class TopicStream
         ParquetPartitionReaderFactory parts = cut.length == 0 ? files : new ParquetPartitionReaderFactory(
                 files.sqlConf(), files.broadcastedConf(), files.dataSchema(), files.readDataSchema(),
                 files.partitionSchema(), cut, files.aggregation(), options);
-        return new OffsetRangesFactory(files, parts, files.readDataSchema().fieldIndex("offset"));
+        return new OffsetRangesFactory(files, parts, files.readDataSchema().fieldIndex("offset"), false);
     }
 
     /** Offsets to read of the files that a batch reads in part, so that row groups and pages outside are skipped. */
-    private static Filter[] filters(InputPartition[] planned) {
+    static Filter[] filters(InputPartition[] planned) {
         Set seen = new HashSet();
         Filter found = null;
         for (int n = 0; n < planned.length; n++) {
@@ -232,6 +230,78 @@ public final class TopicStream
     }
 
     private JsonNode ask(String call, String first, String second) {
+        return Answer.ask(planner, call, first, second);
+    }
+}
+
+/** A batch of format("kafkalike"): one for each load(), as the offsets are those of its first query. */
+public final class TopicBatch implements SupportsRead {
+    final Function planner;
+    final SparkSession spark;
+    private final String description;
+    private final StructType columns;
+
+    /**
+     * @param planner     Python's planner: JSON in, JSON out
+     * @param description of the topics, in plans
+     */
+    public TopicBatch(Function planner, String description, SparkSession spark, StructType columns) {
+        this.planner = planner;
+        this.description = description;
+        this.spark = spark;
+        this.columns = columns;
+    }
+
+    public String name() {
+        return "kafkalike";
+    }
+
+    public String toString() {
+        return description;
+    }
+
+    public StructType schema() {
+        return columns;
+    }
+
+    public Set capabilities() {
+        return Collections.singleton(TableCapability.BATCH_READ);
+    }
+
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+        return new TopicQuery(this);
+    }
+}
+
+/** Spark's reader of files that kafkalike wrote. */
+final class ParquetFiles {
+    /** Settings of the session must not make a query skip files, or read times in another calendar. */
+    static Map options() {
+        Map given = new HashMap();
+        given.put("ignoreMissingFiles", "false");
+        given.put("ignoreCorruptFiles", "false");
+        given.put("datetimeRebaseMode", "CORRECTED");
+        given.put("int96RebaseMode", "CORRECTED");
+        return given;
+    }
+
+    static ParquetPartitionReaderFactory factory(
+            SparkSession spark, StructType stored, StructType constants, Filter[] filters) {
+        Configuration hadoop = spark.sessionState().newHadoopConf();
+        hadoop.set("parquet.page.verify-checksum.enabled", "true");
+        ParquetScan scan = new ParquetScan(
+                spark, hadoop, null, stored, stored, constants, filters, new CaseInsensitiveStringMap(options()),
+                scala.Option.empty(), PythonUtils.toSeq(Collections.emptyList()),
+                PythonUtils.toSeq(Collections.emptyList()), new VariantExtraction[0]);
+        return (ParquetPartitionReaderFactory) scan.createReaderFactory();
+    }
+}
+
+/** Calls of the planner, and parts of its JSON; Janino takes Jackson's `get` for that of its base class. */
+final class Answer {
+    static final ObjectMapper JSON = new ObjectMapper();
+
+    static JsonNode ask(Function planner, String call, String first, String second) {
         ObjectNode question = JSON.createObjectNode();
         question.put("call", call);
         question.put("first", first);
@@ -243,14 +313,11 @@ public final class TopicStream
             throw new IllegalStateException(cause);
         }
         if (answer.has("error")) {
-            throw new IllegalStateException(Answer.field(answer, "error").asText());
+            throw new IllegalStateException(field(answer, "error").asText());
         }
         return answer;
     }
-}
 
-/** Parts of the planner's JSON; Janino takes Jackson's `get` for that of its base class. */
-final class Answer {
     static JsonNode field(JsonNode node, String name) {
         return (JsonNode) node.get(name);
     }
@@ -297,20 +364,24 @@ final class OffsetRanges implements InputPartition {
 final class OffsetRangesFactory implements PartitionReaderFactory {
     private final ParquetPartitionReaderFactory files;
     private final ParquetPartitionReaderFactory parts;
+    private final boolean isColumnar;
     final int offset;
 
-    OffsetRangesFactory(ParquetPartitionReaderFactory files, ParquetPartitionReaderFactory parts, int offset) {
+    /** @param isColumnar whether to read whole files in batches of columns */
+    OffsetRangesFactory(
+            ParquetPartitionReaderFactory files, ParquetPartitionReaderFactory parts, int offset, boolean isColumnar) {
         this.files = files;
         this.parts = parts;
         this.offset = offset;
+        this.isColumnar = isColumnar;
     }
 
     public boolean supportColumnarReads(InputPartition partition) {
-        return false;
+        return isColumnar && files.supportColumnarReads(partition);
     }
 
     public PartitionReader createColumnarReader(InputPartition partition) {
-        throw new UnsupportedOperationException("rows are read one by one");
+        return new WholeFilesReader(files, (OffsetRanges) partition);
     }
 
     public PartitionReader createReader(InputPartition partition) {
@@ -319,6 +390,41 @@ final class OffsetRangesFactory implements PartitionReaderFactory {
 
     PartitionReader open(OffsetRanges ranges, int n) {
         return (ranges.isCut[n] ? parts : files).createReader(ranges.files[n]);
+    }
+}
+
+/** Reads whole files one after the other, in batches of columns. */
+final class WholeFilesReader implements PartitionReader {
+    private final ParquetPartitionReaderFactory files;
+    private final OffsetRanges ranges;
+    private int next = 0;
+    private PartitionReader file;
+
+    WholeFilesReader(ParquetPartitionReaderFactory files, OffsetRanges ranges) {
+        this.files = files;
+        this.ranges = ranges;
+    }
+
+    public boolean next() throws IOException {
+        while (file == null || !file.next()) {
+            close();
+            if (next == ranges.files.length) {
+                return false;
+            }
+            file = files.createColumnarReader(ranges.files[next++]);
+        }
+        return true;
+    }
+
+    public Object get() {
+        return file.get();
+    }
+
+    public void close() throws IOException {
+        if (file != null) {
+            file.close();
+            file = null;
+        }
     }
 }
 
@@ -376,5 +482,120 @@ final class OffsetRangesReader implements PartitionReader {
             file.close();
             file = null;
         }
+    }
+}
+
+/** The scan of one query over a batch: Spark tells it the columns and conditions, and the planner names the files. */
+final class TopicQuery implements SupportsPushDownRequiredColumns, SupportsPushDownFilters, Scan, Batch {
+    private final TopicBatch table;
+    private StructType stored = new StructType();
+    private StructType constants = new StructType();
+    private Filter[] filters = new Filter[0];
+    private InputPartition[] planned = new InputPartition[0];
+    private boolean isWhole;
+
+    TopicQuery(TopicBatch table) {
+        this.table = table;
+        pruneColumns(table.schema());
+    }
+
+    public void pruneColumns(StructType wanted) {
+        stored = new StructType();
+        constants = new StructType();
+        Set names = new HashSet(Arrays.asList(wanted.fieldNames()));
+        for (int n = 0; n < table.schema().fields().length; n++) {
+            StructField field = table.schema().fields()[n];
+            if (field.name().equals("topic") || field.name().equals("partition")) {
+                constants = constants.add(field);
+            } else if (names.contains(field.name()) || field.name().equals("offset")) {
+                stored = stored.add(field);
+            }
+        }
+    }
+
+    /** The conditions only let files and row groups be skipped; Spark applies them to the rows. */
+    public Filter[] pushFilters(Filter[] given) {
+        filters = given;
+        return given;
+    }
+
+    public Filter[] pushedFilters() {
+        return filters;
+    }
+
+    public Scan build() {
+        return this;
+    }
+
+    public StructType readSchema() {
+        StructType all = stored;
+        for (int n = 0; n < constants.fields().length; n++) {
+            all = all.add(constants.fields()[n]);
+        }
+        return all;
+    }
+
+    public String description() {
+        return table.toString();
+    }
+
+    public Batch toBatch() {
+        return this;
+    }
+
+    public InputPartition[] planInputPartitions() {
+        ArrayNode conditions = Answer.JSON.createArrayNode();
+        for (int n = 0; n < filters.length; n++) {
+            Filter filter = filters[n];
+            if (filter instanceof GreaterThan) {
+                add(conditions, ((GreaterThan) filter).attribute(), ">", ((GreaterThan) filter).value());
+            } else if (filter instanceof GreaterThanOrEqual) {
+                add(conditions, ((GreaterThanOrEqual) filter).attribute(), ">", ((GreaterThanOrEqual) filter).value());
+            } else if (filter instanceof LessThan) {
+                add(conditions, ((LessThan) filter).attribute(), "<", ((LessThan) filter).value());
+            } else if (filter instanceof LessThanOrEqual) {
+                add(conditions, ((LessThanOrEqual) filter).attribute(), "<", ((LessThanOrEqual) filter).value());
+            } else if (filter instanceof EqualTo) {
+                add(conditions, ((EqualTo) filter).attribute(), "=", ((EqualTo) filter).value());
+            }
+        }
+        JsonNode tasks = Answer.field(Answer.ask(table.planner, "partitions", conditions.toString(), null), "tasks");
+        planned = new InputPartition[tasks.size()];
+        isWhole = true;
+        for (int n = 0; n < planned.length; n++) {
+            OffsetRanges ranges = new OffsetRanges(Answer.item(tasks, n));
+            for (int at = 0; at < ranges.isCut.length; at++) {
+                isWhole = isWhole && !ranges.isCut[at];
+            }
+            planned[n] = ranges;
+        }
+        return planned;
+    }
+
+    /** Bounds count as part of the range, as files need not be skipped exactly; times are in microseconds. */
+    private static void add(ArrayNode conditions, String column, String sign, Object value) {
+        long bound;
+        if (value instanceof Integer || value instanceof Long) {
+            bound = ((Number) value).longValue();
+        } else if (value instanceof Timestamp) {
+            bound = Math.multiplyExact(((Timestamp) value).getTime(), 1000L) + ((Timestamp) value).getNanos() / 1000 % 1000;
+        } else if (value instanceof Instant) {
+            bound = Math.multiplyExact(((Instant) value).getEpochSecond(), 1000000L) + ((Instant) value).getNano() / 1000;
+        } else {
+            return;
+        }
+        ObjectNode condition = conditions.addObject();
+        condition.put("column", column);
+        condition.put("sign", sign);
+        condition.put("bound", bound);
+    }
+
+    public PartitionReaderFactory createReaderFactory() {
+        // Spark has planned the partitions.
+        ParquetPartitionReaderFactory files = ParquetFiles.factory(
+                table.spark, stored, constants, isWhole ? filters : new Filter[0]);
+        ParquetPartitionReaderFactory parts = isWhole ? files : ParquetFiles.factory(
+                table.spark, stored, constants, TopicStream.filters(planned));
+        return new OffsetRangesFactory(files, parts, stored.fieldIndex("offset"), isWhole);
     }
 }

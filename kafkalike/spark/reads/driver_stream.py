@@ -13,27 +13,21 @@ files, which this process stages and commits by the code of the format's own sin
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import os
-import shutil
-import tempfile
 import time
-import zipfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
-from zlib import crc32
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.java_gateway import ensure_callback_server_started
 
 from kafkalike.connect import connect
-from kafkalike.errors import IllegalStateError, KafkaError
+from kafkalike.errors import CorruptRecordError, IllegalStateError, KafkaError
 from kafkalike.maintenance.staging_folder import staging_place
 from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.segments import MARK
@@ -53,10 +47,11 @@ from kafkalike.spark.format.sink import SinkOptions, check_sink_columns, commit_
 from kafkalike.spark.format.source_options import SourceOptions, check_stream, parse_options
 from kafkalike.spark.format.source_topics import SourceTopics
 from kafkalike.spark.format.stream_reader import MarkedReader
+from kafkalike.spark.jvm.java_class import JavaCalls, new_object
+from kafkalike.spark.jvm.query_plans import QueryPlans, children
 from kafkalike.spark.jvm.spark_connect import tasks_here
 from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
 from kafkalike.spark.jvm.spark_version import ReadAllAvailable, ReadMaxRows
-from kafkalike.spark.reads.table_scan import QueryPlans, children
 from kafkalike.spark.record_columns import arrow_columns, sink_columns
 from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
@@ -68,35 +63,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-CLASSES: Final = Path(__file__).parents[1] / "jvm"
-"""Folder of the Java files."""
-TARGET: Final = 8
-"""Version of Java from which interfaces have static methods."""
-
 SWITCH: Final = "spark.kafkalike.stream.driver"
 """Setting of a session: with `false`, the format's processes plan and commit streams that start from then on."""
 
 CONSTANTS: Final = ("topic", "partition")
 """Columns that the files do not store."""
-
-
-class JavaCalls:
-    """Answers the calls of a Java class: `{"call": "latest", …}` is answered by the method `_latest`."""
-
-    class Java:
-        """The interface that py4j implements by this class."""
-
-        implements: ClassVar = ["java.util.function.Function"]
-
-    def apply(self, question: str) -> str:
-        """Answer a call: JSON in, JSON out. An error of kafkalike is part of the answer."""
-        asked = json.loads(question)
-        try:
-            answer = getattr(self, f"_{asked['call']}")(asked["first"], asked["second"])
-        except KafkaError as error:
-            _log.debug("a call of a stream failed", exc_info=True)
-            answer = {"error": f"{type(error).__module__}.{type(error).__name__}: {error}"}
-        return json.dumps(answer)
 
 
 class StreamPlanner(JavaCalls):
@@ -167,6 +138,7 @@ def files_of(plan: RangePlan) -> Iterator[Mapping[str, Any]]:
             "topic": plan.topic,
             "partition": plan.partition,
             "path": str(place),
+            "segment": segment.path,
             "size": segment.size_bytes,
             "from": begin,
             "until": until,
@@ -278,9 +250,9 @@ def _with_source(spark: Any, leaf: Any, options: SourceOptions) -> Any:  # noqa:
     # Spark's reader gives constants after the columns of the files.
     output = jvm.PythonUtils.toSeq([known[name] for name in (*stored, *CONSTANTS)])
     parse = jvm.org.apache.spark.sql.types.DataType.fromJson
-    table = _new(
+    table = new_object(
         spark,
-        "TopicStream",
+        "TopicStream.TopicStream",
         StreamPlanner(options),
         f"kafkalike[{described(options)}]",
         spark._jsparkSession,  # noqa: SLF001
@@ -367,10 +339,24 @@ class SinkCommitter(JavaCalls):
 
 
 def staged_rows(target: StagingTarget, folder: StagingFolder, file: Mapping[str, Any]) -> TaskResult:
-    """Stage the rows of an Arrow file, and remove it."""
-    with pa.memory_map(file["path"]) as mapped, pa.ipc.open_stream(mapped) as rows:
-        staged = stage_topics(target, folder, rows, file["task"])
-    Path(file["path"]).unlink()
+    """Stage the rows of an Arrow file, and remove it.
+
+    Raises:
+        CorruptRecordError: the file does not have as many rows as its task wrote.
+    """
+    place, found = Path(folder.files.uri, file["name"]), 0
+
+    def counted(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        nonlocal found
+        for batch in rows:
+            found += batch.num_rows
+            yield batch
+
+    with pa.memory_map(str(place)) as mapped, pa.ipc.open_stream(mapped) as rows:
+        staged = stage_topics(target, folder, counted(rows), file["task"])
+    if staged.error is None and found != file["rows"]:
+        raise CorruptRecordError(f"{place} has {found} rows of {file['rows']}; nothing was written")
+    place.unlink()
     return staged
 
 
@@ -393,41 +379,10 @@ def sink_in_driver(spark: Any, frame: DataFrame, given: Mapping[str, str]) -> tu
         known = frame if options.timestamps else frame.drop("timestamp")
         rows = arrow_columns(sink_columns(known, needs_topic=options.topic is None))
         size = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch"))
-        return rows, _new(spark, "TopicSink", committer, f"kafkalike[{options.topic or 'topics'}]", size)
+        return rows, new_object(
+            spark, "TopicSink.TopicSink", committer, f"kafkalike[{options.topic or 'topics'}]", size
+        )
     except (KafkaError, *SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
         # The format's own sink reports the error.
         _log.debug("a stream is written by the format's own sink: %s", cause)
         return None
-
-
-_compiled: dict[tuple[str, str], Any] = {}
-"""Compiled classes by Spark application and name."""
-
-
-def _new(spark: Any, name: str, *arguments: Any) -> Any:  # noqa: ANN401
-    """Create an object of a Java class, which is compiled at the first call of an application."""
-    gateway = spark.sparkContext._gateway  # noqa: SLF001
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    wanted = spark.sparkContext.applicationId, name
-    if wanted not in _compiled:
-        _compiled[wanted] = _compile(spark, name)
-    given = gateway.jvm.java.util.ArrayList()
-    for argument in arguments:
-        given.add(argument)
-    return _compiled[wanted].getConstructors()[0].newInstance(given.toArray())
-
-
-def _compile(spark: Any, name: str) -> Any:  # noqa: ANN401
-    """Compile a class, and give it to the executors."""
-    compiler = spark.sparkContext._jvm.org.codehaus.janino.SimpleCompiler()  # noqa: SLF001
-    compiler.setTargetVersion(TARGET)
-    source = Path(CLASSES, f"{name}.java").read_bytes()
-    compiler.cook(source.decode())
-    # Executors take jars of one name for the same.
-    place = Path(tempfile.mkdtemp(prefix="kafkalike-stream-"), f"{name}-{crc32(source):08x}.jar")
-    with zipfile.ZipFile(place, "w") as jar:
-        for part, code in dict(compiler.getBytecodes()).items():
-            jar.writestr(f"{part.replace('.', '/')}.class", bytes(code))
-    spark.sparkContext._jsc.addJar(str(place))  # noqa: SLF001
-    atexit.register(shutil.rmtree, place.parent, ignore_errors=True)
-    return compiler.getClassLoader().loadClass(f"kafkalike.spark.{name}")

@@ -26,7 +26,7 @@ from kafkalike.spark.jvm.spark_connect import is_remote, tasks_here
 from kafkalike.spark.jvm.spark_errors import show_named_errors
 from kafkalike.spark.jvm.spark_version import HAS_PLANS
 from kafkalike.spark.reads.stream_sources import settle_sources
-from kafkalike.spark.reads.table_scan import SWITCH, scan_tables
+from kafkalike.spark.reads.table_scan import scan_in_driver
 
 CONDITION: Final = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
 
@@ -261,8 +261,7 @@ def register_format(
     spark.dataSource.register(source)
     if HAS_PLANS and not is_remote(spark):
         settle_sources()
-        if spark.conf.get(SWITCH, "false") == "true":
-            scan_tables()
+        scan_in_driver()
     explain_modes(FORMAT)
     explain_statements(FORMAT)
     show_named_errors()

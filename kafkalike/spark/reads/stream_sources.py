@@ -26,9 +26,9 @@ from kafkalike.log.cluster.topic_lineage import ends_at
 from kafkalike.maintenance.verify.untouched_log import is_untouched
 from kafkalike.model.segments import MARK
 from kafkalike.spark.format.format import FORMAT
+from kafkalike.spark.jvm.query_plans import QueryPlans, children, inner_nodes, loses_order
 from kafkalike.spark.jvm.stream_checkpoint import OFFSETS, BatchOffsets, StreamCheckpoint
 from kafkalike.spark.reads.driver_stream import in_driver, sink_in_driver
-from kafkalike.spark.reads.table_scan import QueryPlans, children, inner_nodes, loses_order
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -143,7 +143,7 @@ class SparkWriter:
         if made is None:
             return None
         rows, table = made
-        manager = spark._jsparkSession.sessionState().streamingQueryManager()  # type: ignore[attr-defined] # noqa: SLF001
+        manager = spark._jsparkSession.sessionState().streamingQueryManager()  # noqa: SLF001
         return manager.startQuery(
             options.get("queryName"),
             self._field("sinkName"),

@@ -1,266 +1,190 @@
-"""Scans of the format as scans of the topics' tables, where that is faster and gives the same rows.
+"""Batches of the format that the driver plans in its own process, and whose files Spark's Parquet reader reads.
 
-Spark 4.2 passes neither filters nor columns to a batch reader in Python (decision 010). So before an action runs, the
-format's nodes in its plan are replaced by Delta's scan of the same offsets, which reads only the columns and files that
-the query needs. The format itself reads where it is as fast: queries that return whole records of most files.
+Spark starts a Python process for each `load()`, another one for its plan, and passes neither filters nor columns to a
+batch reader in Python (decision 010). In a session with a JVM, `DataFrameReader.load` therefore returns a DataFrame
+over `TopicBatch` of `TopicStream.java`. It asks the planner of this module, which has the offsets, tasks and errors of
+the format's own reader. Its tasks read the columns that the query needs, without Python. The format's own reader serves
+all other batches, and reports the errors of options (decision 107).
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import re
-from collections.abc import Iterable, Mapping
-from functools import reduce, wraps
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from functools import wraps
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql.readwriter import DataFrameReader
 
 from kafkalike.errors import KafkaError
+from kafkalike.model.segments import Segment
+from kafkalike.spark.format.batch_plan import BATCH_TASKS, OffsetRun
 from kafkalike.spark.format.format import FORMAT, batch_runs
-from kafkalike.spark.format.source_options import SourceOptions, check_batch, parse_options
+from kafkalike.spark.format.input_partitions import OffsetPartition, RangePlan, columns_of, parts, schema_of
+from kafkalike.spark.format.source_options import SourceOptions, check_batch, parse_options, warn_without_meaning
 from kafkalike.spark.format.source_topics import SourceTopics
+from kafkalike.spark.jvm.java_class import JavaCalls, new_object
+from kafkalike.spark.jvm.query_plans import QueryPlans
 from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
-from kafkalike.spark.jvm.spark_session import check_delta
-from kafkalike.spark.reads.conditions import within
-from kafkalike.spark.reads.frames import refuse_reserved, topic_frame
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from kafkalike.spark.reads.driver_stream import described, files_of
 
 _log = logging.getLogger(__name__)
 
-SWITCH: Final = "spark.kafkalike.format.tables"
-"""Setting of a session: `true` when the format is registered, and later, lets queries scan tables."""
-
-ACTIONS: Final = (
-    *("collect", "count", "explain", "isEmpty", "toArrow", "toLocalIterator", "toPandas", "write", "_show_string"),
-)
-"""Methods of PySpark's DataFrame that run its plan, or show it."""
-
-OPTIONS: Final = frozenset(
-    {
-        *("kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "topic", "includeHeaders"),
-        *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
-        *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "kafka.group.id", "group_id"),
-        *("kafka.auto.offset.reset", "kafka.isolation.level"),
-    }
-)
-"""Options with which a table scan gives the same rows. Others set the tasks, the replica, or skip lost records."""
+SWITCH: Final = "spark.kafkalike.batch.driver"
+"""Setting of a session: with `false`, the format's own reader reads batches that are loaded from then on."""
 
 SMALL_FILES: Final = 256
 """Files from which on the format opens them faster than Spark, if they are small."""
 SMALL_BYTES: Final = 1024 * 1024
 
-PLACE: Final = frozenset({"partition", "offset", "timestamp"})
-"""Columns by which Delta skips files."""
+MICROS: Final = 1000
+"""µs in a ms."""
 
 
-UNORDERED_NODES: Final = frozenset(
-    {"Project", "Filter", "SubqueryAlias", "EventTimeWatermark", "Union", "Join", "Aggregate", "Expand", "Generate"}
-)
-"""Nodes of a query's plan whose rows do not depend on the order of their input."""
-
-_ORDERED: Final = re.compile(r"\b(first|last|collect|any_value|array_agg|listagg|string_agg|mode|\w*udf|\w*udaf)\w*\(")
-"""Aggregate functions that do."""
-
-
-def scan_tables() -> None:
-    """Patch the actions of PySpark's DataFrame to scan tables; does nothing the second time."""
-    from pyspark.sql.classic.dataframe import DataFrame as Classic
-
-    for name in ACTIONS:
-        found = vars(Classic)[name]
-        if isinstance(found, property):
-            get: Any = found.fget
-            if not hasattr(get, "scans_tables"):
-                setattr(Classic, name, property(_scanning(get)))
-        elif not hasattr(found, "scans_tables"):
-            setattr(Classic, name, _scanning(found))
-
-
-def _scanning(method: Any) -> Any:  # noqa: ANN401 - PySpark's method
-    @wraps(method)
-    def scanning(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        return method(as_tables(self, counts=method.__name__ in {"count", "isEmpty"}), *args, **kwargs)
-
-    scanning.scans_tables = True  # type: ignore[attr-defined]
-    return scanning
-
-
-def as_tables(frame: DataFrame, *, counts: bool = False) -> DataFrame:
-    """Return a DataFrame that scans tables in place of the format, or the same one.
+class BatchPlanner(JavaCalls):
+    """Plans the queries over one `load()`, with the offsets of the first one.
 
     Args:
-        frame: any DataFrame of a session with a JVM.
-        counts: whether the action only counts rows.
+        options: checked options of a batch.
+        topics: its topics.
     """
-    try:
-        plan = frame._jdf.logicalPlan()  # noqa: SLF001 - PySpark has no name for it
-        leaves = plan.collectLeaves()
-        if not any(_is_format(leaves.apply(n)) for n in range(leaves.size())) or frame.isStreaming:
-            return frame
-        spark: Any = frame.sparkSession
-        cached = spark._jsparkSession.sharedState().cacheManager()  # noqa: SLF001
-        # Spark finds cached data by the plan that was cached.
-        if spark.conf.get(SWITCH, "false") != "true" or not cached.isEmpty():
-            return frame
-        check_delta(spark)
-        refuse_reserved(spark)
-        made = _Scan(spark, plan, counts=counts).rebuilt(plan, above=())
-        return frame if made is plan else DataFrame(QueryPlans(spark).dataset(made), spark)
-    except (KafkaError, *SPARK_FAILURES, AttributeError, TypeError) as cause:
-        # The format reads, or reports the error.
-        _log.debug("the format reads a query: %s", cause)
-        return frame
+
+    def __init__(self, options: SourceOptions, topics: SourceTopics) -> None:
+        self._options = options
+        self._topics = topics
+        self._runs: list[OffsetRun] | None = None
+
+    def _partitions(self, conditions: str, _: str | None) -> dict[str, Any]:
+        if self._runs is None:
+            self._runs = batch_runs(self._topics, self._options)
+        else:
+            self._topics.require(self._topics.look())
+        asked = json.loads(conditions)
+        planned = parts(self._topics, self._options, self._runs, scale=BATCH_TASKS)
+        known = [task for task in planned if isinstance(task, OffsetPartition)]
+        tasks = [[file for plan in task.plans for file in chosen(plan, asked)] for task in known]
+        return {"tasks": [files for files in tasks if files]}
 
 
-def _is_format(node: Any) -> bool:  # noqa: ANN401 - a node of Spark's plan
-    return bool(node.nodeName() == "DataSourceV2Relation" and node.table().name() == FORMAT)
-
-
-class _Scan:
-    """Replaces the format's nodes of one plan.
+def chosen(plan: RangePlan, conditions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the files of a plan that may hold records which fit all conditions; see `files_of`.
 
     Args:
-        spark: the session.
-        plan: the plan of the action's DataFrame.
-        counts: whether the action only counts rows.
-    """
-
-    def __init__(self, spark: SparkSession, plan: Any, *, counts: bool) -> None:  # noqa: ANN401 - a node
-        self._spark = spark
-        self._plans = QueryPlans(spark)
-        self._output = plan.outputSet()
-        self._counts = counts
-
-    def rebuilt(self, node: Any, above: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a node
-        """Return a node over tables; the same one if nothing below is replaced.
-
-        Args:
-            node: the node.
-            above: the nodes above it, the root first.
-        """
-        below = children(node)
-        if not below:
-            return self._table(node, above) if _is_format(node) else node
-        made = [self.rebuilt(child, (*above, node)) for child in below]
-        same = all(new is old for new, old in zip(made, below, strict=True))
-        return node if same else self._plans.with_children(node, made)
-
-    def _table(self, leaf: Any, above: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a node
-        is_unordered = self._counts or any(map(_breaks_order, above))
-        columns = {leaf.output().apply(n).name(): leaf.output().apply(n) for n in range(leaf.output().size())}
-        if not (is_unordered or self._skips_files(columns, above) or not self._reads_records(columns, above)):
-            return leaf
-        given = dict(leaf.options().asCaseSensitiveMap())
-        options = parse_options(given)
-        if not options.given <= OPTIONS:
-            return leaf
-        frame = table_frame(self._spark, options)
-        if frame is None:
-            return leaf
-        # Spark leaves the sort out where an operator above does not need it.
-        frame = frame.orderBy("topic", "partition", "offset")
-        return self._plans.renamed(frame._jdf.logicalPlan(), leaf)  # noqa: SLF001
-
-    def _skips_files(self, columns: Mapping[str, Any], above: tuple[Any, ...]) -> bool:
-        """Return whether a condition above lets Delta skip files."""
-        places = [columns[name] for name in PLACE]
-        filters = (node for node in above if node.nodeName() == "Filter")
-        return any(node.references().contains(place) for node in filters for place in places)
-
-    def _reads_records(self, columns: Mapping[str, Any], above: tuple[Any, ...]) -> bool:
-        """Return whether the query needs keys, values or headers."""
-        records = [column for name, column in columns.items() if name in {"key", "value", "headers"}]
-        return any(
-            self._output.contains(column) or any(node.references().contains(column) for node in above)
-            for column in records
-        )
-
-
-def _breaks_order(node: Any) -> bool:  # noqa: ANN401 - a node of Spark's plan
-    return node.nodeName() in {"Aggregate", "Join", "Sort", "Distinct"} and (
-        node.nodeName() == "Sort" or loses_order(node)
-    )
-
-
-def table_frame(spark: SparkSession, options: SourceOptions) -> DataFrame | None:
-    """Return a batch of the format as a DataFrame over tables; None if the format should read it.
+        plan: the plan.
+        conditions: each a `column`, a `sign` (`<`, `>` or `=`, all with the bound itself) and a `bound`. Times are in
+            µs.
 
     Raises:
-        KafkaError: the format cannot read it either.
+        DataLossError: see `files_of`.
     """
+    segments = {segment.path: segment for segment in plan.segments}
+    return [
+        file
+        for file in files_of(plan)
+        if all(_may_fit(segments[file["segment"]], plan.partition, file, one) for one in conditions)
+    ]
+
+
+def _may_fit(segment: Segment, partition: int, file: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
+    least, most = {
+        "offset": (file["from"], file["until"] - 1),
+        "partition": (partition, partition),
+        "timestamp": (segment.min_timestamp * MICROS, segment.max_timestamp * MICROS + MICROS - 1),
+    }.get(condition["column"], (None, None))
+    if least is None or most is None:
+        return True
+    sign, bound = condition["sign"], condition["bound"]
+    return bool((sign == "<" or most >= bound) and (sign == ">" or least <= bound))
+
+
+def options_for_driver(given: Mapping[str, str]) -> tuple[SourceOptions, SourceTopics] | None:
+    """Return the options and topics of a batch that the driver can plan; None if the format's own reader should.
+
+    The storage must be a folder of this machine, because Spark's reader looks neither for replicas nor for keys of
+    object stores. Topics that foreign writers may change are left to the format's reader, which checks each record.
+
+    Raises:
+        KafkaError: an option is wrong, or a topic cannot be opened.
+    """
+    options = parse_options(given)
     check_batch(options)
     topics = SourceTopics(options)
-    cluster, runs = topics.cluster, batch_runs(topics, options)
-    if "," in cluster.root or cluster.store.scheduler.is_remote or not runs:
+    cluster = topics.cluster
+    if "," in cluster.root or cluster.store.scheduler.is_remote or not options.fail_on_data_loss:
         return None
-    frames = []
-    for name in sorted({run.tp.topic for run in runs}):
-        log = topics.log(name)
-        ranges = {run.tp.partition: run.offsets for run in runs if run.tp.topic == name}
-        segments = [one for p, offsets in ranges.items() for one in log.segments_within(p, offsets)]
-        is_small = len(segments) > SMALL_FILES and sum(s.size_bytes for s in segments) < SMALL_BYTES * len(segments)
-        if is_small or not cluster.server.is_closed(log.info.configs):
+    found = topics.look()
+    topics.require(found)
+    logs = [topics.log(name) for name in sorted({tp.topic for tp in found})]
+    segments = [
+        one
+        for log in logs
+        for p in log.info.partitions
+        for one in log.segments_within(p, range(log.log_start(p), log.log_end(p)))
+    ]
+    is_small = len(segments) > SMALL_FILES and sum(s.size_bytes for s in segments) < SMALL_BYTES * len(segments)
+    is_closed = all(cluster.server.is_closed(log.info.configs) for log in logs)
+    return (options, topics) if is_closed and not is_small else None
+
+
+def scan_in_driver() -> None:
+    """Patch PySpark's `DataFrameReader.load` to plan batches of the format in the driver; once."""
+    if not hasattr(DataFrameReader.load, "plans_in_driver"):
+        DataFrameReader.load = _planning(DataFrameReader.load)  # type: ignore[method-assign]
+
+
+def _planning(load: Any) -> Any:  # noqa: ANN401 - PySpark's method
+    @wraps(load)
+    def planning(self: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> DataFrame:  # noqa: A002, ANN401
+        if path is None and schema is None:
+            if format is not None:
+                self.format(format)
+            self.options(**options)
+            frame = _in_driver(self._spark, self._jreader)
+            if frame is not None:
+                return frame
+        found: DataFrame = load(self, path, format, schema, **options)
+        return found
+
+    planning.plans_in_driver = True  # type: ignore[attr-defined]
+    return planning
+
+
+def _in_driver(spark: Any, reader: Any) -> DataFrame | None:  # noqa: ANN401
+    """Return the DataFrame of a reader of the format that the driver plans; None if Spark should load it."""
+
+    def field(name: str) -> Any:  # noqa: ANN401
+        found = reader.getClass().getSuperclass().getDeclaredField(name)
+        found.setAccessible(True)
+        return found.get(reader)
+
+    try:
+        if field("source") != FORMAT or field("userSpecifiedSchema").isDefined():
             return None
-        frame = topic_frame(spark, log.info, cluster.table_uri(log.info), include_headers=options.include_headers)
-        whole = {p: range(log.log_start(p), log.log_end(p)) for p in log.info.partitions}
-        # Without a condition, Delta counts rows without reading files.
-        frames.append(frame if ranges == whole else frame.where(within(ranges)))
-    return reduce(DataFrame.unionByName, frames)
-
-
-class QueryPlans:
-    """Makes nodes of Spark's logical plans in a session's JVM.
-
-    Args:
-        spark: the session.
-    """
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark: Any = spark
-        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no names for plans
-
-    def with_children(self, node: Any, nodes: list[Any]) -> Any:  # noqa: ANN401
-        """Return a node with other children."""
-        return node.withNewChildren(self._seq(nodes))
-
-    def renamed(self, plan: Any, wanted: Any) -> Any:  # noqa: ANN401
-        """Return a plan whose columns have the names and ids of another node's columns, so that it can replace it."""
-        catalyst, none, empty = self._jvm.org.apache.spark.sql.catalyst, self._jvm.scala.Option.empty(), self._seq([])
-        given, names = plan.output(), wanted.output()
-        aliases = [
-            catalyst.expressions.Alias(
-                given.apply(n), names.apply(n).name(), names.apply(n).exprId(), empty, none, empty
-            )
-            for n in range(names.size())
-        ]
-        return catalyst.plans.logical.Project(self._seq(aliases), plan)
-
-    def dataset(self, plan: Any) -> Any:  # noqa: ANN401
-        """Return the JVM's dataset of a plan."""
-        return self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, plan)  # noqa: SLF001
-
-    def _seq(self, items: list[Any]) -> Any:  # noqa: ANN401
-        return self._jvm.PythonUtils.toSeq(items)
-
-
-def children(node: Any) -> list[Any]:  # noqa: ANN401 - a node of Spark's plan
-    """Return the children of a node."""
-    found = node.children()
-    return [found.apply(n) for n in range(found.size())]
-
-
-def inner_nodes(node: Any) -> Iterable[Any]:  # noqa: ANN401 - a node of Spark's plan
-    """Return the nodes of a plan that have children, the root first."""
-    below = children(node)
-    if below:
-        yield node
-        for child in below:
-            yield from inner_nodes(child)
-
-
-def loses_order(node: Any) -> bool:  # noqa: ANN401 - a node of Spark's plan
-    """Return whether a node's result does not depend on the order of its input."""
-    name = str(node.nodeName())
-    return name in UNORDERED_NODES and (name != "Aggregate" or _ORDERED.search(node.simpleString(10_000)) is None)
+        if spark.conf.get(SWITCH, "true") != "true":
+            return None
+        jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no names for plans
+        given = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(field("extraOptions").originalMap()))
+        made = options_for_driver(given)
+        if made is None:
+            return None
+        warn_without_meaning(given)
+        table = new_object(
+            spark,
+            "TopicStream.TopicBatch",
+            BatchPlanner(*made),
+            f"kafkalike[{described(made[0])}]",
+            spark._jsparkSession,  # noqa: SLF001
+            jvm.org.apache.spark.sql.types.DataType.fromJson(schema_of(columns_of(made[0])).json()),
+        )
+        none = jvm.scala.Option.empty()
+        asked = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(given)
+        relation = jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create(
+            table, none, none, asked, none
+        )
+        return DataFrame(QueryPlans(spark).dataset(relation), spark)
+    except (KafkaError, *SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
+        # The format's own reader reads, or reports the error.
+        _log.debug("a batch is planned by the format's process: %s", cause)
+        return None

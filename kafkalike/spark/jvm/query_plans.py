@@ -1,0 +1,74 @@
+"""Spark's logical plans in the JVM, for which PySpark has no names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UNORDERED_NODES: Final = frozenset(
+    {"Project", "Filter", "SubqueryAlias", "EventTimeWatermark", "Union", "Join", "Aggregate", "Expand", "Generate"}
+)
+"""Nodes of a query's plan whose rows do not depend on the order of their input."""
+
+_ORDERED: Final = re.compile(r"\b(first|last|collect|any_value|array_agg|listagg|string_agg|mode|\w*udf|\w*udaf)\w*\(")
+"""Aggregate functions that do."""
+
+
+class QueryPlans:
+    """Makes nodes of Spark's logical plans in a session's JVM.
+
+    Args:
+        spark: the session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark: Any = spark
+        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no names for plans
+
+    def with_children(self, node: Any, nodes: list[Any]) -> Any:  # noqa: ANN401
+        """Return a node with other children."""
+        return node.withNewChildren(self._seq(nodes))
+
+    def renamed(self, plan: Any, wanted: Any) -> Any:  # noqa: ANN401
+        """Return a plan whose columns have the names and ids of another node's columns, so that it can replace it."""
+        catalyst, none, empty = self._jvm.org.apache.spark.sql.catalyst, self._jvm.scala.Option.empty(), self._seq([])
+        given, names = plan.output(), wanted.output()
+        aliases = [
+            catalyst.expressions.Alias(
+                given.apply(n), names.apply(n).name(), names.apply(n).exprId(), empty, none, empty
+            )
+            for n in range(names.size())
+        ]
+        return catalyst.plans.logical.Project(self._seq(aliases), plan)
+
+    def dataset(self, plan: Any) -> Any:  # noqa: ANN401
+        """Return the JVM's dataset of a plan."""
+        return self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, plan)  # noqa: SLF001
+
+    def _seq(self, items: list[Any]) -> Any:  # noqa: ANN401
+        return self._jvm.PythonUtils.toSeq(items)
+
+
+def children(node: Any) -> list[Any]:  # noqa: ANN401 - a node of Spark's plan
+    """Return the children of a node."""
+    found = node.children()
+    return [found.apply(n) for n in range(found.size())]
+
+
+def inner_nodes(node: Any) -> Iterable[Any]:  # noqa: ANN401 - a node of Spark's plan
+    """Return the nodes of a plan that have children, the root first."""
+    below = children(node)
+    if below:
+        yield node
+        for child in below:
+            yield from inner_nodes(child)
+
+
+def loses_order(node: Any) -> bool:  # noqa: ANN401 - a node of Spark's plan
+    """Return whether a node's result does not depend on the order of its input."""
+    name = str(node.nodeName())
+    return name in UNORDERED_NODES and (name != "Aggregate" or _ORDERED.search(node.simpleString(10_000)) is None)
