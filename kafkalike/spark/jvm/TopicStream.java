@@ -559,7 +559,13 @@ final class TopicQuery implements SupportsPushDownRequiredColumns, SupportsPushD
                 add(conditions, ((EqualTo) filter).attribute(), "=", ((EqualTo) filter).value());
             }
         }
-        JsonNode tasks = Answer.field(Answer.ask(table.planner, "partitions", conditions.toString(), null), "tasks");
+        JsonNode tasks;
+        try {
+            tasks = Answer.field(Answer.ask(table.planner, "partitions", conditions.toString(), null), "tasks");
+        } catch (IllegalStateException cause) {
+            // PySpark has a class of its own for this one.
+            throw new IllegalArgumentException(cause.getMessage());
+        }
         planned = new InputPartition[tasks.size()];
         isWhole = true;
         for (int n = 0; n < planned.length; n++) {
