@@ -564,7 +564,7 @@ final class TopicQuery implements SupportsPushDownRequiredColumns, SupportsPushD
             tasks = Answer.field(Answer.ask(table.planner, "partitions", conditions.toString(), null), "tasks");
         } catch (IllegalStateException cause) {
             // PySpark has a class of its own for this one.
-            throw new IllegalArgumentException(cause.getMessage());
+            throw new IllegalArgumentException("The batch cannot be planned: " + cause.getMessage());
         }
         planned = new InputPartition[tasks.size()];
         isWhole = true;

@@ -13,6 +13,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from functools import wraps
+from threading import Lock
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -55,14 +56,16 @@ class BatchPlanner(JavaCalls):
         self._options = options
         self._topics = topics
         self._runs: list[OffsetRun] | None = None
+        self._lock = Lock()
 
     def _partitions(self, conditions: str, _: str | None) -> dict[str, Any]:
-        if self._runs is None:
-            self._runs = batch_runs(self._topics, self._options)
-        else:
-            self._topics.require(self._topics.look())
         asked = json.loads(conditions)
-        planned = parts(self._topics, self._options, self._runs, scale=BATCH_TASKS)
+        with self._lock:
+            if self._runs is None:
+                self._runs = batch_runs(self._topics, self._options)
+            else:
+                self._topics.require(self._topics.look())
+            planned = parts(self._topics, self._options, self._runs, scale=BATCH_TASKS)
         known = [task for task in planned if isinstance(task, OffsetPartition)]
         tasks = [[file for plan in task.plans for file in chosen(plan, asked)] for task in known]
         return {"tasks": [files for files in tasks if files]}
