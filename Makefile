@@ -148,7 +148,7 @@ spark: classes ## Run the tests with one local Spark.
 
 spark-engines: classes ## Run the tests of streams with both planners of the format: the driver, and a process of each query.
 	$(call step,pytest: the driver plans)
-	@$(pytest) -n 0 $(streams)
+	@KAFKALIKE_TESTS_DRIVER=true $(pytest) -n 0 $(streams)
 	$(call step,pytest: a process of each query plans)
 	@KAFKALIKE_TESTS_STREAM_DRIVER=false $(pytest) -n 0 $(streams)
 

@@ -126,9 +126,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.local.dir": str(scratch / "local"),
         "spark.ui.enabled": "false",
-        # `make spark-engines` has streams and batches planned by the format's processes.
+        # `make spark-engines` sets these.
         "spark.kafkalike.stream.driver": os.environ.get("KAFKALIKE_TESTS_STREAM_DRIVER", "true"),
-        "spark.kafkalike.batch.driver": os.environ.get("KAFKALIKE_TESTS_STREAM_DRIVER", "true"),
+        "spark.kafkalike.sink.driver": os.environ.get("KAFKALIKE_TESTS_DRIVER", "false"),
+        "spark.kafkalike.batch.driver": os.environ.get("KAFKALIKE_TESTS_DRIVER", "false"),
     }
     with pytest.MonkeyPatch.context() as patch:
         # Spark reads it when it starts; a process that a test starts has the Python that a user has.

@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark import read
-from kafkalike.spark.reads.driver_stream import SWITCH
+from kafkalike.spark.reads.driver_stream import SINK_SWITCH, SWITCH
 from tests.tools.lines import Lines
 from tests.tools.records import all_records, batch, fill
 from tests.tools.upkeep import AT_ONCE, EAGER, upkeep
@@ -24,10 +24,12 @@ DRIVER, PROCESS = "kafkalike[Subscribe[in]]", "PythonMicroBatchStream"
 
 @pytest.fixture(autouse=True)
 def driver_plans(spark: SparkSession) -> Iterator[None]:
-    before = str(spark.conf.get(SWITCH, "true"))
-    spark.conf.set(SWITCH, "true")
+    before = {SWITCH: spark.conf.get(SWITCH, "true"), SINK_SWITCH: spark.conf.get(SINK_SWITCH, "false")}
+    for switch in before:
+        spark.conf.set(switch, "true")
     yield
-    spark.conf.set(SWITCH, before)
+    for switch, value in before.items():
+        spark.conf.set(switch, str(value))
 
 
 @pytest.fixture
@@ -208,12 +210,12 @@ def test_sinks_checkpoint_goes_on_with_the_other_one(
     """A batch of which Spark forgot that it was written is not written again."""
     cluster.create_topic("out", 1, {})
     lines.add("a")
-    spark.conf.set(SWITCH, first)
+    spark.conf.set(SINK_SWITCH, first)
     write(lines.frame(), root, tmp_path / "checkpoint")
     for name in ("0", ".0.crc"):
         (tmp_path / "checkpoint" / "commits" / name).unlink()
     lines.add("b")
-    spark.conf.set(SWITCH, "false" if first == "true" else "true")
+    spark.conf.set(SINK_SWITCH, "false" if first == "true" else "true")
 
     progress = write(lines.frame(), root, tmp_path / "checkpoint")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def driver_plans(spark: SparkSession) -> Iterator[None]:
-    before = str(spark.conf.get(SWITCH, "true"))
+    before = str(spark.conf.get(SWITCH, "false"))
     spark.conf.set(SWITCH, "true")
     yield
     spark.conf.set(SWITCH, before)

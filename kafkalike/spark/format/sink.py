@@ -394,9 +394,7 @@ def commit_batch(  # noqa: PLR0917
     version = StreamVersion.of(batch_id, owner, offsets.fingerprint)
     app = app_id(options.txn_id, owner)
     naming = Naming(app, version.encode(), lambda topic, known: next_txn(topic, app, known, version))
-    how = StagedCommit(
-        codec=options.codec, timeout_ms=options.timeout_ms, naming=naming, sources=offsets.partitions
-    )
+    how = StagedCommit(codec=options.codec, timeout_ms=options.timeout_ms, naming=naming, sources=offsets.partitions)
     written = commit_results(cluster, options.topic, results, staged, how)
     faults.point("stream.after_write")
     say_duplicates(written, f"batch {batch_id} had been written before")
