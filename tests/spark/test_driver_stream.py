@@ -204,7 +204,7 @@ def test_driver_commits_a_sinks_batches_and_its_progress_counts_their_records(
 
 
 @pytest.mark.parametrize("first", ["false", "true"], ids=["from the format to the driver", "from the driver on"])
-def test_sinks_checkpoint_goes_on_with_the_other_one(
+def test_sinks_checkpoint_continues_with_the_other_one(
     spark: SparkSession, lines: Lines, root: str, cluster: Cluster, tmp_path: Path, first: str
 ) -> None:
     """A batch of which Spark forgot that it was written is not written again."""

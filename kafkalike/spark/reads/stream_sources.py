@@ -153,7 +153,7 @@ class SparkWriter:
             table,
             self._field("outputMode"),
             False,  # noqa: FBT003 - no temporary checkpoint
-            True,  # noqa: FBT003 - goes on from its checkpoint
+            True,  # noqa: FBT003 - continues from its checkpoint
             trigger,
             getattr(manager, "startQuery$default$11")(),
             jvm.scala.Option.empty(),
