@@ -363,11 +363,13 @@ class RecordFetcher:
         ids = {name: topic.topic_id for topic, name in by_name if name is not None and hasattr(topic, "topic_id")}
         loop = asyncio.get_running_loop()
         end = loop.time() + min(body.max_wait.total_seconds(), MAX_WAIT_SECONDS)
+        # A poll that waits hears of what the latest look has missed; any other must look itself.
+        waits = body.min_bytes > 0 and body.max_wait.total_seconds() > FRESH_SECONDS
         max_bytes = min(int(call.field("max_bytes", ANSWER_BYTES)), ANSWER_BYTES)
         with self._tails.waiter(list(wanted)) as event:
             while True:
                 event.clear()
-                fetched = self._at_end(wanted, ids)
+                fetched = self._at_end(wanted, ids) if waits else None
                 if fetched is None:
                     fetched = await self._home.run(self._read, wanted, ids, max_bytes, call.memory)
                 size = sum(len(one.records) for found in fetched.values() for one in found)

@@ -46,6 +46,25 @@ def test_topic_that_a_fetch_names_twice_is_answered_once_with_all_partitions(ser
     assert found == [(one, [(0, 0, True), (2, 0, True), (1, 0, True)]), (two, [(0, 0, False)])]
 
 
+def test_fetch_that_does_not_wait_sees_what_was_written_just_before(served: Served, topic: Create) -> None:
+    """A look at the log just before must not stand for it."""
+    cluster, address = served
+    name = topic(1)
+    log = cluster.log(name)
+    ends = []
+    with WireClient(address) as client:
+        for number in range(5):
+            for _ in range(2):
+                asked = [{"topic": name, "partitions": [part(0, number)]}]
+                for wait, least in ((0, 1), (20, 1), (1_000, 0)):
+                    body = {"max_wait": wait, "min_bytes": least, "max_bytes": 10_000, "topics": asked}
+                    ends.append(client.ask(keys.FETCH, 12, body).responses[0].partitions[0].high_watermark)
+                if len(ends) % 6 == 3:
+                    log.append(keyed(("k", "v"), at_ms=NOW))
+
+    assert ends == [end for number in range(5) for end in [number] * 3 + [number + 1] * 3]
+
+
 def test_consumer_passes_a_hole_up_to_the_end_of_the_log(served: Served, topic: Create) -> None:
     """Forgetting a key may take the last records; who reads up to the log's end must reach it."""
     cluster, address = served
