@@ -209,7 +209,9 @@ class KafkaShareConsumer:
 
     def _acknowledge(self, tp: TopicPartition, offset: int, kind: AcknowledgeType, delay_ms: float) -> None:
         if not isinstance(kind, AcknowledgeType):
-            raise TypeError(f"an AcknowledgeType is needed, not {kind!r}")
+            raise TypeError(
+                f"{kind!r} is not an AcknowledgeType: give AcknowledgeType.ACCEPT, RELEASE, REJECT or RENEW"
+            )
         delay = check_timeout(delay_ms)
         if delay and kind is not AcknowledgeType.RELEASE:
             raise errors.IllegalArgumentError(f"delay_ms is only for RELEASE, not for {kind.name}")
