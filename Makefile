@@ -146,11 +146,11 @@ spark: classes ## Run the tests with one local Spark.
 	$(call step,pytest)
 	@$(pytest) tests/spark
 
-spark-engines: classes ## Run the tests of streams with both planners of the format: the driver, and a process of each query.
+spark-engines: classes ## Run the tests of the format with both planners: the driver, and the format's Python processes.
 	$(call step,pytest: the driver plans)
-	@KAFKALIKE_TESTS_DRIVER=true $(pytest) -n 0 $(streams)
-	$(call step,pytest: a process of each query plans)
-	@KAFKALIKE_TESTS_STREAM_DRIVER=false $(pytest) -n 0 $(streams)
+	@$(pytest) -n 0 $(streams)
+	$(call step,pytest: Python processes plan)
+	@KAFKALIKE_TESTS_DRIVER=false $(pytest) -n 0 $(streams)
 
 processes: setup ## Run the tests with several processes on one topic: kill -9, full disks.
 	$(call step,pytest)

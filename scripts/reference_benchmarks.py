@@ -104,7 +104,7 @@ SECTIONS: Final[tuple[tuple[str, str, tuple[Row, ...]], ...]] = (
             Row("kafka-10000000", "full scan 10,000,000: format kafkalike", "the format, full scan of 10 M"),
             Row("kafka-10000000", "key look-up 10,000,000: kafkalike.spark.read", "`ks.read`, a key of 10 M"),
             Row("kafka-10000000", "stream of 10, 10,000,000: kafkalike", "stream of 10 M, ten micro-batches"),
-            Row("kafka-1000000", "sink, ten micro-batches, 1,000,000", "stream of 1 M into a topic, ten micro-batches"),
+            Row("kafka-scans", "sink, ten micro-batches, 1,000,000", "stream of 1 M into a topic, ten micro-batches"),
             Row(
                 "kafka-streams-1-10-100",
                 "stream of 1, 1,000,000: kafkalike",
@@ -118,8 +118,8 @@ SECTIONS: Final[tuple[tuple[str, str, tuple[Row, ...]], ...]] = (
                 "kafka-streams-1-10-100", "stream of 100, 1,000,000: kafkalike, engine delta", "a hundred, engine delta"
             ),
             Row("kafka-streams-1-10-100", "one record through a stream", "one record through a running query"),
-            Row("kafka-1000000", "count() 1,000,000", "the format, `count()` of 1 M"),
-            Row("kafka-1000000", "filter on offset 1,000,000", "the format, 1 M, filter on offset"),
+            Row("kafka-scans", "count() 1,000,000", "the format, `count()` of 1 M"),
+            Row("kafka-scans", "filter on offset 1,000,000", "the format, 1 M, filter on offset"),
         ),
     ),
     (

@@ -19,6 +19,8 @@ from tests.tools.kinds import ABOVE_THE_LOG, SEVERAL
 from tests.tools.spread import spread
 
 TESTS = Path(__file__).parent
+DRIVER_PLANS = ("stream", "sink", "batch")
+"""What the driver plans in place of the format's Python processes."""
 FOLDER_MARKS = {"spark": "spark", "processes": "processes", "e2e": "e2e"}
 
 # No deadline: two cores shared with a JVM say nothing about how long an example takes.
@@ -126,10 +128,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.local.dir": str(scratch / "local"),
         "spark.ui.enabled": "false",
-        # `make spark-engines` sets these.
-        "spark.kafkalike.stream.driver": os.environ.get("KAFKALIKE_TESTS_STREAM_DRIVER", "true"),
-        "spark.kafkalike.sink.driver": os.environ.get("KAFKALIKE_TESTS_DRIVER", "false"),
-        "spark.kafkalike.batch.driver": os.environ.get("KAFKALIKE_TESTS_DRIVER", "false"),
+        # `make spark-engines` sets it.
+        **{f"spark.kafkalike.{way}.driver": os.environ.get("KAFKALIKE_TESTS_DRIVER", "true") for way in DRIVER_PLANS},
     }
     with pytest.MonkeyPatch.context() as patch:
         # Spark reads it when it starts; a process that a test starts has the Python that a user has.

@@ -24,7 +24,7 @@ DRIVER, PROCESS = "kafkalike[Subscribe[in]]", "PythonMicroBatchStream"
 
 @pytest.fixture(autouse=True)
 def driver_plans(spark: SparkSession) -> Iterator[None]:
-    before = {SWITCH: spark.conf.get(SWITCH, "true"), SINK_SWITCH: spark.conf.get(SINK_SWITCH, "false")}
+    before = {SWITCH: spark.conf.get(SWITCH, "true"), SINK_SWITCH: spark.conf.get(SINK_SWITCH, "true")}
     for switch in before:
         spark.conf.set(switch, "true")
     yield

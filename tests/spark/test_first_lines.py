@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException, PythonException, StreamingQueryException
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    PySparkException,
+    PythonException,
+    StreamingQueryException,
+)
 from pyspark.sql.functions import udf
 
 import kafkalike.spark as ks
@@ -62,7 +68,7 @@ def test_error_of_the_format_is_the_first_line(spark: SparkSession, root: str, c
     """A missing topic in a batch and in a stream, a lost file, a record that is too large, a wrong column."""
     missing = text_of(lambda: read(spark, root, "nope"), AnalysisException)
     in_stream = text_of(lambda: stream(spark, root, checkpoint), StreamingQueryException)
-    lost = text_of(lambda: read(spark, root, "lost"), PythonException)
+    lost = text_of(lambda: read(spark, root, "lost"), IllegalArgumentException)
     large = text_of(lambda: write(spark, root), AnalysisException)
 
     told = f"UnknownTopicOrPartitionError: nope: no such topic or partition in {root}"
@@ -70,7 +76,7 @@ def test_error_of_the_format_is_the_first_line(spark: SparkSession, root: str, c
     assert in_stream[0] == told
     assert in_stream[1].startswith("Spark: [STREAM_FAILED] Query [id = ")
     assert lost[0].startswith("DataLossError: KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE: lost-0: offsets [0, 1) are")
-    assert lost[1:] == ["Spark: An exception was thrown from the Python worker"]
+    assert lost[1:] == ["Spark: The batch cannot be planned"]
     assert large[0] == TOO_LARGE
     assert max(map(len, (missing, in_stream, lost, large))) == 2
 

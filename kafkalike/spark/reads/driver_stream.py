@@ -67,7 +67,7 @@ SWITCH: Final = "spark.kafkalike.stream.driver"
 """Setting of a session: with `false`, the format's process plans streams that start from then on."""
 
 SINK_SWITCH: Final = "spark.kafkalike.sink.driver"
-"""Setting of a session: with `true`, the driver commits what streams write that start from then on."""
+"""Setting of a session: with `false`, the format's own sink commits what streams write that start from then on."""
 
 CONSTANTS: Final = ("topic", "partition")
 """Columns that the files do not store."""
@@ -371,7 +371,7 @@ def sink_in_driver(spark: Any, frame: DataFrame, given: Mapping[str, str]) -> tu
         frame: its DataFrame.
         given: options of its writer.
     """
-    if spark.conf.get(SINK_SWITCH, "false") != "true" or tasks_here(spark) is None:
+    if spark.conf.get(SINK_SWITCH, "true") != "true" or tasks_here(spark) is None:
         return None
     try:
         options = parse_stream(given)

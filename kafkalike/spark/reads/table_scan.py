@@ -1,8 +1,8 @@
 """Batches of the format that the driver plans in its own process, and whose files Spark's Parquet reader reads.
 
 Spark starts a Python process for each `load()`, another one for its plan, and passes neither filters nor columns to a
-batch reader in Python (decision 010). In a session with a JVM and the setting `SWITCH`, `DataFrameReader.load` returns
-a DataFrame over `TopicBatch` of `TopicStream.java`. It asks the planner of this module, which has the offsets, tasks
+batch reader in Python (decision 010). In a session with a JVM, `DataFrameReader.load` returns a
+DataFrame over `TopicBatch` of `TopicStream.java`. It asks the planner of this module, which has the offsets, tasks
 and errors of the format's own reader. Its tasks read the columns that the query needs, without Python. The format's own
 reader serves all other batches, and reports the errors of options (decision 107).
 """
@@ -34,7 +34,7 @@ from kafkalike.spark.reads.driver_stream import described, files_of
 _log = logging.getLogger(__name__)
 
 SWITCH: Final = "spark.kafkalike.batch.driver"
-"""Setting of a session: with `true`, the driver plans batches that are loaded from then on."""
+"""Setting of a session: with `false`, the format's own reader reads batches that are loaded from then on."""
 
 SMALL_FILES: Final = 256
 """Files from which on the format opens them faster than Spark, if they are small."""
@@ -165,7 +165,7 @@ def _in_driver(spark: Any, reader: Any) -> DataFrame | None:  # noqa: ANN401
     try:
         if field("source") != FORMAT or field("userSpecifiedSchema").isDefined():
             return None
-        if spark.conf.get(SWITCH, "false") != "true":
+        if spark.conf.get(SWITCH, "true") != "true":
             return None
         jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no names for plans
         given = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(field("extraOptions").originalMap()))
