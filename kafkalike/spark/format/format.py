@@ -37,7 +37,10 @@ Source = TypeVar("Source", bound=datasource.DataSource)
 
 
 class KafkalikeSource(datasource.DataSource):
-    """Topics with the columns of Spark's Kafka source and sink. The options are described in `docs/spark.md`."""
+    """Topics with the columns of Spark's Kafka source and sink.
+
+    `docs/reference/spark-options.md` lists the options.
+    """
 
     storage: ClassVar[SentOptions | None] = None
     """Credentials and endpoint of an object store. None takes the environment's. They are not options of a reader or
