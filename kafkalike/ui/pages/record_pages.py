@@ -56,15 +56,23 @@ def records(request: Request) -> Response:
         decode=view.decode(),
         asked={
             field: page_request.query_parameter(request, field)
-            for field in ("from", "partition", "offset", "time", "key", "header", "text", "limit")
-        },
+            for field in ("partition", "offset", "time", "key", "header", "text", "limit")
+        }
+        | {"from": _begin(request)},
         following=places_text(found.following),
         said=page_request.query_parameter(request, "said"),
     )
 
 
+def _begin(request: Request) -> str:
+    """Return where to begin; an offset or time that was typed counts, even if nothing was chosen."""
+    chosen = page_request.query_parameter(request, "from", "newest")
+    given = [field for field in ("offset", "time") if page_request.query_parameter(request, field)]
+    return given[0] if given and chosen in {"newest", "oldest"} else chosen
+
+
 def _question(request: Request, log: TopicLog) -> Question:
-    begin = page_request.query_parameter(request, "from", "newest")
+    begin = _begin(request)
     partition = page_request.optional(request, "partition")
     partitions = list(log.info.partitions) if partition is None else [partition]
     start: Mapping[int, int] | None = None

@@ -119,6 +119,8 @@ GROUP = f"g/{CANARY}"
         ("/topics/orders/records", {"text": '"order": 17,'}, "1 records of 30"),
         ("/topics/orders/records", {"from": "offset", "partition": 0, "offset": 12}, "3 records"),
         ("/topics/orders/records", {"from": "time", "time": "2001-01-01"}, "30 records"),
+        ("/topics/orders/records", {"from": "newest", "partition": 0, "offset": 12}, "3 records"),
+        ("/topics/orders/records", {"from": "newest", "time": "2999-01-01"}, "0 records"),
         ("/topics/orders/records/0/3", {}, "&#34;&lt;script&gt;alert(1)&lt;/script&gt;&#34;"),
         ("/topics/orders/produce", {"partition": 0, "offset": 3}, "&lt;script&gt;"),
         ("/topics/orders/tail", {}, 'data-events="/topics/orders/tail/events"'),
