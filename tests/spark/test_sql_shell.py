@@ -103,7 +103,7 @@ def test_a_prompt_goes_on_after_an_error_until_it_is_left(
     assert code == 0
     assert said.out.startswith("Views: orders, kafkalike_topics, ")
     assert "newest\n1\n" in said.out
-    assert said.err == "Error: 'nowhere' is not a view of this cluster\n"
+    assert said.err == "Error: 'nowhere' is not a view of this cluster; SHOW TABLES lists them\n"
 
 
 class LeapingClock(ManualClock):

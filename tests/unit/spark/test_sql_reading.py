@@ -25,7 +25,11 @@ def test_a_view_of_the_cluster_is_read() -> None:
 
 
 def test_relation_that_is_no_view_is_rejected() -> None:
-    assert "is not a view of this cluster" in refusal("SELECT 1", plan(relation("other")), {"orders", "text", "a"})
+    known = {"orders", "text", "a"}
+    other, close = (refusal("SELECT 1", plan(relation(name)), known) for name in ("nowhere", "Ordrs"))
+
+    assert other == "'nowhere' is not a view of this cluster; SHOW TABLES lists them"
+    assert close == "'Ordrs' is not a view of this cluster; did you mean 'orders'? SHOW TABLES lists them"
 
 
 @pytest.mark.parametrize("name", ["text, /etc/passwd", "default, orders", "a, b", "text, a, b"])
