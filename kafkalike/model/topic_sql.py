@@ -7,12 +7,13 @@ open files.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
+
+from kafkalike.model.config.properties import nearest
 
 _PLAIN: Final = re.compile(r"\w+")
 
@@ -255,9 +256,9 @@ def _refused_relation(node: Mapping[str, Any], known: Collection[str]) -> str:
     if "," in name:
         return f"{name[:80]!r} has several parts or a comma; only views of this cluster can be read here"
     if node.get("isStreaming") or name.lower() not in known:
-        close = difflib.get_close_matches(name.lower(), known, n=1)
-        meant = f"; did you mean {close[0]!r}?" if close else ";"
-        return f"{name[:80]!r} is not a view of this cluster{meant} SHOW TABLES lists them"
+        return (
+            f"{name[:80]!r} is not a view of this cluster{nearest(name.lower(), known) or ';'} SHOW TABLES lists them"
+        )
     return ""
 
 

@@ -362,9 +362,10 @@ class RecordFetcher:
         wanted = {name: list(partitions.values()) for name, partitions in every.items()}
         ids = {name: topic.topic_id for topic, name in by_name if name is not None and hasattr(topic, "topic_id")}
         loop = asyncio.get_running_loop()
-        end = loop.time() + min(body.max_wait.total_seconds(), MAX_WAIT_SECONDS)
+        wait = min(body.max_wait.total_seconds(), MAX_WAIT_SECONDS)
+        end = loop.time() + wait
         # A poll that waits hears of what the latest look has missed; any other must look itself.
-        waits = body.min_bytes > 0 and body.max_wait.total_seconds() > FRESH_SECONDS
+        waits = body.min_bytes > 0 and wait > FRESH_SECONDS
         max_bytes = min(int(call.field("max_bytes", ANSWER_BYTES)), ANSWER_BYTES)
         with self._tails.waiter(list(wanted)) as event:
             while True:

@@ -67,6 +67,19 @@ def quick_member_of(clock: ManualClock) -> Iterator[tuple[Cluster, Make]]:
         yield cluster, make
 
 
+def places_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the first offset of each read from now on."""
+    read: list[int] = []
+    real = ShareReader.read
+
+    def noted(self: ShareReader, *args: Any) -> Any:
+        read.append(args[2].first)
+        return real(self, *args)
+
+    monkeypatch.setattr(ShareReader, "read", noted)
+    return read
+
+
 def write(cluster: Cluster, *values: bytes, partition: int = 0, headers: Any = None) -> None:
     with KafkaProducer(bootstrap_servers=cluster) as producer:
         for value in values:
@@ -482,14 +495,7 @@ def test_poll_does_not_read_files_whose_records_are_not_due(
     write(cluster, b"late", b"later", headers=at(60_000))
     write(cluster, b"now")
     write(cluster, b"soon", headers=at(1_000))
-    read: list[int] = []
-    real = ShareReader.read
-
-    def noted(self: ShareReader, *args: Any) -> Any:
-        read.append(args[2].first)
-        return real(self, *args)
-
-    monkeypatch.setattr(ShareReader, "read", noted)
+    read = places_read(monkeypatch)
     consumer = member_of()
 
     first = given(consumer.poll())
@@ -520,14 +526,7 @@ def test_million_scheduled_records_neither_grow_the_state_nor_are_read(monkeypat
             batch.add(0, None, b"late", 0, [("deliver_at", b"%d" % (clock.now_ms() + 60_000 + 7 * nth))])
         log.append(batch)
     write(cluster, b"now")
-    read: list[int] = []
-    real = ShareReader.read
-
-    def noted(self: ShareReader, *args: Any) -> Any:
-        read.append(args[2].first)
-        return real(self, *args)
-
-    monkeypatch.setattr(ShareReader, "read", noted)
+    read = places_read(monkeypatch)
     with members(cluster, clock) as make:
         consumer = make()
         first = given(consumer.poll())

@@ -563,6 +563,17 @@ def test_a_right_file_is_taken_as_those_forged_ones_would_be() -> None:
 # --- the threads of one process ------------------------------------------------------------------
 
 
+def run_behind_the_first(threads: Sequence[threading.Thread], begun: threading.Event) -> None:
+    """Run threads to their end; the others start when the first one is at work."""
+    threads[0].start()
+    assert begun.wait(20)
+    for thread in threads[1:]:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+
+
 def together(count: int, write: Callable[[Sequence[PendingChange[int]]], None]) -> list[BaseException | None]:
     """So many threads bring a number each, while the first one writes and waits for them."""
     begun, found = threading.Event(), list[BaseException | None]([None] * count)
@@ -583,13 +594,7 @@ def together(count: int, write: Callable[[Sequence[PendingChange[int]]], None]) 
             found[number] = cause
 
     threads = [threading.Thread(target=bring, args=(number,)) for number in range(count)]
-    threads[0].start()
-    assert begun.wait(20)
-    for thread in threads[1:]:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert not any(thread.is_alive() for thread in threads)
+    run_behind_the_first(threads, begun)
     assert (shared._at_work.locked(), shared._in_hand, shared._waiting) == (False, [], [])
     return found
 
@@ -699,12 +704,7 @@ def test_plans_of_waiting_threads_go_into_one_commit_and_fail_alone() -> None:
             found[name] = cause
 
     threads = [threading.Thread(target=write, args=(name,)) for name in ("slow", "one", "refused", "two")]
-    threads[0].start()
-    assert begun.wait(20)
-    for thread in threads[1:]:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    run_behind_the_first(threads, begun)
 
     rows = groups.rows
     assert {name: str(cause) for name, cause in found.items() if cause is not None} == {"refused": "refused"}
