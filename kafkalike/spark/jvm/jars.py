@@ -32,20 +32,20 @@ JARS = (
     "io.unitycatalog_unitycatalog-client-0.6.0.jar",
     "io.unitycatalog_unitycatalog-hadoop-0.6.0.jar",
     "com.fasterxml.jackson.datatype_jackson-datatype-jdk8-2.13.5.jar",
-    "commons-logging_commons-logging-1.3.0.jar",
-    "javax.annotation_javax.annotation-api-1.3.2.jar",
 )
-"""Jars of that version that Spark lacks."""
+"""Jars of that version that Spark lacks. Others that the resolver may bring are in Spark, in another version."""
 
 DELTA_EXCLUDES: Final = (
     "com.fasterxml.jackson.core:*",
     "com.github.luben:zstd-jni",
+    "com.google.code.findbugs:jsr305",
     "org.apache.hadoop:hadoop-client-api",
     "org.apache.hadoop:hadoop-client-runtime",
     "org.apache.logging.log4j:*",
     "org.apache.parquet:*",
     "org.locationtech.jts:jts-core",
     "org.roaringbitmap:*",
+    "org.slf4j:slf4j-api",
     "org.xerial.snappy:snappy-java",
 )
 """Dependencies of Delta that Spark includes: 75 of 90 MB to fetch."""
@@ -66,7 +66,6 @@ S3_EXCLUDES: Final = (
     "commons-codec:commons-codec",
     "org.apache.httpcomponents:httpclient",
     "org.apache.httpcomponents:httpcore",
-    "org.slf4j:slf4j-api",
     *(
         f"io.netty:netty-{name}"
         for name in (

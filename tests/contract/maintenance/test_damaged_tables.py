@@ -303,7 +303,7 @@ def test_a_commit_that_says_what_no_writer_says_is_refused_by_name(cluster: Clus
     sound, bare = Path(root).with_suffix(".sound"), []
     shutil.copytree(root, sound)
     lines = commits(root, "last")[-1].read_text().splitlines()
-    record = next(json.loads(line)["add"] for line in lines if "add" in line)
+    record = next(action["add"] for action in map(json.loads, lines) if "add" in action)
 
     for kind, name, value in CASES[:: examples(1, 7)]:
         shutil.rmtree(root)
