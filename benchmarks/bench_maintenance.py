@@ -215,14 +215,14 @@ def on_copies(rivals: Mapping[str, Callable[[str], object]], base: Path, *, runs
 
 
 def full_rewrite(spark: SparkSession, path: str) -> None:
-    """Keep the last record of each key and overwrite the table."""
+    """Write the last record of each key to a table beside it: only kafkalike may write a topic's own."""
     from pyspark.sql import functions as F  # noqa: N812
 
     table = spark.read.format("delta").load(path)
     last = table.groupBy("partition", "key").agg(F.max("offset").alias("offset"))
     kept = table.join(last.select("partition", "offset"), on=["partition", "offset"], how="left_semi")
     ordered = kept.repartition("partition").sortWithinPartitions("partition", "offset")
-    ordered.write.format("delta").mode("overwrite").save(path)
+    ordered.write.format("delta").save(f"{path}.rewritten")
 
 
 def producers(report: Report, scratch: Path, seconds: float) -> None:
