@@ -55,8 +55,8 @@ class GroupChangeOperations(AdminBase):
         Returns:
             By partition: `NoError`; `UnknownTopicOrPartitionError` if the partition does not exist;
             `OffsetMetadataTooLargeError` if the metadata is too long; `TopicDeletedError` if the topic's id differs
-            from `topic_ids`; `UnknownMemberIdError` for all partitions if the group has members, and then nothing is
-            written.
+            from `topic_ids`. For all partitions `UnknownMemberIdError` if the group has members, and
+            `GroupIdNotFoundError` if it is a share group; then nothing is written.
 
         Raises:
             InvalidGroupIdError, TypeError, IllegalArgumentError: an argument is invalid; nothing was written.
@@ -301,6 +301,7 @@ class GroupChangeOperations(AdminBase):
         taken_in = [(tp, at) for tp, at in positions.items() if outcomes[tp] is errors.NoError]
 
         def plan(state: GroupsState, roster: Roster, taken: int) -> list[GroupRow]:
+            state.check_type(group_id, share=False)
             if roster.members:
                 raise errors.UnknownMemberIdError(f"group {group_id!r} has members")
             for tp, _ in taken_in:
@@ -324,8 +325,8 @@ class GroupChangeOperations(AdminBase):
 
         try:
             self._change(group_id, plan)
-        except errors.UnknownMemberIdError:
-            return dict.fromkeys(positions, errors.UnknownMemberIdError)
+        except (errors.UnknownMemberIdError, errors.GroupIdNotFoundError) as refused:
+            return dict.fromkeys(positions, type(refused))
         return outcomes
 
     def _unknown(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:

@@ -197,6 +197,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
                 cause (a retriable error, an OSError).
             FencedInstanceIdError: another process has this consumer's `group_instance_id`.
             InconsistentGroupProtocolError: the group's members have no assignor in common with this one.
+            GroupIdNotFoundError: it is a share group.
             TopicDeletedError: a topic was deleted, or deleted and created again, while it was read. Raised once; the
                 next poll continues with the current topic of that name, at `auto_offset_reset`.
             DataLossError, CorruptRecordError: the log is damaged there; the position stays.

@@ -130,6 +130,8 @@ class KafkaShareConsumer:
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
         """Commit the acknowledgements of the records so far, and acquire and return others.
 
+        A missing or deleted topic has no records, as in Kafka; the log has a warning.
+
         In implicit mode, all records that were not acknowledged are accepted. Errors of these commits go to the
         callback of `set_acknowledgement_commit_callback`, or else to the log.
 
@@ -146,6 +148,7 @@ class KafkaShareConsumer:
             RecordDeserializationError: a deserializer failed. Earlier records have been delivered; the record is
                 released, and archived after its last delivery.
             InconsistentGroupProtocolError: the group has members that are not share consumers.
+            GroupIdNotFoundError: the group has committed offsets, so it is a consumer group.
             DataLossError, CorruptRecordError: the log is damaged there.
             KafkaConnectionError: the storage root has vanished, or never held a cluster.
             KafkaStorageError: the storage cannot be read.

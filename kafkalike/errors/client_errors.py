@@ -137,7 +137,7 @@ class NonEmptyGroupError(BrokerResponseError):
 
 
 class GroupIdNotFoundError(BrokerResponseError):
-    """The group does not exist."""
+    """The group does not exist, or it is of another type: a share group or a consumer group."""
 
     errno = 69
 

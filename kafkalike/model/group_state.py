@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from kafkalike.errors import GroupIdNotFoundError
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.groups.roster import CLIENT_LED_VERSION, PROTOCOL_TYPE, Member, Roster, dump_roster, load_roster
 from kafkalike.model.names import CONSUMER_OFFSETS, GATEWAYS_GROUP, REPARTITIONS_GROUP, RESERVED_GROUPS
@@ -256,6 +257,24 @@ class GroupsState:
     def is_share_group(self, group_id: str) -> bool:
         """Return whether a group has share partitions, or members that share records."""
         return group_id in self.shares or self.group(group_id).protocol == SHARE
+
+    def check_type(self, group_id: str, *, share: bool) -> None:
+        """Reject a change that would give a group offsets and share partitions, because a group has one type.
+
+        Args:
+            group_id: the group.
+            share: True for a share consumer, False for a consumer or committed offsets.
+
+        Raises:
+            GroupIdNotFoundError: the group has the other type.
+        """
+        is_other = bool(self.group(group_id).offsets) if share else self.is_share_group(group_id)
+        if is_other:
+            kinds = ("a consumer group", "a share group")
+            raise GroupIdNotFoundError(
+                f"group {group_id!r} is {kinds[not share]}, not {kinds[share]}: use another group id, or delete the "
+                "group first"
+            )
 
     def group(self, group_id: str) -> Group:
         """Return the group with that id; an empty one if it is unknown."""

@@ -61,9 +61,11 @@ class OffsetCommit:
         """Return the rows to append to a state.
 
         Raises:
+            GroupIdNotFoundError: it is a share group.
             CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: see `check_commit`, and
                 `partition_split.check_open`.
         """
+        state.check_type(self.group_id, share=False)
         roster = state.group(self.group_id).roster
         # Most commits come from outside a group without members, where there is nothing to check.
         if roster.members or self.generation >= 0:
@@ -299,7 +301,7 @@ def may_take(target: GroupsState, offset: MirroredOffset, began_ms: int, version
         version: version of the source's table that has the offset.
     """
     group = target.group(offset.group_id)
-    if group.members:
+    if group.members or target.is_share_group(offset.group_id):
         return False
     known = group.offsets.get(TopicPartition(offset.topic, offset.partition))
     if known is None or known.topic_id != offset.topic_id:

@@ -292,9 +292,10 @@ def check_protocol_type(call: Call, roster: Roster) -> None:
 
 
 def _join_answer(joined: _Joined) -> Answer:
-    roster = joined.roster
+    roster, code = joined.roster, joined.outcome.code
     return {
-        "error_code": joined.outcome.code,
+        # Kafka's code for a group of another type.
+        "error_code": InconsistentGroupProtocolError.errno if code == errors.GroupIdNotFoundError.errno else code,
         "generation_id": -1 if roster is None else roster.generation,
         "protocol_type": PROTOCOL_TYPE if roster is None else roster.protocol_type,
         "protocol_name": "" if roster is None else roster.protocol,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.model.clock import Clock
-from kafkalike.model.group_state import GroupRow, GroupsState, roster_row
+from kafkalike.model.group_state import SHARE, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import GroupFacts, Scheme
 from kafkalike.model.groups.roster import Member, Roster
@@ -129,6 +129,7 @@ class RosterStore(Protocol):
             The new roster.
 
         Raises:
+            GroupIdNotFoundError: a member joined a group of another type; nothing was written.
             KafkaTimeoutError, KafkaStorageError: nothing was written.
             UnknownOutcomeError: it may have been written.
         """
@@ -154,6 +155,8 @@ class GroupStore:
             nonlocal after
             before = state.group(self.group_id).roster
             after = change(before)
+            if after.members.keys() - before.members.keys():
+                state.check_type(self.group_id, share=after.protocol == SHARE)
             return [] if after is before else [roster_row(state.seq + 1, self.group_id, after, by, why)]
 
         self.groups.transact(plan, timeout_ms)

@@ -191,7 +191,9 @@ def offset_commit(
 
     Raises:
         UnknownTopicOrPartitionError: the topic was deleted. See also `check_claim`.
+        GroupIdNotFoundError: it is a share group.
     """
+    groups.check_type(claim.group_id, share=False)
     roster = groups.group(claim.group_id).roster
     check_claim(roster, claim)
     topic_id = topics.get(tp.topic)
@@ -252,4 +254,8 @@ class Groups(Protocol):
 
     def group(self, group_id: str) -> RosterOwner:
         """Return a group; an empty one if it is unknown."""
+        ...
+
+    def check_type(self, group_id: str, *, share: bool) -> None:
+        """Raise GroupIdNotFoundError if a group is a share group, or with `share` if it is a consumer group."""
         ...

@@ -91,7 +91,7 @@ def read_queue(
     Raises:
         KafkaConfigurationError: an unknown setting, a bad value, or a session without Delta.
         InvalidTopicError, UnknownTopicOrPartitionError: the topic does not exist.
-        InconsistentGroupProtocolError: the group has members that are not share consumers.
+        InconsistentGroupProtocolError, GroupIdNotFoundError: it is a consumer group.
         UnsafeStorageError: the root is read-only, or its storage cannot coordinate several writers.
         KafkaError: see `kafkalike.spark.read` and `KafkaShareConsumer.poll`.
 

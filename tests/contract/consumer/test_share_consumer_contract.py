@@ -15,6 +15,7 @@ from kafkalike import (
     KafkaConsumer,
     KafkaProducer,
     KafkaShareConsumer,
+    OffsetAndMetadata,
     TopicPartition,
     errors,
 )
@@ -350,6 +351,17 @@ def test_recreated_topic_starts_anew(filled: tuple[Cluster, Make]) -> None:
     assert given(consumer.poll()) == [(b"new", 1)]
 
 
+def test_deleted_topic_has_no_records(filled: tuple[Cluster, Make], caplog: pytest.LogCaptureFixture) -> None:
+    cluster, make = filled
+    consumer = make()
+    records = consumer.poll()
+    cluster.delete_topic("jobs")
+    assert [len(records), consumer.poll(), consumer.poll(timeout_ms=10)] == [3, [], []]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "topic jobs does not exist; waiting for it"
+    ]
+
+
 # --- scheduled records ---------------------------------------------------------------------------
 
 
@@ -391,6 +403,45 @@ def test_consumer_of_another_kind_is_refused(filled: tuple[Cluster, Make], clock
     assert other.poll() == {}
     assert [m.client_id for m in cluster.groups.refresh().group("work").members.values()] == ["kafkalike"]
     other.close()
+
+
+def test_group_id_of_a_share_group_is_refused_to_consumers(filled: tuple[Cluster, Make]) -> None:
+    cluster, make = filled
+    make().close()
+    with make() as worker:
+        worker.poll()
+    admin = KafkaAdminClient(bootstrap_servers=cluster)
+    with (
+        KafkaConsumer("jobs", bootstrap_servers=cluster, group_id="work", enable_auto_commit=False) as member,
+        KafkaConsumer(bootstrap_servers=cluster, group_id="work", enable_auto_commit=False) as alone,
+        KafkaProducer(bootstrap_servers=cluster, transactional_id="t") as producer,
+    ):
+        with pytest.raises(errors.GroupIdNotFoundError, match="'work' is a share group, not a consumer group"):
+            member.poll()
+        with pytest.raises(errors.GroupIdNotFoundError, match="'work' is a share group"):
+            alone.commit({T0: OffsetAndMetadata(1, "", -1)})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1, "", -1)}, "work")
+        with pytest.raises(errors.GroupIdNotFoundError, match="'work' is a share group"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    altered = admin.alter_group_offsets("work", {T0: OffsetAndMetadata(1, "", -1)})
+    assert altered == {T0: errors.GroupIdNotFoundError}
+    group = cluster.groups.refresh().group("work")
+    assert (len(group.offsets), len(group.members)) == (0, 0)
+
+
+def test_group_id_of_a_consumer_group_is_refused_to_share_consumers(filled: tuple[Cluster, Make]) -> None:
+    cluster, make = filled
+    admin = KafkaAdminClient(bootstrap_servers=cluster)
+    admin.alter_group_offsets("work", {T0: OffsetAndMetadata(1, "", -1)})
+    worker = make()
+    with pytest.raises(errors.GroupIdNotFoundError, match="'work' is a consumer group, not a share group"):
+        worker.poll()
+    assert cluster.groups.refresh().share_groups == []
+    admin.delete_groups(["work"])
+    assert given(worker.poll()) == [(b"a", 1), (b"b", 1), (b"c", 1)]
 
 
 WRONG = {

@@ -17,6 +17,7 @@ from kafkalike import KafkaAdminClient, KafkaProducer, KafkaShareConsumer, Topic
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.gateway_server import GatewayServer
 from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.model.groups.consumer_protocol import subscription_bytes
 from tests.tools.wire_client import WireClient
 
 Served = tuple[Cluster, str]
@@ -349,6 +350,55 @@ def test_groups_are_described_altered_and_deleted(served: Served, topic: Create)
     assert (name, "share") in {(group.group_id, group.group_type) for group in listed}
     assert (int(gone.error_code), int(gone.responses[0].error_code)) == (0, 0)
     assert name not in cluster.groups.refresh().shares
+
+
+def test_group_of_another_type_is_refused(served: Served, topic: Create) -> None:
+    """With the codes of Kafka's coordinator."""
+    cluster, address = served
+    queue, plain = topic(1), topic(2)
+    filled(cluster, queue, 1)
+    plain_group = f"{plain}-readers"
+    place = {"partition_index": 0, "committed_offset": 0, "committed_leader_epoch": -1, "committed_metadata": ""}
+    with WireClient(address) as wire:
+
+        def committed(group: str) -> int:
+            offsets = [{"name": plain, "partitions": [place]}]
+            who = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+            return int(wire.ask(keys.OFFSET_COMMIT, 8, {**who, "topics": offsets}).topics[0].partitions[0].error_code)
+
+        def joined(member_id: str) -> Any:
+            return wire.ask(
+                keys.JOIN_GROUP,
+                9,
+                {
+                    "group_id": queue,
+                    "session_timeout": 10_000,
+                    "rebalance_timeout": 10_000,
+                    "member_id": member_id,
+                    "group_instance_id": None,
+                    "protocol_type": "consumer",
+                    "protocols": [{"name": "range", "metadata": subscription_bytes([queue])}],
+                    "reason": None,
+                },
+            )
+
+        commits = [committed(queue), committed(plain_group)]
+        classic = joined(joined("").member_id)
+        shared = wire.ask(
+            keys.SHARE_GROUP_HEARTBEAT,
+            1,
+            {
+                "group_id": plain_group,
+                "member_id": str(uuid.uuid4()),
+                "member_epoch": 0,
+                "rack_id": None,
+                "subscribed_topic_names": [plain],
+            },
+        )
+    not_found = errors.GroupIdNotFoundError.errno
+    assert commits == [not_found, 0]
+    assert int(classic.error_code) == errors.InconsistentGroupProtocolError.errno
+    assert int(shared.error_code) == not_found
 
 
 def test_settings_of_a_group_altered_by_its_clients_hold_for_its_members(served: Served, topic: Create) -> None:

@@ -18,7 +18,7 @@ from kafkalike.model.transactions import group_claims, roll_forward, rules
 from kafkalike.model.transactions import roll_forward as effects
 from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions import transaction_protocol as upkeep
-from kafkalike.model.transactions.transactional_id import TransactionalIdState, Why
+from kafkalike.model.transactions.transactional_id import Why
 from tests.tools.effort import examples
 from tests.tools.transaction_world import Broken, World
 
@@ -117,19 +117,10 @@ def an_aborted_number_is_decided(patch: pytest.MonkeyPatch) -> None:
         known = groups.transactions.get(wanted.transactional_id)
         if known is not None and known.why is Why.ABORT:
             standings = {**groups.transactions, wanted.transactional_id: replace(known, number=0)}
-            groups = _Seen(groups, standings)
+            groups = replace(groups, transactions=standings)
         return real(groups, wanted, topics, now_ms)
 
     patch.setattr(rules, "plan_commit", plan)
-
-
-class _Seen:
-    """The groups' table with other transactions."""
-
-    def __init__(self, groups: Any, standings: dict[str, TransactionalIdState]) -> None:
-        self.seq, self.transactions, self.group = groups.seq, standings, groups.group
-        self.unsettled = groups.unsettled
-        self.groups = groups.groups
 
 
 @mutant
@@ -277,7 +268,7 @@ def a_committed_transaction_is_aborted(patch: pytest.MonkeyPatch) -> None:
         known = groups.transactions.get(name)
         if rules.committed_as(groups, name, attempt) is not None and known.why is Why.COMMIT:
             changed = replace(known, number=attempt.number - 1, committed=None, why=Why.ABORT)
-            groups = _Seen(groups, {**groups.transactions, name: changed})
+            groups = replace(groups, transactions={**groups.transactions, name: changed})
         return real(groups, name, attempt, **rest)
 
     patch.setattr(rules, "plan_abort", plan)
