@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,11 +20,13 @@ from kafkalike.errors import (
     KafkaConfigurationError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.maintenance.forget import forget
 from kafkalike.model.shares.share_partition import RecordState, SharePartition
 from kafkalike.spark.queue_batch import QueueBatch
 from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of
-from tests.tools.records import all_records, make_topic
+from tests.tools.records import all_records, fill, make_topic
+from tests.tools.upkeep import EAGER, upkeep
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -313,3 +316,46 @@ def test_locks_are_renewed_while_the_job_runs(spark: SparkSession, jobs: str, mo
         assert after.deliveries == 1
         batch.acknowledge()
     assert state(jobs).start == 10
+
+
+# --- upkeep while a job runs -----------------------------------------------------------------------
+
+
+def compacted(root: str) -> None:
+    assert upkeep(root, "jobs").compacted_records > 0
+
+
+def expired(root: str) -> None:
+    cluster = on_disk(root)
+    cluster.move_log_start("jobs", {0: 2}, "retention", "r")
+    upkeep(root, "jobs")
+
+
+def forgotten(root: str) -> None:
+    forget("jobs", root, keys="a", dry_run=False)
+
+
+@pytest.mark.parametrize(
+    ("happen", "left"),
+    [(compacted, ["1", "2", "3"]), (expired, ["2", "3"]), (forgotten, ["1", "3"])],
+    ids=["compaction", "retention", "forget"],
+)
+def test_records_that_are_removed_while_a_job_runs_are_finished_without_a_result(
+    spark: SparkSession, root: str, happen: Callable[[str], None], left: list[str]
+) -> None:
+    cluster = on_disk(root)
+    cluster.create_topic("jobs", 1, EAGER)
+    make_topic(root, partitions=1, topic="results")
+    for nth, key in enumerate((b"a", b"b", b"a", b"c")):
+        fill(cluster, "jobs", str(nth), key=key, at_ms=1_000 * (nth + 1))
+
+    with taken(spark, root) as batch, ks.transaction("job", root) as t:
+        happen(root)
+        t.write(results(batch), "results")
+        t.acknowledge(batch)
+
+    assert len(batch) == 4
+    assert written(root) == [f"done {value}" for value in left]
+    assert (state(root).start, state(root).runs) == (4, ())
+    assert len(taken(spark, root)) == 0
+    assert errors_of(root) == []
