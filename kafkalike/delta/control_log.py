@@ -11,6 +11,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kafkalike.delta.actions import APPEND
@@ -163,8 +164,8 @@ class ControlLog(Generic[S, R]):
         """
         return self._rows.state_at(version)
 
-    def known_files(self) -> set[str]:
-        """Return the paths of the table's data files, as of the last look.
+    def known_files(self) -> AbstractSet[str]:
+        """Return the paths of the table's data files, as of the last look: a view, which follows later looks.
 
         Raises:
             LogCorruptError: the newest version is damaged.
@@ -173,7 +174,7 @@ class ControlLog(Generic[S, R]):
         if not self._rows.exists:
             return set()
         self._table.check_sound()
-        return set(self._table.state.index.paths)
+        return self._table.state.index.paths
 
     @property
     def num_rows(self) -> int:
@@ -186,7 +187,7 @@ class ControlLog(Generic[S, R]):
         with self._table.mutex:
             self.refresh()
             # The caller removes all other files, so an older version is refused.
-            return self.known_files()
+            return set(self.known_files())
 
     def check_sound(self) -> None:
         """Raise if the newest version of the table is damaged; see `Table.check_sound`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.delta import table_change
@@ -198,7 +199,8 @@ def dead_segments(log: TopicLog) -> list[Segment]:
     dead: list[Segment] = []
     for partition in log.info.partitions:
         start = log.log_start(partition)
-        dead += [segment for segment in log.table_segments(partition) if segment.stop <= start]
+        below = takewhile(lambda segment: segment.start < start, log.table_segments(partition))  # noqa: B023 - used here
+        dead += [segment for segment in below if segment.stop <= start]
     return dead
 
 

@@ -142,7 +142,10 @@ class _Run(Sequence[Segment]):
     def __getitem__(self, at: slice) -> Sequence[Segment]: ...
     def __getitem__(self, at: int | slice) -> Segment | Sequence[Segment]:
         if isinstance(at, slice):
-            return [self[place] for place in range(len(self))[at]]
+            places = range(len(self))[at]
+            if places.step == 1:
+                return _Run(self.partition, self.rows[places.start * _SIZE : places.stop * _SIZE])
+            return [self[place] for place in places]
         return self._made(_ROW.unpack_from(self.rows, range(len(self))[at] * _SIZE))
 
     def _made(self, row: tuple[Any, ...]) -> Segment:
@@ -253,14 +256,18 @@ class SegmentIndex:
         partition, start = segment.partition, segment.start
         rows = self._rows.setdefault(partition, bytearray())
         count = len(rows) // _SIZE
-        late = count > 0 and _span(rows, count - 1)[0] >= start
+        last = _span(rows, count - 1) if count else (-1, -1)
+        late = last[0] >= start
         if (late or segment.path in self._places) and self.has(segment.path):
             return
-        at = _first_from(rows, start + 1) if late else count
+        at, before = count, last[1]
+        if late:
+            at = _first_from(rows, start + 1)
+            before = _span(rows, at - 1)[1] if at else 0
         rows[at * _SIZE : at * _SIZE] = _row(segment, self._unique(segment))
         if segment.stop > self.ends.get(partition, 0):
             self.ends[partition] = segment.stop
-        if (at and _span(rows, at - 1)[1] > start) or (at < count and segment.stop > _span(rows, at + 1)[0]):
+        if before > start or (at < count and segment.stop > _span(rows, at + 1)[0]):
             self._overlapping.add(partition)
 
     def remove(self, *paths: str) -> None:

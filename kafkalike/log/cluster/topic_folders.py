@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -138,9 +138,7 @@ def dead_folders(root: Storage, state: ClusterState, now_ms: int) -> Iterator[tu
         The folder, its table's id, and whether a creator may still give it to a topic. If so, fence the metadata and
         read them again before removing the folder.
     """
-    for name in root.folders():
-        if not may_be_dead(state, name):
-            continue
+    for name in suspects(state, root.folders()):
         folder, table = Path(root.uri, name), topic_table(root.at(name))
         if table is None:
             last = state.last(name)
@@ -207,10 +205,14 @@ def live_topic(state: ClusterState, table_id: str) -> TopicInfo | None:
     return next((info for info in state.topics.values() if info.table_id == table_id), None)
 
 
-def may_be_dead(state: ClusterState, folder: str) -> bool:
-    """True if a folder has a topic's folder name, and no topic lies in it."""
-    used = any(state.was_used(name) for name in _names_of(state, folder))
-    return used and all(folder not in _folders_of(info) for info in state.topics.values())
+def suspects(state: ClusterState, folders: Iterable[str]) -> list[str]:
+    """Return the folders that have a topic's folder name, and in which no topic lies."""
+    live = {folder for info in state.topics.values() for folder in _folders_of(info)}
+    return [
+        folder
+        for folder in folders
+        if folder not in live and any(state.was_used(name) for name in _names_of(state, folder))
+    ]
 
 
 def _folders_of(info: TopicInfo) -> tuple[str, ...]:
@@ -237,7 +239,7 @@ def fate_of(state: ClusterState, found: Found, deleted: Mapping[str, str]) -> Fa
         found: the folder's content.
         deleted: folders by the ids of tables whose deletion was announced; such a topic may still exist.
     """
-    if not may_be_dead(state, found.folder):
+    if not suspects(state, [found.folder]):
         return Fate.STAYS
     if found.table_id and live_topic(state, found.table_id):
         # A topic that was deleted and recreated as a mirror of its former copy has another folder.

@@ -269,8 +269,10 @@ class Transactions:
             A sentence for each failure, with its reason.
         """
         expiration_ms = int(self._cluster.server.get("transactional.id.expiration.ms"))
-        todo = protocol.maintaining(expiration_ms, self._cluster.clock.now_ms())
-        problems: Sequence[KafkaError] = self._driver(deadline).run(todo)
+        problems: Sequence[KafkaError] = []
+        if self._cluster.groups.refresh().transactions or self._staging.folders():
+            todo = protocol.maintaining(expiration_ms, self._cluster.clock.now_ms())
+            problems = self._driver(deadline).run(todo)
         self._staging.remove_empty()
         return [f"{type(problem).__name__}: {problem}" for problem in problems]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kafkalike.delta.layout import CLUSTER_METADATA, CONTROL_TABLES, DELETED, LOCKS, SCHEMAS, STAGING
 from kafkalike.delta.table_change import turns_of
 from kafkalike.errors import KafkaError
-from kafkalike.log.cluster.topic_folders import dead_folders, live_topic, may_be_dead, remove_folder, topic_id_of
+from kafkalike.log.cluster.topic_folders import dead_folders, live_topic, remove_folder, suspects, topic_id_of
 from kafkalike.log.group.group_expiry import expire_offsets
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, only_run
 from kafkalike.maintenance.maintenance_report import ControlReport, MaintenanceReport
@@ -219,7 +219,6 @@ def compact_control(cluster: Cluster, table: str, *, dry_run: bool) -> tuple[int
 
 
 def _compact(log: ControlLog[S, R], keep: Callable[[Sequence[R]], Sequence[R]], *, dry_run: bool) -> tuple[int, int]:
-    log.look_once()
     count = log.num_rows
     if max(count, len(log.known_files())) < MIN_GAIN:
         # The possible gain is not worth a version, so skip reading rows.
@@ -317,8 +316,7 @@ def _folders(cluster: Cluster) -> list[Storage]:
 
 
 def _clear_folders(cluster: Cluster, place: Storage) -> int:
-    seen = cluster.metadata.state
-    if not any(may_be_dead(seen, name) for name in place.folders()):
+    if not suspects(cluster.metadata.state, place.folders()):
         # The next run removes tables that were deleted since the start of this one.
         return 0
     state, now = cluster.metadata_on_disk(), cluster.clock.now_ms()

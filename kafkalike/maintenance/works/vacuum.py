@@ -99,18 +99,20 @@ def leftovers(
         LogCorruptError: the table's log cannot be read.
     """
     found = _data_files(files)
-    living = known if found.keys() <= set(known) else live()
-    unnamed = {path: facts for path, facts in found.items() if path not in living}
+    unnamed = found.keys() - known
+    if unnamed:
+        unnamed = found.keys() - live()
     litter = [*_old_temporaries(files, now_ms), *_old_waiting(files, now_ms)]
     if not unnamed:
         return litter
     # A file that no recent commit has removed either left the table long ago, or is young and never was in it. To tell
     # these apart, commits must be read back to the file's modification time.
-    young = [time_ms for _, time_ms in unnamed.values() if now_ms - time_ms < orphan_ms]
+    young = [found[path][1] for path in unnamed if now_ms - found[path][1] < orphan_ms]
     horizon = min([now_ms - max(delays.deleted_ms, delays.replaced_ms), *(time_ms - SLACK_MS for time_ms in young)])
     removed = _removal_times(files, unnamed, horizon)
     due = []
-    for path, (size, time_ms) in unnamed.items():
+    for path in unnamed:
+        size, time_ms = found[path]
         if path in removed:
             when, deleted = removed[path]
             old = now_ms - when >= (delays.deleted_ms if deleted else delays.replaced_ms)
@@ -298,7 +300,7 @@ def _cleared(cluster: Cluster, store: Storage, say: Callable[[str], None]) -> in
     marks = dict(_marks(store, now_ms))
     deleted = {topic_id: mark.location for topic_id, mark in marks.items()}
     state = cluster.metadata_on_disk()
-    looked = [_look(store, folder, now_ms) for folder in folders if topic_folders.may_be_dead(state, folder)]
+    looked = [_look(store, folder, now_ms) for folder in topic_folders.suspects(state, folders)]
     if any(
         topic_folders.fate_of(state, folder.found, deleted) is topic_folders.Fate.GOES_AFTER_FENCE for folder in looked
     ):

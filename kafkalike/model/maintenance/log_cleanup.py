@@ -89,13 +89,13 @@ def append_times(segments: Sequence[Segment]) -> list[int]:
     Times rise with offsets, so a segment was appended no later than the segments after it. A writer whose clock is
     ahead is corrected by the next one. 0 for an unknown time.
     """
-    times: list[int] = []
-    earliest: int | None = None
-    for segment in reversed(segments):
-        if segment.modification_ms > 0:
-            earliest = segment.modification_ms if earliest is None else min(earliest, segment.modification_ms)
-        times.append(earliest or 0)
-    return times[::-1]
+    times = [segment.modification_ms for segment in segments]
+    earliest = 0
+    for at in range(len(times) - 1, -1, -1):
+        if times[at] > 0:
+            earliest = min(times[at], earliest or times[at])
+        times[at] = earliest
+    return times
 
 
 def segment_times(segments: Sequence[Segment], clock: RetentionClock) -> list[int]:
@@ -135,7 +135,7 @@ def plan_retention(
     dead = 0
     while dead < len(segments) and segments[dead].stop <= log_start:
         dead += 1
-    live = segments[dead:]
+    live = list(segments[dead:])
     count = _expired(live, now_ms, policy) if policy.delete else 0
     allowed, waiting = count, tuple[str, ...]()
     if hold is not None and count:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkalike.log.cluster.topic_folders import UNDER_WAY_MS, Fate, Found, fate_of, location_of, may_be_dead
+from kafkalike.log.cluster.topic_folders import UNDER_WAY_MS, Fate, Found, fate_of, location_of, suspects
 from kafkalike.model.cluster_state import ClusterState, topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
@@ -100,7 +100,7 @@ def test_a_mark_of_a_deletion_that_never_happened_tells_nothing() -> None:
     ("folder", "worth"), [("t", True), (LATER, False), (OTHER, True), ("u", False), ("__cluster_metadata", False)]
 )
 def test_only_folders_with_the_name_of_a_used_one_are_looked_into(folder: str, worth: bool) -> None:  # noqa: FBT001
-    assert may_be_dead(AGAIN, folder) is worth
+    assert bool(suspects(AGAIN, [folder])) is worth
 
 
 @pytest.mark.parametrize("used_before", [False, True], ids=["first", "later"])
@@ -109,7 +109,7 @@ def test_folder_of_a_replica_of_the_longest_name_fits_into_a_file_name(used_befo
     location = location_of(TopicName(LONG), used_before=used_before)
 
     assert len(location) + len(f"~{2**62}") <= 255
-    assert may_be_dead(lives((LONG, "1", "elsewhere", True)), location)
+    assert suspects(lives((LONG, "1", "elsewhere", True)), [location]) == [location]
 
 
 def test_first_topic_of_a_short_name_lies_in_the_folder_of_that_name() -> None:
