@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import select
 import struct
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
@@ -62,6 +63,9 @@ FEATURES: Final = {"group.version": 1, "transaction.version": 2}
 """Kafka's features: the consumer group protocol (KIP-848), and an epoch for each transaction (KIP-890)."""
 
 _NUMBERS: Final = itertools.count(1)
+
+_CLOSED: Final = getattr(select, "POLLRDHUP", select.POLLHUP)
+"""Event of a connection that the client has closed, with or without unread requests."""
 
 _LENGTH: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">hhi")
@@ -162,6 +166,16 @@ class ClientConnection:
     def authenticated(self) -> bool:
         """True if the client may send requests."""
         return self._sasl is None or self._sasl.principal is not None
+
+    def is_connected(self) -> bool:
+        """Return False if the client has closed the connection. Thread-safe."""
+        # Asks the kernel: requests that came before the end may not have been read yet.
+        poll = select.poll()
+        with contextlib.suppress(ValueError):  # the gateway has closed it
+            poll.register(self._writer.get_extra_info("socket"), _CLOSED)
+            # The number of a closed connection may belong to another one, so the transport is asked last.
+            return not poll.poll(0) and not self._writer.is_closing()
+        return False
 
     async def serve(self) -> None:
         """Answer requests until the client or a malformed request ends the connection."""
@@ -270,7 +284,8 @@ class ClientConnection:
             reply = await self._authenticate(self._sasl, key, body)
         else:
             principal = "" if self._sasl is None else self._sasl.principal or ""
-            call = Call(version, body, (header.client_id or "")[:MAX_NAME], self.host, principal, self.number, memory)
+            client_id = (header.client_id or "")[:MAX_NAME]
+            call = Call(version, body, client_id, self.host, principal, self.number, memory, self.is_connected)
             reply = await self._handled(known, key, call)
         return _Pending(key, known, correlation_id, reply, len(frame), reserved, memory, begun)
 

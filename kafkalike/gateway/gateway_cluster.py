@@ -53,10 +53,17 @@ class Call:
     connection: int = 0
     """Number of the connection at this gateway."""
     memory: RequestMemory = dataclasses.field(default_factory=RequestMemory)
+    is_connected: Callable[[], bool] = lambda: True
+    """Returns False once the client has closed its connection. Thread-safe."""
 
     def field(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
         """Return a field of the request, or a default in versions without it."""
         return getattr(self.body, name, default)
+
+    def check_connected(self) -> None:
+        """Raise ConnectionAbortedError if the client has closed its connection, so that it no longer waits."""
+        if not self.is_connected():
+            raise ConnectionAbortedError(f"{self.client_id!r} of {self.host} has disconnected")
 
 
 Reply = Answer | None

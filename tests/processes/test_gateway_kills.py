@@ -1,4 +1,4 @@
-"""A gateway is killed; its clients go on through another one, and no record is lost or read twice."""
+"""A gateway is killed or paused; its clients continue through another one, and nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from kafkalike.connect import connect
+from kafkalike.gateway import api_versions as keys
 from tests.tools.mixed_group import CLASSIC, Owners, librdkafka, running
+from tests.tools.transactional import committed, values
+from tests.tools.wire_client import WireClient
+from tests.tools.wire_transactional import WireTransactional
 
 PARTITIONS = 4
 COUNT = 400
@@ -79,3 +83,32 @@ def test_clients_of_a_killed_gateway_go_on_without_loss_or_rebalance(tmp_path: P
     log = cluster.log("t")
     log.refresh()
     assert [log.log_end(p) for p in range(PARTITIONS)] == [COUNT // PARTITIONS] * PARTITIONS
+
+
+@pytest.mark.slow
+def test_late_requests_of_a_paused_gateway_do_not_touch_the_next_transaction(tmp_path: Path) -> None:
+    """Their client has closed the connection, and has ended the transaction through another gateway."""
+    cluster = connect(str(tmp_path))
+    cluster.create_topic("t", 1, {})
+    with gateways(tmp_path, 2) as ((first, paused), (second, _)):
+        producer = WireTransactional(second, "t")
+        paused.send_signal(signal.SIGSTOP)
+        late = producer.batch(0, b"aborted"), producer.offsets("g", 7), producer.ending(commit=True)
+        for request in (producer.beginning(), *late):
+            with WireClient(first) as wire:
+                wire.send(*request)
+        codes = [producer.send(second, 0, b"aborted"), producer.end(second, commit=False)]
+        codes += [producer.send(second, 1, b"next")]
+        paused.send_signal(signal.SIGCONT)
+        with WireClient(first) as wire:
+            wire.ask(keys.API_VERSIONS, 0, {})
+        # It finishes the requests that it has begun.
+        paused.send_signal(signal.SIGTERM)
+        paused.wait(60)
+        before = values(cluster, "t")
+        codes += [producer.end(second, commit=True)]
+
+    assert codes == [0] * 4
+    assert before == []
+    assert values(cluster, "t") == [b"next"]
+    assert committed(cluster) == {}

@@ -257,7 +257,7 @@ class RecordAppender:
         self._decode(parts)
         good = [(part, place) for part, place in zip(parts, places, strict=True) if not part.outcome.code]
         outcomes = self._transactions.stage(
-            call.field("transactional_id"),
+            call,
             name,
             [part.sent for part, _ in good],
             [part.batch.wire.codec for part, _ in good],

@@ -19,6 +19,7 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim
 from kafkalike.model.transactions.rules import MAX_EPOCH
 from kafkalike.model.transactions.transaction_views import TransactionState
+from kafkalike.model.transactions.transactional_id import TransactionAttempt
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.producer_append import SentBatch
@@ -107,6 +108,8 @@ class TransactionRequests:
                 return {"error_code": NONE, **_next_producer(producer_id, epoch)}
             if producer_id >= 0:
                 self._transactions.check_owner(body.transactional_id, producer_id, epoch)
+            # It has perhaps begun through another gateway, and the next epoch would fence it.
+            call.check_connected()
             session = self._home.cluster.transactions.begin_session(
                 body.transactional_id,
                 int(body.transaction_timeout.total_seconds() * 1000),
@@ -126,7 +129,7 @@ class TransactionRequests:
 
     def stage(
         self,
-        transactional_id: str | None,
+        call: Call,
         name: str,
         batches: Sequence[SentBatch],
         codecs: Sequence[str],
@@ -135,7 +138,7 @@ class TransactionRequests:
         """Store batches of a transaction, and return the outcome of each.
 
         Args:
-            transactional_id: of the request.
+            call: the request.
             name: the topic.
             batches: each with its sequence.
             codecs: the codec of each.
@@ -143,7 +146,7 @@ class TransactionRequests:
         """
         outcomes = []
         for batch, codec, place in zip(batches, codecs, places, strict=True):
-            outcome, _ = attempt(self._stage, transactional_id, name, batch, codec, place)
+            outcome, _ = attempt(self._stage, call, name, batch, codec, place)
             if outcome.code and batch.sequence is not None:
                 self._taken.forget(name, batch.sequence)
             if outcome.code in {errors.ProducerFencedError.errno, errors.InvalidProducerIdMappingError.errno}:
@@ -152,13 +155,11 @@ class TransactionRequests:
             outcomes.append(outcome)
         return outcomes
 
-    def _stage(
-        self, transactional_id: str | None, name: str, batch: SentBatch, codec: str, place: BatchPlace | None
-    ) -> None:
-        sequence = batch.sequence
+    def _stage(self, call: Call, name: str, batch: SentBatch, codec: str, place: BatchPlace | None) -> None:
+        sequence, transactional_id = batch.sequence, call.field("transactional_id")
         if transactional_id is None or sequence is None or place is None:
             raise errors.InvalidTxnStateError("the request has records of a transaction, and no transactional id")
-        current = self._transactions.attempt(transactional_id, sequence.producer_id, sequence.epoch)
+        current = self._attempt(call, transactional_id, sequence.producer_id, sequence.epoch)
         if place.retried and place.link.number not in {None, current.number}:
             # An earlier transaction has committed or aborted it.
             return
@@ -209,6 +210,18 @@ class TransactionRequests:
             ]
         }
 
+    def _attempt(self, call: Call, transactional_id: str, producer_id: int, epoch: int) -> TransactionAttempt:
+        """Return the transaction that a request belongs to.
+
+        Raises:
+            ConnectionAbortedError: the client has disconnected. It may have ended that transaction through another
+                gateway, and begun a later one.
+        """
+        current = self._transactions.attempt(transactional_id, producer_id, epoch)
+        # Asked last: a client that was connected after the read had not given the request up before it.
+        call.check_connected()
+        return current
+
     def _refusal(self, key: int, call: Call, transactional_id: str, producer_id: int, epoch: int) -> int:
         """Return the code with which a producer is refused; 0 if it may continue."""
         try:
@@ -251,7 +264,7 @@ class TransactionRequests:
         )
         code = NONE
         try:
-            current = self._transactions.attempt(body.transactional_id, int(body.producer_id), int(body.producer_epoch))
+            current = self._attempt(call, body.transactional_id, int(body.producer_id), int(body.producer_epoch))
             if known:
                 self._transactions.add_offsets(current, claim, known, self._deadline())
         except (errors.KafkaError, OSError) as error:
@@ -281,16 +294,13 @@ class TransactionRequests:
     # --- ends ------------------------------------------------------------------------------------
 
     def _end(self, call: Call) -> Answer:
-        body = call.body
-        end = self._transactions.end if call.version < BUMPS_EPOCH_SINCE else self._transactions.end_epoch
+        name, commit = call.body.transactional_id, bool(call.body.committed)
+        ended = int(call.body.producer_id), int(call.body.producer_epoch)
         try:
-            ended = end(
-                body.transactional_id,
-                int(body.producer_id),
-                int(body.producer_epoch),
-                self._deadline(),
-                commit=bool(body.committed),
-            )
+            if call.version < BUMPS_EPOCH_SINCE:
+                self._transactions.end(name, self._attempt(call, name, *ended), self._deadline(), commit=commit)
+            else:
+                ended = self._transactions.end_epoch(name, *ended, self._deadline(), commit=commit)
         except (errors.KafkaError, OSError) as error:
             return {"error_code": _code(keys.END_TXN, call, error), "producer_id": -1, "producer_epoch": -1}
         return {"error_code": NONE, "producer_id": ended[0], "producer_epoch": ended[1]}

@@ -252,20 +252,15 @@ class GatewayTransactions:
 
     # --- ending ------------------------------------------------------------------------------------
 
-    def end(
-        self, transactional_id: str, producer_id: int, epoch: int, deadline: Deadline, *, commit: bool
-    ) -> txn.TransactionAttempt:
-        """Commit or abort the current transaction. May be called again after an error, through any gateway.
-
-        Returns:
-            The transaction.
+    def end(self, transactional_id: str, attempt: txn.TransactionAttempt, deadline: Deadline, *, commit: bool) -> None:
+        """Commit or abort the transaction that `attempt` has returned. May be called again, through any gateway.
 
         Raises:
             ProducerFencedError, InvalidProducerEpochError: see `attempt`; an open transaction is aborted.
             TransactionAbortableError: it cannot be committed: abort it.
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not finished; call again.
         """
-        standing, attempt = self._standing(transactional_id, producer_id, epoch)
+        standing, _ = self._standing(transactional_id, attempt.producer_id, attempt.epoch)
         settled = self._settle(transactional_id, standing, deadline)
         if commit:
             self._commit(transactional_id, attempt, settled, deadline)
@@ -273,7 +268,6 @@ class GatewayTransactions:
             self._driver(deadline).run(protocol.aborting(transactional_id, attempt, settled=settled, in_doubt=False))
         with self._lock:
             self._drop(attempt)
-        return attempt
 
     def _driver(self, deadline: Deadline, held: HeldTransaction | None = None) -> EffectRunner:
         return EffectRunner(self._home, deadline, held or self.held)
@@ -365,7 +359,8 @@ class GatewayTransactions:
                     f"the transaction of {transactional_id!r} was {'aborted' if commit else 'committed'} before"
                 )
             return known.producer_id, known.epoch
-        ended = self.end(transactional_id, producer_id, epoch, deadline, commit=commit)
+        ended = self.attempt(transactional_id, producer_id, epoch)
+        self.end(transactional_id, ended, deadline, commit=commit)
         made: txn.TransactionalIdState = self._driver(deadline).run(protocol.continuing(transactional_id, ended))
         return made.producer_id, made.epoch
 

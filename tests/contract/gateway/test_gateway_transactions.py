@@ -25,8 +25,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.transactions.transaction_views import TransactionState
 from tests.contract.gateway.test_gateway_records import code_of, native_records
 from tests.tools.dropping_proxy import DroppingProxy
-from tests.tools.wire_client import WireClient
-from tests.tools.wire_transcript import batch, produced
+from tests.tools.wire_transactional import WireTransactional
 
 Served = tuple[Cluster, str]
 Create = Callable[[int], str]
@@ -317,30 +316,6 @@ def test_transactions_with_lost_answers_are_whole_and_written_once(tmp_path: Pat
     assert committed(cluster, "g", "t") == 28
 
 
-class Transactional:
-    """A producer of transactions by single requests, which may reconnect to any gateway."""
-
-    def __init__(self, address: str, topic: str) -> None:
-        self._topic = topic
-        with WireClient(address) as wire:
-            body = {"transactional_id": topic, "transaction_timeout": 60_000}
-            begun = wire.ask(keys.INIT_PRODUCER_ID, 4, {**body, "producer_id": -1, "producer_epoch": -1})
-        self._producer = int(begun.producer_id), int(begun.producer_epoch)
-
-    def send(self, address: str, sequence: int, *values: bytes) -> int:
-        """Send a batch over a connection of its own, and return the code."""
-        records = batch(*values, producer=self._producer, sequence=sequence, transactional=True)
-        with WireClient(address) as wire:
-            answer = wire.ask(keys.PRODUCE, 11, produced(self._topic, 0, records, tid=self._topic))
-        return int(answer.responses[0].partition_responses[0].error_code)
-
-    def end(self, address: str, *, commit: bool) -> int:
-        body = {"transactional_id": self._topic, "committed": commit}
-        producer = {"producer_id": self._producer[0], "producer_epoch": self._producer[1]}
-        with WireClient(address) as wire:
-            return int(wire.ask(keys.END_TXN, 3, {**body, **producer}).error_code)
-
-
 OUT_OF_ORDER = errors.OutOfOrderSequenceNumberError.errno
 
 
@@ -348,7 +323,7 @@ def test_producer_that_reconnects_in_a_transaction_gets_the_answers_of_kafka(ser
     """A retry is recognized, and a gap refused at once."""
     cluster, address = served
     name = topic(1)
-    producer = Transactional(address, name)
+    producer = WireTransactional(address, name)
     codes = [
         producer.send(address, 0, b"a", b"b"),
         producer.send(address, 0, b"a", b"b"),
@@ -370,7 +345,7 @@ def test_late_retry_does_not_become_part_of_the_next_transaction(
 ) -> None:
     cluster, address = served
     name = topic(1)
-    producer = Transactional(address, name)
+    producer = WireTransactional(address, name)
     codes = [producer.send(address, 0, b"a"), producer.end(address, commit=commit)]
     codes += [producer.send(address, 1, b"b"), producer.end(address, commit=True)]
     codes += [producer.send(address, 0, b"a"), producer.send(address, 2, b"c"), producer.end(address, commit=True)]
@@ -384,7 +359,7 @@ def test_batches_that_another_gateway_has_taken_are_not_missing(
 ) -> None:
     cluster, address = served
     name, second = topic(1), other.bootstrap_servers
-    producer = Transactional(address, name)
+    producer = WireTransactional(address, name)
     codes = [producer.send(address, 0, b"a"), producer.send(second, 1, b"b"), producer.send(address, 2, b"c")]
     codes += [producer.end(second, commit=True)]
     codes += [producer.send(second, 3, b"d"), producer.end(address, commit=True)]

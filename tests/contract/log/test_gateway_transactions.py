@@ -37,7 +37,8 @@ class Gateway:
         self.transactions.stage("x", attempt, self.log, batch, codec="none", deadline=deadline)
 
     def end(self, producer: tuple[int, int], *, commit: bool = True) -> None:
-        self.transactions.end("x", *producer, Deadline(SYSTEM_CLOCK, 30_000), commit=commit)
+        attempt = self.transactions.attempt("x", *producer)
+        self.transactions.end("x", attempt, Deadline(SYSTEM_CLOCK, 30_000), commit=commit)
 
 
 @pytest.fixture
