@@ -52,7 +52,8 @@ def sql(
     """Query topics in SQL: run SELECT statements, and print the first 200 rows of each.
 
     Each topic is a view with the columns key, value, headers, partition, offset and timestamp; keys and values are
-    shown as text. Views such as kafkalike_lag show groups, transactions and replicas; SHOW TABLES lists all views.
+    shown as text. Views such as kafkalike_lag show groups, transactions and replicas; SHOW TABLES lists all views,
+    and DESCRIBE lists the columns of one.
     A statement that fails does not end the others, but without a prompt the exit code is 1.
     """
     from kafkalike.errors import KafkaConnectionError, KafkaError

@@ -194,6 +194,11 @@ TABLE_FUNCTIONS: Final = frozenset({
 LISTING: Final = re.compile(r"\s*SHOW\s+(?:TABLES|VIEWS)\s*", re.IGNORECASE)
 """The statement that lists the views of the cluster. Spark's own answer would have only views that were used before."""
 
+DESCRIBING: Final = re.compile(
+    r"\s*(?:DESC(?:RIBE)?(?:\s+TABLE)?|SHOW\s+COLUMNS\s+(?:FROM|IN))\s+(\S+)\s*", re.IGNORECASE
+)
+"""The statement that lists the columns of a view, which it names last."""
+
 
 def refusal(text: str, plan: str, views: Collection[str]) -> str:
     """Return the reason to reject a statement; empty if it only reads.
@@ -240,7 +245,7 @@ def _refused(node: Mapping[str, Any], known: Collection[str]) -> str:
     if kind.startswith(_EXPRESSIONS) and short not in REFUSED_EXPRESSIONS:
         return ""
     if kind not in PARTS:
-        return f"only SELECT and a plain SHOW TABLES are allowed here, not {short}"
+        return f"only SELECT, a plain SHOW TABLES and DESCRIBE with a view's name are allowed here, not {short}"
     if short == "UnresolvedRelation":
         return _refused_relation(node, known)
     if short == "UnresolvedFunction" and "," in str(node.get("nameParts")):

@@ -156,11 +156,25 @@ def query_parameter(request: Request, name: str, default: str = "") -> str:
     return request.query_params.get(name, default).strip()
 
 
+class InvalidFieldError(IllegalArgumentError):
+    """Input that a field of a form, or a parameter of an address, cannot have.
+
+    Args:
+        field: name of the field.
+        reason: the expected value, and the given one.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        self.field = field
+        self.reason = reason
+        super().__init__(f"{field}: {reason}")
+
+
 def number(request: Request, name: str, default: int, most: int = 2**63 - 1) -> int:
     """Return a query parameter as a whole number from 0.
 
     Raises:
-        IllegalArgumentError: the text is not a number, or too large.
+        InvalidFieldError: the text is not a number, or too large.
     """
     return whole(name, query_parameter(request, name), default, most)
 
@@ -230,7 +244,7 @@ def optional(request: Request, name: str) -> int | None:
     """Return a query parameter as a whole number from 0; None if it is missing.
 
     Raises:
-        IllegalArgumentError: the text is not a number.
+        InvalidFieldError: the text is not a number.
     """
     text = query_parameter(request, name)
     return None if not text else whole(name, text, 0)
@@ -246,12 +260,12 @@ def whole(name: str, text: str, default: int, most: int = 2**63 - 1) -> int:
         most: largest value.
 
     Raises:
-        IllegalArgumentError: the text is not a number, or too large.
+        InvalidFieldError: the text is not a number, or too large.
     """
     if not text:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= most):  # noqa: PLR2004 - 64 bits
-        raise IllegalArgumentError(f"{name}: a whole number from 0 to {most} is needed, not {text[:40]!r}")
+        raise InvalidFieldError(name, f"a whole number from 0 to {most} is needed, not {text[:40]!r}")
     return int(text)
 
 
@@ -269,17 +283,17 @@ def moment(name: str, text: str) -> int:
         text: ISO 8601, by default in UTC; or milliseconds.
 
     Raises:
-        IllegalArgumentError: the text is neither, or before 1970, because negative numbers have other meanings.
+        InvalidFieldError: the text is neither, or before 1970, because negative numbers have other meanings.
     """
     if text.isascii() and text.isdecimal() and len(text) < 16:  # noqa: PLR2004 - years that can be shown
         return int(text)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise IllegalArgumentError(f"{name}: a time such as 2026-01-31T12:00:00 is needed, not {text[:40]!r}") from None
+        raise InvalidFieldError(name, f"a time such as 2026-01-31T12:00:00 is needed, not {text[:40]!r}") from None
     ms = int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
     if ms < 0:
-        raise IllegalArgumentError(f"{name}: a time from 1970 on is needed, not {text[:40]!r}")
+        raise InvalidFieldError(name, f"a time from 1970 on is needed, not {text[:40]!r}")
     return ms
 
 

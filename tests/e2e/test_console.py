@@ -253,7 +253,7 @@ def test_statements_are_run_where_spark_is_at_hand(root: str, environ: dict[str,
     with KafkaProducer(bootstrap_servers=root) as producer:
         for at in range(3):
             producer.send("orders", CANARY.encode(), b"k%d" % at)
-    box = "One statement that reads"
+    box = "One statement without changes"
     with serving(root, environ, "--spark") as address:
         visit.goto(address)
         visit.get_by_role("link", name="SQL").click()
@@ -274,7 +274,7 @@ def test_statements_are_run_where_spark_is_at_hand(root: str, environ: dict[str,
 
         visit.get_by_label(box).fill("INSERT INTO orders SELECT 1")
         visit.get_by_role("button", name="Run").click()
-        visit.get_by_role("alert").get_by_text("only SELECT and a plain SHOW TABLES").wait_for(timeout=60_000)
+        visit.get_by_role("alert").get_by_text("only SELECT, a plain SHOW TABLES and DESCRIBE").wait_for(timeout=60_000)
 
         endless = "SELECT count(*) FROM range(1000000000) a CROSS JOIN range(1000000000) b WHERE a.id * b.id % 7 = 8"
         visit.get_by_label(box).fill(endless)

@@ -14,6 +14,7 @@ from kafkalike import KafkaProducer
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.topic_sql import SQL_RESERVED
 from kafkalike.spark.sql.queries import MOST_CELL, MOST_COLUMNS, MOST_ROWS, MOST_TEXTS, Answer, Queries, SqlQuery
 from kafkalike.ui.access_control import AccessControl
 from kafkalike.ui.app import console
@@ -57,6 +58,22 @@ def test_statements_that_read_are_run(queries: Queries) -> None:
     assert ran(queries, ranked).rows == [["300"]]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["DESCRIBE orders", "describe table orders", "DESC `orders`", "SHOW COLUMNS FROM orders", "SHOW COLUMNS IN orders"],
+)
+def test_columns_of_a_topic_and_their_types_are_listed(queries: Queries, text: str) -> None:
+    answer = ran(queries, text)
+
+    assert answer.columns == ["column", "type"]
+    assert {("key", "binary"), ("partition", "int"), ("offset", "bigint")} <= {(one[0], one[1]) for one in answer.rows}
+
+
+def test_columns_of_views_are_listed_by_their_names(queries: Queries) -> None:
+    assert ran(queries, "DESCRIBE `a.b`").rows == ran(queries, "DESCRIBE orders").rows
+    assert ["lag", "bigint"] in ran(queries, "DESCRIBE kafkalike_lag").rows
+
+
 def test_rows_and_cells_have_limits(queries: Queries) -> None:
     answer = ran(queries, "SELECT * FROM orders")
     cut = ran(queries, "SELECT value, repeat('x', 100000), array(1, 2) FROM `a.b`")
@@ -97,7 +114,10 @@ def test_an_answer_of_many_columns_has_a_bound(queries: Queries) -> None:
         "REFRESH TABLE orders",
         "USE default",
         "EXPLAIN SELECT 1",
-        "DESCRIBE orders",
+        "DESCRIBE EXTENDED orders",
+        "DESCRIBE HISTORY orders",
+        "DESCRIBE elsewhere",
+        "SHOW COLUMNS IN orders IN default",
         "SHOW TABLES LIKE 'x*'",
         "EXECUTE IMMEDIATE 'SELECT 1'",
         "BEGIN SELECT 1; END",
@@ -237,6 +257,34 @@ def test_a_statement_is_cancelled(queries: Queries) -> None:
 
     with pytest.raises(KafkaTimeoutError, match="was cancelled"):
         queries.run(query)
+
+
+def test_statement_that_cannot_start_stays_in_the_form_with_the_reason_below_it(queries: Queries, filled: str) -> None:
+    desk = ConsoleView(connect(filled), SYSTEM_CLOCK, queries=queries)
+    guard = AccessControl(token="", port=80)
+    client = TestClient(console(desk, guard), base_url="http://localhost")
+
+    empty = client.post("/sql", data={"sql": " ; ", "change_key": guard.change_key()})
+    client.post("/sql", data={"sql": ENDLESS, "change_key": guard.change_key()})
+    second = client.post("/sql", data={"sql": "SELECT 'second'", "change_key": guard.change_key()})
+    (running,) = desk.running.all()
+    client.post("/sql/cancel", data={"id": running.id, "change_key": guard.change_key()})
+    running.thread.join(60)
+
+    assert empty.status_code == 400
+    assert "Type a statement." in empty.text
+    assert second.status_code == 409
+    assert "Another statement is running: wait until it ends, or cancel it." in second.text
+    assert ">SELECT &#39;second&#39;</textarea>" in second.text
+    assert f'id="statement-{running.id}"' in second.text
+    assert "it was cancelled" in running.problem
+
+
+def test_the_page_of_statements_names_all_views_of_the_cluster(queries: Queries, filled: str) -> None:
+    desk = ConsoleView(connect(filled), SYSTEM_CLOCK, queries=queries)
+    shown = TestClient(console(desk, AccessControl(token="", port=80)), base_url="http://localhost").get("/sql").text
+
+    assert set(SQL_RESERVED) <= set(re.findall(r"\w+", shown))
 
 
 def test_the_page_shows_rows_as_text(queries: Queries, filled: str) -> None:

@@ -81,7 +81,10 @@ def test_show_tables_lists_the_views_of_topics_and_of_the_cluster(
         "kafkalike_lag", "NULL",
     ]]  # fmt: skip
     assert rows[-2:] == [["orders", "orders"], ["orders__text", "orders"]]
-    assert said.err == "Error: only SELECT and a plain SHOW TABLES are allowed here, not ShowTables\n"
+    assert (
+        said.err
+        == "Error: only SELECT, a plain SHOW TABLES and DESCRIBE with a view's name are allowed here, not ShowTables\n"
+    )
 
 
 class Terminal(io.StringIO):

@@ -22,7 +22,7 @@ from kafkalike import errors
 from kafkalike.errors.kafka_error import foreign_errors, innermost
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.concurrency import AbandonableCall
-from kafkalike.model.topic_sql import LISTING, SQL_RESERVED, own_tables, refusal, relations
+from kafkalike.model.topic_sql import DESCRIBING, LISTING, SQL_RESERVED, own_tables, refusal, relations
 from kafkalike.spark.jvm.spark_errors import HINT
 from kafkalike.spark.jvm.spark_session import answers, end_jobs
 from kafkalike.spark.sql.catalog_views import temporary_names
@@ -194,6 +194,10 @@ class Queries:
         if LISTING.fullmatch(text):
             rows = [(view, views.get(view)) for view in sorted({*views, *SQL_RESERVED})]
             return self._spark.createDataFrame(rows, "view STRING, topic STRING")
+        if (described := DESCRIBING.fullmatch(text)) is not None:
+            fields = self._frame(f"SELECT * FROM {described[1]}").schema.fields  # noqa: S608 - checked like any other
+            columns = [(field.name, field.dataType.simpleString()) for field in fields]
+            return self._spark.createDataFrame(columns, "column STRING, type STRING")
         why = refusal(text, plan, {*views, *SQL_RESERVED})
         known = {view.lower() for view in (*views, *SQL_RESERVED)}
         # Outside of its WITH, the name would mean the other table.

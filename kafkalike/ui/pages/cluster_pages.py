@@ -14,7 +14,8 @@ from starlette.responses import Response
 
 from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.log.dead_letter_topic import Filter
-from kafkalike.ui.background_jobs import BackgroundJob
+from kafkalike.model.topic_sql import SQL_RESERVED
+from kafkalike.ui.background_jobs import BackgroundJob, TooManyJobsError
 from kafkalike.ui.page_request import form, moved, page, paged, query_parameter, site
 from kafkalike.ui.pages.overview_pages import LOOKED_INTO
 
@@ -214,8 +215,15 @@ def sql(request: Request) -> Response:
     """Show the form, and the statement of the address, if any."""
     view = site(request).view
     job = view.running.get(query_parameter(request, "id")) if query_parameter(request, "id") else None
-    seconds = None if view.queries is None else view.queries.seconds
-    return page(request, "sql.html", job=job, seconds=seconds, text="" if job is None else job.what)
+    return _sql_page(request, "" if job is None else job.what, job)
+
+
+def _sql_page(
+    request: Request, text: str, job: BackgroundJob | None = None, problem: str = "", status: int = 200
+) -> Response:
+    queries = site(request).view.queries
+    seconds = None if queries is None else queries.seconds
+    return page(request, "sql.html", status, job=job, seconds=seconds, text=text, problem=problem, views=SQL_RESERVED)
 
 
 def statement(request: Request) -> Response:
@@ -224,7 +232,7 @@ def statement(request: Request) -> Response:
 
 
 def run(request: Request) -> Response:
-    """Start a statement in the background."""
+    """Start a statement in the background; or show the form with the statement and the reason against it."""
     from kafkalike.spark.sql.queries import SqlQuery
 
     view = site(request).view
@@ -233,9 +241,13 @@ def run(request: Request) -> Response:
     if queries is None:
         raise IllegalArgumentError(WITHOUT)
     if not text:
-        raise IllegalArgumentError("sql must have a statement")
+        return _sql_page(request, text, problem="Type a statement.", status=400)
     query = SqlQuery(text)
-    job = view.running.start(text, lambda _: queries.run(query), query.cancel)
+    try:
+        job = view.running.start(text, lambda _: queries.run(query), query.cancel)
+    except TooManyJobsError:
+        other = next((one for one in view.running.all() if one.ended_ms is None), None)
+        return _sql_page(request, text, other, "Another statement is running: wait until it ends, or cancel it.", 409)
     _log.info("started the statement %s", text[:500])
     return moved("/sql", "", id=job.id)
 

@@ -38,28 +38,33 @@ MOST_PLACES: Final = 1_000_000
 
 
 def records(request: Request) -> Response:
-    """List records of a topic by offset, time, key, header or content."""
+    """List records of a topic by offset, time, key, header or content; or show the form with the error in a field."""
     name = request.path_params["name"]
     view = page_request.site(request).view
 
     def find(log: TopicLog) -> Any:  # noqa: ANN401
-        question = _question(request, log)
-        return log.info, _by_key(view, name, question) if question.by_key else browse(log, question, view.clock)
+        try:
+            question = _question(request, log)
+        except page_request.InvalidFieldError as error:
+            return log.info, None, error
+        return log.info, _by_key(view, name, question) if question.by_key else browse(log, question, view.clock), None
 
-    info, found = view.with_log(name, find)
+    info, found, problem = view.with_log(name, find)
     return page_request.page(
         request,
         "records.html",
+        400 if problem else 200,
         name=name,
         info=info,
         found=found,
+        problem=problem,
         decode=view.decode(),
         asked={
             field: page_request.query_parameter(request, field)
             for field in ("partition", "offset", "time", "key", "header", "text", "limit")
         }
         | {"from": _begin(request)},
-        following=places_text(found.following),
+        following=places_text(found.following) if found else "",
         said=page_request.query_parameter(request, "said"),
     )
 
@@ -165,7 +170,7 @@ def _of(request: Request, name: str) -> bytes | None:
         try:
             return bytes.fromhex(text[4:])
         except ValueError:
-            raise IllegalArgumentError(f"{name}: {text[:40]!r} is not hexadecimal") from None
+            raise page_request.InvalidFieldError(name, f"{text[:40]!r} is not hexadecimal") from None
     return text.encode()
 
 

@@ -197,6 +197,30 @@ def test_what_cannot_be_shown_is_said(
     assert says in visitor.get(path, status, **query)
 
 
+@only_in_memory("shared_cluster")
+@pytest.mark.parametrize(
+    ("field", "typed", "reason"),
+    [
+        ("offset", "twelve", "a whole number from 0 to 9223372036854775807 is needed, not &#39;twelve&#39;"),
+        ("time", "noon", "a time such as 2026-01-31T12:00:00 is needed, not &#39;noon&#39;"),
+        ("partition", "x", "a whole number from 0 to 9223372036854775807 is needed, not &#39;x&#39;"),
+        ("key", "hex:xyz", "&#39;hex:xyz&#39; is not hexadecimal"),
+        ("text", "hex:1", "&#39;hex:1&#39; is not hexadecimal"),
+        ("limit", "501", "a whole number from 0 to 500 is needed, not &#39;501&#39;"),
+    ],
+)
+def test_bad_value_in_the_form_of_records_keeps_the_form_with_the_error_beside_the_field(
+    visitor: Browser, field: str, typed: str, reason: str
+) -> None:
+    shown = visitor.get("/topics/orders/records", 400, **{"header": "tier: gold", field: typed})
+
+    (described,) = re.findall(rf'name="{field}"[^>]* aria-describedby="([^"]+)"', shown)
+    assert f'role="alert" id="{described}">{reason}<' in shown
+    assert 'name="header" placeholder="name: content" value="tier: gold"' in shown
+    assert field == "partition" or f'value="{typed}"' in shown
+    assert "records of" not in shown
+
+
 @pytest.mark.slow
 def test_the_next_page_of_many_partitions_fits_into_an_address() -> None:
     """The server takes heads of 64 KiB."""

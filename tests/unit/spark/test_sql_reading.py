@@ -108,10 +108,8 @@ def test_expressions_are_read_whatever_they_are_but_those_that_call_java() -> No
     hidden = {"class": EXPRESSIONS + "CallMethodViaReflection"}
 
     assert refusal("SELECT 1", plan(inside), set()) == ""
-    assert (
-        refusal("SELECT 1", plan(inside, hidden), set())
-        == "only SELECT and a plain SHOW TABLES are allowed here, not CallMethodViaReflection"
-    )
+    why = refusal("SELECT 1", plan(inside, hidden), set())
+    assert why.startswith("only SELECT, a plain SHOW TABLES and DESCRIBE with a view's name are allowed here, not Call")
 
 
 def test_a_function_of_a_catalogue_is_none_of_sparks() -> None:
