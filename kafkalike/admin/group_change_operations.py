@@ -339,7 +339,7 @@ def _target(log: TopicLog, tp: TopicPartition, spec: int) -> int:
     """Return the offset of a specification, clamped to the live log."""
     if tp.partition not in log.info.partitions:
         raise errors.UnknownTopicOrPartitionError(
-            f"{tp.topic}-{tp.partition} does not exist: the topic has {log.info.num_partitions} partitions"
+            f"{tp.topic}-{tp.partition} does not exist: the topic's partitions: {log.info.num_partitions}"
         )
     start, end = log.log_start(tp.partition), log.log_end(tp.partition)
     wanted = look_up(log, tp.partition, int(spec)).offset if isinstance(spec, (OffsetSpec, OffsetTimestamp)) else spec

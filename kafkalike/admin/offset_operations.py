@@ -181,7 +181,7 @@ class OffsetOperations(ReplicaOperations):
         unknown = sorted(p for p in partitions if isinstance(p, bool) or p not in log.info.partitions)
         if unknown:
             raise errors.UnknownTopicOrPartitionError(
-                f"{topic}-{unknown[0]} does not exist: the topic has {log.info.num_partitions} partitions"
+                f"{topic}-{unknown[0]} does not exist: the topic's partitions: {log.info.num_partitions}"
             )
         return log
 

@@ -12,7 +12,7 @@ import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, keep_where, where
 from kafkalike.cli.options import cluster_options, version_option
-from kafkalike.cli.output import content_text, echo_rows, output_option
+from kafkalike.cli.output import content_text, counted, echo_rows, output_option
 
 if TYPE_CHECKING:
     from kafkalike.admin.dead_letter_queue import DeadLetters
@@ -169,7 +169,7 @@ def replay(
         return
     echo_rows(("TARGET", "LETTERS"), sorted(done.targets.items()), as_json=False, separator="  ")
     what = "replayed" if execute else "would be replayed; use --execute"
-    click.echo(f"{done.letters} letters {what}. {done.skipped} were replayed before, {done.left} are left.")
+    click.echo(f"{counted(done.letters, 'letter')} {what}. Replayed before: {done.skipped}, left: {done.left}.")
 
 
 def _letters(context: click.Context, bootstrap_server: str | None, command_config: str | None) -> DeadLetters:

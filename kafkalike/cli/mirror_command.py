@@ -12,7 +12,7 @@ import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, checked, pass_environment
 from kafkalike.cli.options import settings_of, topic_filter, version_option
-from kafkalike.cli.output import Row, echo_rows, output_option
+from kafkalike.cli.output import Row, counted, echo_rows, output_option
 from kafkalike.cli.progress import progress
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import utc_text
@@ -156,7 +156,9 @@ def mirror(
     if every is None:
         files = count(1)
         with progress("mirror") as advance:
-            passed = mirroring.run(lambda step: advance(0, f"{next(files)} files copied") if step == "copied" else None)
+            passed = mirroring.run(
+                lambda step: advance(0, f"{counted(next(files), 'file')} copied") if step == "copied" else None
+            )
         _say(passed, as_json=as_json)
         if topics is not None and not passed.topics:
             raise UnknownTopicOrPartitionError(f"Topic '{topics}' does not exist as expected")
@@ -263,6 +265,6 @@ def _say(passed: SyncResult, *, as_json: bool, changes_only: bool = False) -> No
             restarted = ", restarted at a checkpoint" if topic.restarted else ""
             click.echo(f"{name}: version {topic.before} -> {topic.version}, {topic.bytes} bytes{restarted}")
     if passed.offsets:
-        click.echo(f"{passed.offsets} committed offsets")
+        click.echo(counted(passed.offsets, "committed offset"))
     if passed.held and not changes_only:
         click.echo(f"unchanged at the target: groups {', '.join(passed.held)}")

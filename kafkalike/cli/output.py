@@ -9,6 +9,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from kafkalike.model.names import counted as counted  # noqa: PLC0414 - for commands
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMATS: Final = ("table", "json")

@@ -13,7 +13,7 @@ import click
 
 from kafkalike.cli import options as flags
 from kafkalike.cli.environment import Environment, Interrupt, SuggestingGroup, pass_environment, pass_options
-from kafkalike.cli.output import echo_rows, output_option
+from kafkalike.cli.output import counted, echo_rows, output_option
 from kafkalike.errors import KafkaConfigurationError
 
 if TYPE_CHECKING:
@@ -281,7 +281,8 @@ def import_(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 
     except UnicodeDecodeError as cause:
         raise click.ClickException(f"the records are not UTF-8: {cause}") from cause
     what = "Would import" if given["dry_run"] else "Imported"
-    click.echo(f"{what} {done.versions} versions and {done.settings} settings; {done.known} versions existed.")
+    imported = f"{counted(done.versions, 'version')} and {counted(done.settings, 'setting')}"
+    click.echo(f"{what} {imported}; {counted(done.known, 'version')} existed.")
 
 
 LOOK_SECONDS: Final = 0.1

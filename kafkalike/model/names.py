@@ -1,4 +1,4 @@
-"""Names: of topics, groups and transactional ids, with their checks; of control tables and subject strategies."""
+"""Names: of topics, groups and transactional ids, with their checks; of control tables, subject strategies, things."""
 
 from __future__ import annotations
 
@@ -110,3 +110,18 @@ TOPIC_RECORD_NAME: Final = "TopicRecordNameStrategy"
 
 STRATEGIES: Final = (TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME)
 """Strategies that name the subject of a schema."""
+
+
+def counted(count: int, noun: str, thousands: str = "") -> str:
+    """Return a number of things with their name, for output.
+
+    Args:
+        count: the number.
+        noun: name of one thing; of several, with an `s`.
+        thousands: separator of thousands.
+
+    >>> counted(1, "topic"), counted(0, "record"), counted(1200, "data file", ",")
+    ('1 topic', '0 records', '1,200 data files')
+    """
+    number = f"{count:,}".replace(",", thousands)
+    return f"{number} {noun}" if count == 1 else f"{number} {noun}s"

@@ -371,7 +371,7 @@ class OverviewSampler:
         if late:
             few = ", ".join(late[:3]) + (", …" if len(late) > len(late[:3]) else "")
             yield ClusterProblem(
-                what=f"{len(late)} tables lack a replica in sync: {few}", href="/replicas", level="warn"
+                what=f"Tables with a replica out of sync ({len(late)}): {few}", href="/replicas", level="warn"
             )
 
 

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.clock import utc_text
+from kafkalike.model.names import counted
 from kafkalike.ui.access_control import AccessControl
 from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.value_tree import shown, shown_briefly
@@ -85,6 +86,7 @@ def templates() -> Environment:
     )
     made.filters.update(time=time_text, size=size_text, number=number_text, seconds=seconds_text)
     made.filters.update(shown=shown, brief=shown_briefly, rate=rate_text, figure=figure_text)
+    made.filters.update(counted=lambda count, noun: counted(count, noun, "\u202f"))
     return made
 
 

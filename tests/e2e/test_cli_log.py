@@ -94,7 +94,7 @@ def test_a_sound_cluster_is_verified(kafkalike: Run) -> None:
     done = kafkalike("verify")
 
     assert (done.stdout, done.stderr, done.returncode) == (
-        "Checked 1 topics, 2 partitions, 2 segments, 3 records\n0 errors, 0 warnings\n",
+        "Checked 1 topic, 2 partitions, 2 segments, 3 records\n0 errors, 0 warnings\n",
         "",
         0,
     )
@@ -112,8 +112,8 @@ def test_damage_is_named_with_its_place(kafkalike: Run, root: str) -> None:
     assert as_text.returncode == as_json.returncode == 1
     assert as_text.stdout.splitlines() == [
         f"ERROR orders-0 [2, 3): missing-file: {second.path} is missing: its records are lost",
-        "Checked 1 topics, 2 partitions, 2 segments, 2 records",
-        "1 errors, 0 warnings",
+        "Checked 1 topic, 2 partitions, 2 segments, 2 records",
+        "1 error, 0 warnings",
     ]
     report = json.loads(as_json.stdout)
     assert (report["sound"], report["errors"]) == (False, 1)

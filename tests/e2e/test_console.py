@@ -114,14 +114,14 @@ def test_a_newcomer_creates_produces_finds_watches_and_resets(
         visit.get_by_role("link", name="Records", exact=True).click()
         visit.get_by_label("Key is").fill("customer-7")
         visit.get_by_role("button", name="Show").click()
-        visit.get_by_text("1 records with this key").wait_for()
+        visit.get_by_text("1 record with this key").wait_for()
 
         visit.get_by_role("link", name="Live").click()
         visit.get_by_text("waiting for records").wait_for()
         with KafkaProducer(bootstrap_servers=root) as producer:
             producer.send("orders", CANARY.encode(), b"live", [(CANARY, CANARY.encode())]).get()
         visit.locator("#tail").get_by_text("window.broken").first.wait_for()
-        visit.get_by_text("1 records").wait_for()
+        visit.get_by_text("1 record", exact=True).wait_for()
         assert visit.evaluate("window.broken") is None
         picture(visit, "live")
 

@@ -105,7 +105,7 @@ def test_record_is_found_by_its_key(page: Any, url: str) -> None:
     operator.click("link", "Records")
     operator.fill("Key is", "customer-7")
     operator.click("button", "Show")
-    operator.shows("1 records with this key")
+    operator.shows("1 record with this key")
 
     assert '{"id": 7}' in page.locator("table.records").inner_text()
     assert operator.effort == (4, 1)
@@ -144,7 +144,7 @@ def test_dead_letter_is_replayed(page: Any, url: str) -> None:
     operator.click("link", "orders.dlq")
     operator.click("button", "Plan a replay")
     operator.click("button", "Replay")
-    operator.shows("Replayed 1 letters.")
+    operator.shows("Letters replayed: 1.")
 
     assert operator.effort == (4, 0)
 

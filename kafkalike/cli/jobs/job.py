@@ -11,7 +11,7 @@ import click
 
 from kafkalike.cli.environment import Interrupt
 from kafkalike.cli.jobs.record_options import Command, with_options
-from kafkalike.cli.output import output_option
+from kafkalike.cli.output import counted, output_option
 from kafkalike.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -254,4 +254,4 @@ def _line(progress: Any, *, as_json: bool) -> str:  # noqa: ANN401 - Spark's pro
     if as_json:
         ends = [source.endOffset for source in progress.sources]
         return json.dumps({"batch": progress.batchId, "rows": progress.numInputRows, "ms": took, "ends": ends})
-    return f"batch {progress.batchId}: {progress.numInputRows} rows in {took} ms"
+    return f"batch {progress.batchId}: {counted(progress.numInputRows, 'row')} in {took} ms"

@@ -221,7 +221,7 @@ def _commit_line(commit: CommitInfo) -> str:
         line += f" transaction: {commit.transaction}"
     if commit.fences is not None:
         line += f" notWritten: {commit.fences}"
-    return line + (f" removed: {len(commit.removed)} files" if commit.removed else "")
+    return line + (f" removedFiles: {len(commit.removed)}" if commit.removed else "")
 
 
 def _file_names(given: str | None) -> Sequence[str] | None:

@@ -12,7 +12,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import cluster_options, topic_filter, version_option
-from kafkalike.cli.output import output_option
+from kafkalike.cli.output import counted, output_option
 from kafkalike.cli.progress import progress
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 
@@ -167,19 +167,18 @@ def lines(report: MaintenanceReport) -> Iterator[str]:
     statuses = ["due" if report.dry_run and topic.status == DONE else topic.status for topic in report.topics]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
     what = "Dry run, nothing was changed" if report.dry_run else f"Run {report.run}"
-    others = "".join(f", {count} {text}" for count, text in _beside_topics(report) if count)
-    topics = "1 topic" if len(statuses) == 1 else f"{len(statuses)} topics"
-    yield f"{what}: {topics} ({counts or 'none'}){others}, {report.seconds:.1f} s"
+    others = "".join(f", {counted(count, noun)} {text}" for count, noun, text in _beside_topics(report) if count)
+    yield f"{what}: {counted(len(statuses), 'topic')} ({counts or 'none'}){others}, {report.seconds:.1f} s"
 
 
-def _beside_topics(report: MaintenanceReport) -> Iterator[tuple[int, str]]:
-    """Yield counts of the work outside of topics, with their text."""
-    yield report.finished_transactions, "transactions finished"
-    yield report.aborted_transactions, "transactions aborted after their timeout"
-    yield report.forgotten_transactional_ids, "transactional ids forgotten"
-    yield report.expired_offsets, "offsets expired"
-    yield report.cleared_folders, "folders of deleted topics"
-    yield report.cleared_replicas, "unassigned replicas removed"
+def _beside_topics(report: MaintenanceReport) -> Iterator[tuple[int, str, str]]:
+    """Yield the work outside of topics: number and noun of the things, and their fate."""
+    yield report.finished_transactions, "transaction", "finished"
+    yield report.aborted_transactions, "transaction", "aborted after their timeout"
+    yield report.forgotten_transactional_ids, "transactional id", "forgotten"
+    yield report.expired_offsets, "offset", "expired"
+    yield report.cleared_folders, "folder", "of deleted topics"
+    yield report.cleared_replicas, "unassigned replica", "removed"
 
 
 Row = tuple[str, str, str, str, str, str]

@@ -12,7 +12,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment, pass_options
 from kafkalike.cli.options import cluster_options, key_options, keys_of, version_option, whole_or_time
-from kafkalike.cli.output import output_option
+from kafkalike.cli.output import counted, output_option
 from kafkalike.cli.progress import progress
 from kafkalike.model.clock import utc_text
 
@@ -128,7 +128,7 @@ def fork(
         click.echo(json.dumps(made.as_dict()))
         return
     room = "which take no space" if made.shared == made.files else f"{made.shared} of which take no space"
-    click.echo(f"Created topic {new} from version {made.version} of {topic}: {made.files} files, {room}.")
+    click.echo(f"Created topic {new} from version {made.version} of {topic}: {counted(made.files, 'file')}, {room}.")
     for group in made.groups:
         click.echo(f"Group {group} has its committed offsets of {topic} in {new}, too.")
 
@@ -248,11 +248,11 @@ def forget(environment: Environment, options: _ForgetOptions) -> None:
 def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
     """Yield the report as text."""
     yield from part_lines(report.parts)
-    keys = f"{report.keys} key{'s' if report.keys != 1 else ''}"
     verb = "removed" if report.executed else "would be removed"
-    yield f"{report.records} records of {keys} {verb}; {report.size_bytes} bytes of files are rewritten"
+    records = f"{counted(report.records, 'record')} of {counted(report.keys, 'key')}"
+    yield f"{records} {verb}; {report.size_bytes} bytes of files are rewritten"
     if report.tombstones:
-        yield f"{report.tombstones} tombstones {'written' if report.executed else 'would be written'}"
+        yield f"{counted(report.tombstones, 'tombstone')} {'written' if report.executed else 'would be written'}"
     for name in report.open_transactions:
         later = "records that it commits later stay; run this again after it ends, or with --wait-minutes"
         yield f"Transaction {name!r} is open: {later}"
@@ -266,7 +266,7 @@ def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
         made = "; ".join(f"{topic}: {', '.join(map(str, found))}" for topic, found in report.versions.items())
         yield f"Run {report.run}, table versions {made}"
     if report.files_removed:
-        yield f"{report.files_removed} files removed"
+        yield f"{counted(report.files_removed, 'file')} removed"
     elif report.versions:
         gone = f"'kafkalike maintain' removes the files from {utc_text(report.gone_after_ms)} on"
         yield f"{gone}; another run with --now removes them at once"
@@ -276,7 +276,8 @@ def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
 def _held(records: int | None) -> str:
     if records is None:
         return "cannot be read: forget the keys there, too"
-    return f"has {records} records of the keys: forget them there, too" if records else "has no records of the keys"
+    held = counted(records, "record")
+    return f"has {held} of the keys: forget them there, too" if records else "has no records of the keys"
 
 
 def part_lines(parts: Iterable[PartitionPart]) -> Iterator[str]:
@@ -350,11 +351,11 @@ def undo_lines(report: UndoReport) -> Iterator[str]:
     whose = f"append {report.append}"
     if report.transaction is not None:
         whose += f", part of transaction {report.transaction},"
-    yield f"{report.records} records of {whose} {'removed' if report.executed else 'would be removed'}"
+    yield f"{counted(report.records, 'record')} of {whose} {'removed' if report.executed else 'would be removed'}"
     if report.below_start:
-        yield f"{report.below_start} are below the log start, and so removed already"
+        yield f"Below the log start, so removed already: {report.below_start}"
     if report.missing:
-        yield f"{report.missing} are missing: compaction or an earlier run removed them"
+        yield f"Removed before, by compaction or an earlier run: {report.missing}"
     for group in report.groups:
         yield (
             f"Group {group.group_id} has read {group.read} of these offsets in {group.topic}-{group.partition}: "

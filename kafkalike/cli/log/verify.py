@@ -11,7 +11,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import cluster_options, key_options, keys_of, topic_filter, version_option
-from kafkalike.cli.output import output_option
+from kafkalike.cli.output import counted, output_option
 from kafkalike.cli.progress import progress
 from kafkalike.errors import UnknownTopicOrPartitionError
 
@@ -83,7 +83,7 @@ def verify(
     if certificate is not None:
         if repair or topic is not None:
             raise click.UsageError("--certificate names the topics to check itself: leave --topic and --repair out")
-        _print(_certified(cluster, certificate, named), as_json=as_json, strict=strict)
+        _print(_certified(cluster, certificate, named), ("topics", "segments"), as_json=as_json, strict=strict)
         return
     if named:
         raise click.UsageError("keys need --certificate")
@@ -104,15 +104,15 @@ def verify(
 
         with progress("verify: replicas"):
             report.findings += check_replicas(cluster, allowed)
-    _print(report, as_json=as_json, strict=strict)
+    _print(report, ("topics", "partitions", "segments", "records"), as_json=as_json, strict=strict)
 
 
-def _print(report: VerifyReport, *, as_json: bool, strict: bool) -> None:
-    """Print the findings; exit with 1 after errors."""
+def _print(report: VerifyReport, extent: Sequence[str], *, as_json: bool, strict: bool) -> None:
+    """Print the findings, and the counts of what was read; exit with 1 after errors."""
     if as_json:
         click.echo(json.dumps(_as_json(report, strict=strict)))
     else:
-        for line in _lines(report, strict=strict):
+        for line in _lines(report, extent, strict=strict):
             click.echo(line)
     if report.errors(strict=strict):
         click.get_current_context().exit(1)
@@ -155,11 +155,11 @@ def _as_json(report: VerifyReport, *, strict: bool) -> dict[str, object]:
     }
 
 
-def _lines(report: VerifyReport, *, strict: bool) -> Iterator[str]:
+def _lines(report: VerifyReport, extent: Sequence[str], *, strict: bool) -> Iterator[str]:
     yield from map(str, report.findings)
     counts = _counts(report, strict=strict)
-    yield "Checked " + ", ".join(f"{counts[what]} {what}" for what in ("topics", "partitions", "segments", "records"))
-    yield f"{counts['errors']} errors, {counts['warnings']} warnings"
+    for begin, names in (("Checked ", extent), ("", ("errors", "warnings"))):
+        yield begin + ", ".join(counted(counts[name], name.removesuffix("s")) for name in names)
 
 
 def check_flags(*, repair: bool, execute: bool, as_json: bool) -> None:

@@ -21,7 +21,7 @@ from kafkalike.cli.options import (
     version_option,
     without_effect,
 )
-from kafkalike.cli.output import Row, json_lines, output_option
+from kafkalike.cli.output import Row, counted, json_lines, output_option
 from kafkalike.cli.progress import progress
 from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
 
@@ -225,7 +225,8 @@ def _repartition(environment: Environment, options: TopicsOptions) -> Iterator[s
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
     with progress(f"repartition {options.topic}"):
         done = repartition(options.topic, options.partitions, cluster, clock=environment.clock)
-    yield f"Topic {done.topic} has {done.partitions} partitions instead of {done.before}; {done.records} records moved."
+    partitions = f"{counted(done.partitions, 'partition')} instead of {done.before}"
+    yield f"Topic {done.topic} has {partitions}; {counted(done.records, 'record')} moved."
 
 
 def _describe(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:

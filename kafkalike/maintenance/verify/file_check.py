@@ -281,7 +281,7 @@ class SegmentCheck:
         """Return the findings, after the last batch."""
         segment = self._segment
         if self.records != segment.num_records:
-            message = f"it has {self.records} records, the log says {segment.num_records}"
+            message = f"records in the file: {self.records}, by the log: {segment.num_records}"
             self._add("record-count", message, segment.offsets)
         if self._first is None or self._last is None or self._times is None:
             return list(self._found.values())
@@ -308,7 +308,7 @@ def misplaced_keys(topic: str, partition: int, checks: Iterable[SegmentCheck]) -
     count = sum(check.misplaced for check in wrong)
     first = min(check.first_misplaced for check in wrong if check.first_misplaced is not None)
     message = (
-        f"{count} records have keys that hash to other partitions, the first at offset {first}: sent with an explicit "
+        f"records with keys that hash to other partitions: {count}, the first at offset {first}; sent with an explicit "
         "partition or another partitioner, or before partitions were added"
     )
     return [finding("key-partition", message, topic, partition, None, warning=True)]

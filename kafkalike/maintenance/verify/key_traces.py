@@ -115,7 +115,7 @@ class _Search:
         """Yield the findings about a file."""
         records, decoded, has_spared = self._decoded(name, size)
         if records:
-            message = f"{self._files.uri}/{name} has {records} records with such a key"
+            message = f"records with such a key in {self._files.uri}/{name}: {records}"
             yield Finding(kind="key-not-gone", message=message, topic=topic)
         elif not has_spared and (decoded or self._raw(name)):
             message = f"{self._files.uri}/{name} has the bytes of such a key, in a value, a header or another key"

@@ -56,7 +56,7 @@ def check_coverage(
 
 def check_partitions(topic: str, partitions: Iterable[int], num_partitions: int) -> list[Finding]:
     """Check that a table has only files of the topic's partitions; readers ignore others."""
-    message = f"its table has files of a partition that the topic does not have ({num_partitions} partitions)"
+    message = f"its table has files of a partition that the topic does not have (partitions: {num_partitions})"
     return [
         finding("unknown-partition", message, topic, partition, None)
         for partition in sorted(partitions)
@@ -137,7 +137,7 @@ def check_committed(groups: GroupsState, topic: str, topic_id: str, live: Mappin
             elif offset < log.start:
                 message = (
                     f"group {group_id!r} has committed offset {offset}, the log starts at {log.start}: "
-                    f"it never read {log.start - offset} records"
+                    f"records that it never read: {log.start - offset}"
                 )
                 lost = range(offset, log.start)
                 found.append(finding("committed-below-start", message, topic, where.partition, lost, warning=True))

@@ -118,8 +118,8 @@ def _check(where: str, topic: str, segments: Sequence[Segment], live: range, hol
             raise CorruptRecordError(f"{where}: {segment.path} holds an offset twice{_more(topic)}")
         if segment.num_records < width and segment.start >= max(live.start, holes_below):
             raise DataLossError(
-                f"{where}: {width - segment.num_records} offsets in [{segment.start}, {segment.stop}) are missing in "
-                f"{segment.path}: data loss{_more(topic)}"
+                f"{where}: offsets in [{segment.start}, {segment.stop}) are missing in {segment.path}, "
+                f"{width - segment.num_records} in all: data loss{_more(topic)}"
             )
 
 

@@ -221,7 +221,7 @@ class TopicMaintenance:
         report.compacted_tombstones += done.tombstones
         report.compacted_bytes += done.bytes_before - done.bytes_after
         if done.keyless:
-            report.problems.append(f"{done.keyless} records without key went: compaction cannot keep them")
+            report.problems.append(f"records without key removed, because compaction cannot keep them: {done.keyless}")
         if not done.complete:
             report.status = UNFINISHED
 

@@ -316,7 +316,7 @@ def _cleared(cluster: Cluster, store: Storage, say: Callable[[str], None]) -> in
         _remove(store.at(folder.found.folder), folder)
         count += 1
         if folder.foreign:
-            say(f"{folder.found.folder}: {folder.foreign} files that kafkalike did not make stay")
+            say(f"{folder.found.folder}: foreign files that stay: {folder.foreign}")
     _clear_marks(store, state, marks, {folder.found.folder for folder in looked})
     return count
 

@@ -100,7 +100,7 @@ def replay(request: Request) -> Response:
     execute = given.get("action") == "execute"
     done = view.letters.replay(topic, Filter(error_class=error_class), dry_run=not execute)
     if execute:
-        return moved("/letters", f"Replayed {done.letters} letters.", topic=topic)
+        return moved("/letters", f"Letters replayed: {done.letters}.", topic=topic)
     return page(
         request,
         "letters.html",

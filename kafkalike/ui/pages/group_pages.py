@@ -193,7 +193,7 @@ def reset(request: Request) -> Response:
         raise IllegalArgumentError(
             f"offset of partition {failed[0][0]} not set: {failed[0][1]}; stop the group's members first"
         )
-    return moved("/group", f"Set {len(offsets)} offsets of {topic}.", id=group_id)
+    return moved("/group", f"Set the offsets of {topic}.", id=group_id)
 
 
 def delete(request: Request) -> Response:

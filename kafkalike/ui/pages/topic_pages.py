@@ -136,7 +136,7 @@ def segments(request: Request) -> Response:
     name, partition = request.path_params["name"], page_request.number(request, "partition", 0)
     found = page_request.site(request).view.partitions(name)
     if partition not in found:
-        raise IllegalArgumentError(f"{name} has no partition {partition}; it has {len(found)} partitions")
+        raise IllegalArgumentError(f"{name} has no partition {partition}; partitions: {len(found)}")
     return page_request.page(
         request,
         "segments.html",

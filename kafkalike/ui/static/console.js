@@ -124,7 +124,7 @@
         while (table.rows.length > 500) table.deleteRow(-1);
         times(table);
         count += event.data.split("<tr>").length - 1;
-        say(`${count} records`);
+        say(`${count} record${count === 1 ? "" : "s"}`);
       });
       source.addEventListener("failed", (event) => { say(event.data); source.close(); });
       source.onerror = () => say("reconnecting …");

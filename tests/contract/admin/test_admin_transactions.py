@@ -444,7 +444,7 @@ def test_maintenance_says_what_it_would_do_and_what_it_has_done(
     again = maintain(log_cluster, clock=SYSTEM_CLOCK)
 
     assert listed_then == {"hangs": TransactionState.ONGOING}
-    assert ", 1 transactions aborted after their timeout," in told.out, told.err
+    assert ", 1 transaction aborted after their timeout," in told.out, told.err
     assert (again.aborted_transactions, again.problems) == (0, [])
     assert listed(KafkaAdminClient(bootstrap_servers=log_cluster).list_transactions()) == {
         "hangs": TransactionState.COMPLETE_ABORT

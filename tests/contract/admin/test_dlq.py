@@ -172,9 +172,7 @@ def test_bad_arguments_are_named(orders: Cluster, args: list[str], code: int, wh
 def test_a_replay_is_tried_and_then_done_once(orders: Cluster) -> None:
     """Records get back what they had, and lose the error's headers."""
     dry = dlq(orders, "replay", "--topic", "orders.dlq")
-    assert dry.out.splitlines()[-1] == (
-        "3 letters would be replayed; use --execute. 0 were replayed before, 0 are left."
-    )
+    assert dry.out.splitlines()[-1] == ("3 letters would be replayed; use --execute. Replayed before: 0, left: 0.")
     assert count(orders, "orders") == 5
 
     done = dlq(orders, "replay", "--topic", "orders.dlq", "--execute")
@@ -183,7 +181,7 @@ def test_a_replay_is_tried_and_then_done_once(orders: Cluster) -> None:
     assert done.out.splitlines() == [
         "TARGET  LETTERS",
         "orders  3",
-        "3 letters replayed. 0 were replayed before, 0 are left.",
+        "3 letters replayed. Replayed before: 0, left: 0.",
     ]
     assert (json.loads(again.out)["letters"], json.loads(again.out)["skipped"]) == (0, 3)
     assert partition_values(orders.log("orders")) == [b"1", b"two", b"[3", b"two", b"[3"]

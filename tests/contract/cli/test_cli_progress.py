@@ -64,5 +64,5 @@ def test_mirror_counts_the_files_that_it_copies(tmp_path: Path) -> None:
     code, out, shown = at_terminal(None, "mirror", "--source", source, "--target", target)
 
     assert code == 0
-    assert "1 files copied" in shown
+    assert "1 file copied" in shown
     assert "orders: version" in out

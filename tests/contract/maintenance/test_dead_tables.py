@@ -253,7 +253,7 @@ def test_old_files_of_late_writers_go_and_foreign_ones_stay(cluster: Cluster, st
 
     assert (young, old) == (0, 1)
     assert [name for name in store._disk.files if name.startswith(f"{location}/")] == [f"{location}/notes.txt"]
-    assert said == [f"{location}: 1 files that kafkalike did not make stay"] * 2
+    assert said == [f"{location}: foreign files that stay: 1"] * 2
 
 
 def test_a_storage_that_does_not_answer_is_no_missing_table(cluster: Cluster, store: MemoryStorage) -> None:

@@ -417,7 +417,7 @@ def test_records_without_key_from_before_the_policy_go_and_are_counted(root: str
     done = upkeep(root)
 
     assert pairs_of(log) == [(1, "a", "1"), (2, "b", "2")]
-    assert done.problems == ["1 records without key went: compaction cannot keep them"]
+    assert done.problems == ["records without key removed, because compaction cannot keep them: 1"]
 
 
 # --- files on the disk -----------------------------------------------------------------------------

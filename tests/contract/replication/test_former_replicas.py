@@ -98,7 +98,7 @@ def test_the_files_of_a_replica_go_that_is_not_assigned_any_more(
 
     assert main(["maintain", "--bootstrap-server", ",".join(map(str, roots))]) == 0
 
-    assert "1 unassigned replicas removed" in capsys.readouterr().out
+    assert "1 unassigned replica removed" in capsys.readouterr().out
     assert held(roots)[2] == 0
     assert sorted(log.iterdir()) == before
     assert texts(opened(roots), "t") == ["a", "b", "c"]

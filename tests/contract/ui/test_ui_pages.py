@@ -96,7 +96,7 @@ GROUP = f"g/{CANARY}"
 @pytest.mark.parametrize(
     ("path", "query", "holds"),
     [
-        ("/topics", {}, "1 of 1 topics"),
+        ("/topics", {}, "1 of 1 topic"),
         ("/topics", {"q": "none"}, "No topics."),
         ("/topics", {"sort": "records", "dir": "desc"}, "30</data></td>"),
         ("/", {}, "Groups by lag"),
@@ -104,7 +104,7 @@ GROUP = f"g/{CANARY}"
         ("/overview/letters", {}, "No dead letters"),
         ("/topics/orders/writes", {"span": "1h"}, "Records written"),
         ("/topics/orders", {}, "15</data></td>"),
-        ("/topics/orders/segments", {"partition": 1}, "segments in partition 1"),
+        ("/topics/orders/segments", {"partition": 1}, "1 segment in partition 1"),
         ("/topics/orders/settings", {}, "Age (ms) above which a segment is deleted"),
         ("/topics/orders/settings", {}, "<code>604800000</code> <small>7 days</small>"),
         ("/topics/orders/settings", {"edit": "retention.ms"}, 'placeholder="7 days"'),
@@ -116,7 +116,7 @@ GROUP = f"g/{CANARY}"
         ("/topics/orders/records", {"key": "k1", "limit": 3}, "Older records"),
         ("/topics/orders/records", {"key": "k1", "text": "order"}, "10 records of 30"),
         ("/topics/orders/records", {"header": CANARY, "limit": 4}, "4 records"),
-        ("/topics/orders/records", {"text": '"order": 17,'}, "1 records of 30"),
+        ("/topics/orders/records", {"text": '"order": 17,'}, "1 record of 30"),
         ("/topics/orders/records", {"from": "offset", "partition": 0, "offset": 12}, "3 records"),
         ("/topics/orders/records", {"from": "time", "time": "2001-01-01"}, "30 records"),
         ("/topics/orders/records", {"from": "newest", "partition": 0, "offset": 12}, "3 records"),

@@ -188,7 +188,7 @@ def test_keys_in_another_partition_are_one_warning() -> None:
 
     assert checked.finish() == []
     assert (found.kind, found.warning) == ("key-partition", True)
-    assert found.message.startswith("3 records")
+    assert found.message.startswith("records with keys that hash to other partitions: 3, ")
 
 
 def test_keys_in_their_partition_and_no_keys_are_sound() -> None:
