@@ -248,7 +248,7 @@ gateway-judges: setup ## Judge the gateway by a Kafka broker, kafka-python's tes
 
 ##@ Write files
 
-reference: setup ## Write docs/reference/settings.md, docs/reference/errors.md and the types of settings, from the tables of settings.
+reference: setup ## Write the pages of docs/reference on settings, errors, benchmarks and commands, and the types of settings.
 	@$(bin)/python -m scripts.reference
 	@$(bin)/ruff format --quiet kafkalike/model/config/setting_types.py
 

@@ -1,4 +1,4 @@
-"""Write `setting_types.py` and three pages of `docs/reference`: settings, errors and benchmarks.
+"""Write `setting_types.py` and four pages of `docs/reference`: settings, errors, benchmarks and commands.
 
 python -m scripts.reference
 
@@ -24,13 +24,14 @@ from kafkalike.model.config.client_config import NO_MEANING
 from kafkalike.model.config.properties import LONG_MAX, Property
 from kafkalike.model.config.server_config import SERVER_PROPERTIES
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
-from scripts import reference_benchmarks, reference_errors
+from scripts import reference_benchmarks, reference_commands, reference_errors
 
 ROOT: Final = Path(__file__).parents[1]
 TYPED: Final = ROOT / "kafkalike" / "model" / "config" / "setting_types.py"
 PAGE: Final = ROOT / "docs" / "reference" / "settings.md"
 ERRORS: Final = ROOT / "docs" / "reference" / "errors.md"
 BENCHMARKS: Final = ROOT / "docs" / "reference" / "benchmarks.md"
+COMMANDS: Final = ROOT / "docs" / "reference" / "cli.md"
 
 WIDTH: Final = 116
 
@@ -346,6 +347,7 @@ def main() -> int:
     PAGE.write_text(page(), encoding="utf-8")
     ERRORS.write_text(reference_errors.page(), encoding="utf-8")
     BENCHMARKS.write_text(reference_benchmarks.page(), encoding="utf-8")
+    COMMANDS.write_text(reference_commands.page(), encoding="utf-8")
     return 0
 
 

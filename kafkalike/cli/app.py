@@ -112,7 +112,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "transactions": (
         "kafkalike.cli.transaction_commands:transactions",
-        "List, describe and abort transactions, and find those that hang.",
+        "List, describe and abort transactions, and find hanging ones.",
     ),
     "metrics": ("kafkalike.cli.http_servers:metrics", "Serve lag and sizes to Prometheus, or print them as JSON."),
     "get-offsets": ("kafkalike.cli.topics.offset_commands:get_offsets", "Print offsets of partitions by time."),

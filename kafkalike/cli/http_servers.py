@@ -61,7 +61,7 @@ class _Options:
     "read_only_clusters",
     multiple=True,
     metavar="NAME",
-    help="Refuse every change of one of several clusters; repeatable.",
+    help="Refuse every change of this cluster, beside others; repeatable.",
 )
 @click.option("--spark", is_flag=True, help="Start a Spark session, for the page that runs SELECT statements.")
 @click.option(

@@ -131,7 +131,7 @@ def describe_producers(
 @click.option("--producer-epoch", type=int, help="Epoch of the producer; another current epoch is an error.")
 @click.option("--topic", help="Ignored: a transaction is aborted as a whole.")
 @click.option("--partition", type=int, help="Ignored.")
-@click.option("--coordinator-epoch", type=int, help="Ignored: there is no coordinator.")
+@click.option("--coordinator-epoch", type=int, help="Ignored: kafkalike has no coordinator.")
 @refused("--start-offset", "records of an open transaction have no offsets; give --transactional-id")
 @click.pass_context
 def abort(

@@ -125,7 +125,7 @@ def _check_reset(options: ShareGroupsOptions) -> None:
 @click.option("--offsets", is_flag=True, help="With --describe: start offsets and lag, the default.")
 @click.option("--members", is_flag=True, help="With --describe: members.")
 @click.option(
-    "--records", is_flag=True, help="With --describe: who holds which records, since when, how often delivered."
+    "--records", is_flag=True, help="With --describe: the holder of each record, since when, and its deliveries."
 )
 @click.option(
     "--state", is_flag=False, flag_value="", metavar="[STATES]", help="With --describe: state. With --list: only these."

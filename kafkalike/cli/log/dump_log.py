@@ -68,9 +68,7 @@ class DumpLogOptions:
 @click.option("--skip-record-metadata", is_flag=True, help="With --print-data-log: key and payload only.")
 @click.option("--max-bytes", type=click.IntRange(min=1), help="Stop printing a file's records after this many bytes.")
 @click.option("--key-decoder-class", default="StringDecoder", show_default=True, help="As --value-decoder-class.")
-@click.option(
-    "--value-decoder-class", default="StringDecoder", show_default=True, help=f"One of {', '.join(DECODERS)}."
-)
+@click.option("--value-decoder-class", default="StringDecoder", show_default=True, help=f"{', '.join(DECODERS)}.")
 @refused("--verify-index-only", "there are no index files; see 'kafkalike verify'", is_flag=True)
 @refused("--index-sanity-check", "there are no index files; see 'kafkalike verify'", is_flag=True)
 @click.option(

@@ -108,7 +108,7 @@ def verify(
 
 
 def _print(report: VerifyReport, extent: Sequence[str], *, as_json: bool, strict: bool) -> None:
-    """Print the findings, and the counts of what was read; exit with 1 after errors."""
+    """Print the findings and the extent of the check; exit with 1 after errors."""
     if as_json:
         click.echo(json.dumps(_as_json(report, strict=strict)))
     else:

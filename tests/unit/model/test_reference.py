@@ -7,7 +7,7 @@ import pytest
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafkalike.model.config.server_config import SERVER_PROPERTIES
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
-from scripts import reference, reference_benchmarks, reference_errors
+from scripts import reference, reference_benchmarks, reference_commands, reference_errors
 
 CLIENTS: dict[str, type[KafkaProducer | KafkaConsumer | KafkaAdminClient]] = {
     "KafkaProducer": KafkaProducer,
@@ -22,6 +22,7 @@ def test_the_files_are_what_the_tables_give() -> None:
     assert reference.PAGE.read_text() == reference.page()
     assert reference.ERRORS.read_text() == reference_errors.page()
     assert reference.BENCHMARKS.read_text() == reference_benchmarks.page()
+    assert reference.COMMANDS.read_text() == reference_commands.page()
 
 
 def test_each_figure_has_date_commit_machine_and_command() -> None:
