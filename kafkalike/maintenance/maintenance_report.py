@@ -37,6 +37,8 @@ class TopicReport:
     held_segments: int = 0
     """Segments past retention that wait for groups."""
     held_by: list[str] = field(default_factory=list)
+    next_retention_ms: int | None = None
+    """Time from which the next segment is too old, ms since 1970; None if no record expires by its age."""
 
     compacted_segments: int = 0
     """Number of files that lost records."""

@@ -15,6 +15,7 @@ from kafkalike.cli.options import cluster_options, topic_filter, version_option
 from kafkalike.cli.output import counted, output_option
 from kafkalike.cli.progress import progress
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
+from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -51,7 +52,9 @@ class MaintainOptions:
     type=click.Choice(WORKS),
     help="Do this only; repeatable. control: transactions, expired offsets, control tables, files of deleted topics.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the work that is due and change nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the work that is due, and when retention has more; change nothing."
+)
 @click.option(
     "--max-minutes",
     type=click.FloatRange(min=0, min_open=True),
@@ -153,6 +156,11 @@ def lines(report: MaintenanceReport) -> Iterator[str]:
     from kafkalike.maintenance.maintenance_report import DONE
 
     rows = [row for topic in report.topics for row in _rows(topic)]
+    if report.dry_run:
+        later = [(topic.topic, topic.next_retention_ms) for topic in report.topics]
+        rows += [
+            (name, "next", "", "", "", f"retention, from {utc_text(ms)} on") for name, ms in later if ms is not None
+        ]
     rows += [
         (c.table, "control", f"{c.vacuumed_files}", f"{c.rows_before} -> {c.rows_after}", "", "rows")
         for c in report.control

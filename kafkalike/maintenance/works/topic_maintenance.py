@@ -151,6 +151,7 @@ class TopicMaintenance:
         report.log_starts = {p.partition: (p.log_start, p.new_log_start) for p in plans if p.moves}
         report.held_segments = sum(len(p.held) for p in plans)
         report.held_by = sorted({group for p in plans for group in p.held_by})
+        report.next_retention_ms = min((p.next_ms for p in plans if p.next_ms is not None), default=None)
         gone = [segment for p in plans for segment in p.goes]
         if not self._settings.dry_run:
             if starts:

@@ -68,6 +68,8 @@ class RetentionPlan:
     """Segments that would expire if all groups had read them."""
     held_by: tuple[str, ...] = ()
     """Groups that have not read the held segments."""
+    next_ms: int | None = None
+    """Time, ms, from which the oldest segment that has not expired is too old; None if age expires none."""
 
     @property
     def moves(self) -> bool:
@@ -136,10 +138,13 @@ def plan_retention(
     while dead < len(segments) and segments[dead].stop <= log_start:
         dead += 1
     live = list(segments[dead:])
-    count = _expired(live, now_ms, policy) if policy.delete else 0
+    has_age = policy.delete and (policy.retention_ms != FOREVER or hold is not None)
+    times = segment_times(live, policy.clock) if has_age else []
+    count = _expired(live, times, now_ms, policy) if policy.delete else 0
     allowed, waiting = count, tuple[str, ...]()
     if hold is not None and count:
-        allowed, waiting = _allowed(live, count, now_ms, policy, hold)
+        allowed, waiting = _allowed(live, times, count, now_ms, policy, hold)
+    by_age = policy.retention_ms != FOREVER and count < len(times)
     expired = tuple(live[:allowed])
     return RetentionPlan(
         partition=partition,
@@ -149,10 +154,11 @@ def plan_retention(
         dead=tuple(segments[:dead]),
         held=tuple(live[allowed:count]),
         held_by=waiting,
+        next_ms=times[count] + policy.retention_ms + 1 if by_age else None,
     )
 
 
-def _expired(live: Sequence[Segment], now_ms: int, policy: RetentionPolicy) -> int:
+def _expired(live: Sequence[Segment], times: Sequence[int], now_ms: int, policy: RetentionPolicy) -> int:
     """Return how many of the oldest segments exceed retention; first by size, then by time, as in Kafka."""
     count = 0
     if policy.retention_bytes != FOREVER:
@@ -162,19 +168,23 @@ def _expired(live: Sequence[Segment], now_ms: int, policy: RetentionPolicy) -> i
             excess -= live[count].size_bytes
             count += 1
     if policy.retention_ms != FOREVER:
-        times = segment_times(live, policy.clock)
         while count < len(live) and now_ms - times[count] > policy.retention_ms:
             count += 1
     return count
 
 
-def _allowed(
-    live: Sequence[Segment], count: int, now_ms: int, policy: RetentionPolicy, hold: RetentionHold
+def _allowed(  # noqa: PLR0917
+    live: Sequence[Segment],
+    times: Sequence[int],
+    count: int,
+    now_ms: int,
+    policy: RetentionPolicy,
+    hold: RetentionHold,
 ) -> tuple[int, tuple[str, ...]]:
     """Return how many of `count` expired segments may be deleted, and the groups that hold the rest."""
     read = {g: sum(1 for s in live[:count] if s.stop <= offset) for g, offset in hold.offsets.items()}
     ceiling = replace(policy, retention_ms=hold.max_ms, retention_bytes=hold.max_bytes)
-    allowed = min(count, max(min(read.values(), default=count), _expired(live, now_ms, ceiling)))
+    allowed = min(count, max(min(read.values(), default=count), _expired(live, times, now_ms, ceiling)))
     return allowed, tuple(sorted(g for g, n in read.items() if n <= allowed)) if allowed < count else ()
 
 

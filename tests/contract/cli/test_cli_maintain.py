@@ -15,7 +15,7 @@ from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.schedule import every, parse_duration_ms
 from kafkalike.maintenance.verify.topic_history import topic_history
-from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.clock import SYSTEM_CLOCK, utc_text
 from tests.tools.clusters import on_disk
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
@@ -59,6 +59,8 @@ def test_a_dry_run_prints_the_plan_and_a_run_what_was_done(
     assert planned[1].split()[:4] == ["orders", "retention", "2", "2"]
     assert planned[1].endswith("log start 0: 0 -> 2")
     assert planned[2].split()[:5] == ["orders", "merge", "6", "->", "1"]
+    assert planned[3].split()[:2] == ["orders", "next"]
+    assert planned[3].endswith(f"retention, from {utc_text(NOW + HOUR_MS + 1)} on")
     assert planned[-1].startswith("Dry run, nothing was changed: 1 topic (1 due)")
     assert done[1:3] == planned[1:3]
     assert done[3].split()[:3] == ["orders", "vacuum", "8"]

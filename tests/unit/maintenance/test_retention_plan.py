@@ -44,9 +44,13 @@ def log_of(*facts: tuple[int, int, int]) -> list[Segment]:
 
 
 def plan(
-    segments: list[Segment], policy: RetentionPolicy, log_start: int = 0, hold: RetentionHold | None = None
+    segments: list[Segment],
+    policy: RetentionPolicy,
+    log_start: int = 0,
+    hold: RetentionHold | None = None,
+    now_ms: int = NOW,
 ) -> RetentionPlan:
-    return plan_retention(0, segments, log_start=log_start, now_ms=NOW, policy=policy, hold=hold)
+    return plan_retention(0, segments, log_start=log_start, now_ms=now_ms, policy=policy, hold=hold)
 
 
 def kafka_deletes(segments: list[Segment], log_start: int, policy: RetentionPolicy) -> list[Segment]:
@@ -124,6 +128,20 @@ def test_a_second_run_finds_nothing_more(made: list[tuple[int, int, int]], polic
 
     assert second.goes == ()
     assert not second.moves
+
+
+@given(facts, policies)
+def test_the_next_segment_expires_at_the_planned_time_and_not_before(
+    made: list[tuple[int, int, int]], policy: RetentionPolicy
+) -> None:
+    segments = log_of(*made)
+    found = plan(segments, policy)
+
+    if found.next_ms is None:
+        assert plan(segments, policy, now_ms=10 * NOW).goes == found.goes
+    else:
+        assert plan(segments, policy, now_ms=found.next_ms - 1).goes == found.goes
+        assert len(plan(segments, policy, now_ms=found.next_ms).goes) > len(found.goes)
 
 
 def test_a_segment_of_exactly_the_age_stays() -> None:
