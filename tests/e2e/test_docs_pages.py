@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import pytest
 
 from kafkalike import KafkaAdminClient, KafkaProducer, OffsetAndMetadata, TopicPartition
-from tests.tools.pages import PLAIN, EnoughError, World, filled, read_by
+from tests.tools.blocks import all_blocks
+from tests.tools.pages import PLAIN, EnoughError, World, filled, read_by, shell
 
 SAID = {
     "coming-from.md": ["0\n", "[b'tea']"],
@@ -79,6 +84,36 @@ def world_of(page: str, folder: Path) -> Iterator[World]:
                     "--table-version 4711": "--table-version 1",
                 }
         yield world
+
+
+def test_members_of_a_group_divide_the_partitions_and_take_over_those_of_one_that_leaves(tmp_path: Path) -> None:
+    """The commands of docs/guide.md, each member in a process of its own."""
+    create, member, describe = all_blocks("docs/guide.md", "Two consumers in one group")[:3]
+    members, produce = describe.text.splitlines()
+    command = [str(Path(sys.executable).with_name("kafkalike")), *shlex.split(member.text)[1:]]
+
+    def owned() -> list[str]:
+        return sorted(re.findall(r"parcels:(\S+) *$", shell(members, tmp_path), re.MULTILINE))
+
+    def read() -> int:
+        shown = shell("kafkalike consumer-groups --describe --group packing", tmp_path)
+        return sum(map(int, re.findall(r"parcels +\d +(\d+)", shown)))
+
+    shell(create.text, tmp_path)
+    with ExitStack() as until:
+        one, other = (until.enter_context(Popen(command, cwd=tmp_path, stdout=PIPE)) for _ in range(2))
+        until.callback(one.kill)
+        until.callback(other.kill)
+        while owned() != ["0,1", "2,3"]:
+            assert (one.poll(), other.poll()) == (None, None)
+        shell(produce, tmp_path)
+        other.send_signal(signal.SIGINT)
+        while owned() != ["0,1,2,3"] or read() < len("abcd"):
+            assert one.poll() is None
+        one.terminate()
+        printed = [line for process in (one, other) for line in process.communicate()[0].decode().splitlines()]
+
+    assert sorted(line.split("\t")[1] for line in printed) == ["1", "2", "3", "4"]
 
 
 def _once(record: object) -> None:
