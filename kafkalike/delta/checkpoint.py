@@ -19,6 +19,9 @@ from kafkalike.delta.snapshot import LogSnapshot
 from kafkalike.storage.arrays import held_numbers, scalars
 from kafkalike.storage.port import Storage
 
+FOLDED_COMMITS: Final = 500
+"""Commits that are parsed at a time, because their objects take ten times the memory of the checkpoint's columns."""
+
 _KEYS: Final = {"txn": "appId", "add": "path", "remove": "path"}
 """Field that identifies an action, by kind."""
 
@@ -52,6 +55,13 @@ def checkpoint_of(snapshot: LogSnapshot, now_ms: int) -> tuple[bytes, int]:
         table, buffer, compression="snappy", use_dictionary=False, write_statistics=False, write_page_checksum=True
     )
     return buffer.getvalue().to_pybytes(), table.num_rows
+
+
+def fold(snapshot: LogSnapshot, most: int = FOLDED_COMMITS) -> None:
+    """Put the commits of a snapshot into its columns once there are many; for `load_snapshot`."""
+    if len(snapshot.commits) >= most:
+        snapshot.actions, snapshot.version = _in_force(snapshot), snapshot.newest
+        snapshot.commits, snapshot.committed = [], []
 
 
 def name_last(store: Storage, version: int, actions: int) -> None:

@@ -213,8 +213,10 @@ class LogCleaner:
         said, now = last_checkpoint(files), self._clock.now_ms()
         if version is not None and _made(files, said, version) >= version:
             return True
+        from kafkalike.delta.checkpoint import fold, make_checkpoint  # most processes never write one
+
         if not known:
-            known.append(load_snapshot(self._files, version))
+            known.append(load_snapshot(self._files, version, fold=fold))
         snapshot = known[0]
         metadata = snapshot.metadata()
         if metadata.get("id") != table_id:
@@ -228,8 +230,6 @@ class LogCleaner:
                 name = log_name(snapshot.newest)
                 if files.look(name) != self._files.look(name):
                     return False
-            from kafkalike.delta.checkpoint import make_checkpoint  # most processes never write one
-
             make_checkpoint(files, snapshot, now)
         if version is None or not version % CLEANUP_INTERVAL:
             note = None if files is self._files else partial(_note_cleaned, files)

@@ -7,7 +7,7 @@ the data files' statistics, so the entries of foreign writers survive our checkp
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -58,6 +58,8 @@ class LogSnapshot:
     """Damage that hides the newest version."""
     carried: Mapping[str, bytes] = field(default_factory=dict)
     """Contents of data files that came with bundles, by path; some are not in force."""
+    fold: Callable[[LogSnapshot], None] | None = None
+    """Called after each commit that is read; may put the commits into the actions of a later version."""
 
     @property
     def newest(self) -> int:
@@ -111,7 +113,13 @@ class LogSnapshot:
         return found
 
 
-def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = False) -> LogSnapshot:
+def load_snapshot(
+    store: Storage,
+    version: int | None = None,
+    *,
+    rare: bool = False,
+    fold: Callable[[LogSnapshot], None] | None = None,
+) -> LogSnapshot:
     """Read a table's log.
 
     An unreadable checkpoint is replaced by an older one, with a warning, as long as the commits since then exist. If
@@ -122,6 +130,7 @@ def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = Fa
         version: None for the newest one.
         rare: True for a rarely changed table, each of whose commits is bundled in an object store. A list of its whole
             log is short, and shows the last checkpoint without a further request.
+        fold: see `LogSnapshot.fold`.
 
     Raises:
         FileNotFoundError: the table does not exist.
@@ -129,7 +138,7 @@ def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = Fa
             more).
     """
     rare = rare and store.scheduler.is_remote and store.scheduler.combines
-    found = _from_last_checkpoint(store) if version is None and not rare else None
+    found = _from_last_checkpoint(store, fold) if version is None and not rare else None
     if found is not None:
         return found
     for left in reversed(range(LOAD_TRIES)):
@@ -137,7 +146,7 @@ def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = Fa
         if not files.commits and not files.checkpoints:
             raise FileNotFoundError(store.uri)
         try:
-            return _read(store, files, version, rare=rare)
+            return _read(store, files, version, fold, rare=rare)
         except FileNotFoundError as cause:
             # A clean-up has removed a file since the list.
             if not left:
@@ -147,7 +156,7 @@ def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = Fa
     raise AssertionError(store.uri)
 
 
-def _from_last_checkpoint(store: Storage) -> LogSnapshot | None:
+def _from_last_checkpoint(store: Storage, fold: Callable[[LogSnapshot], None] | None) -> LogSnapshot | None:
     """Return the newest version from the checkpoint that the log names, without listing the older files.
 
     None if the result is not sound: then the whole log must be listed.
@@ -160,13 +169,20 @@ def _from_last_checkpoint(store: Storage) -> LogSnapshot | None:
     if last not in files.checkpoints:
         return None
     try:
-        found = _read(store, files, None)
+        found = _read(store, files, None, fold)
     except (FileNotFoundError, LogCorruptError):
         return None
     return found if found.damage is None and found.version >= last else None
 
 
-def _read(store: Storage, files: LogFiles, version: int | None, *, rare: bool = False) -> LogSnapshot:
+def _read(
+    store: Storage,
+    files: LogFiles,
+    version: int | None,
+    fold: Callable[[LogSnapshot], None] | None,
+    *,
+    rare: bool = False,
+) -> LogSnapshot:
     newest = max([*files.commits[-1:], *files.checkpoints])
     target = newest if version is None else version
     problems: list[str] = []
@@ -184,11 +200,11 @@ def _read(store: Storage, files: LogFiles, version: int | None, *, rare: bool = 
             _log.warning("%s: checkpoint %d cannot be read, an older one is taken: %s", store.uri, base, cause)
             continue
         above = [v for v in files.commits if base < v <= target]
-        cut_end = version is None
+        cut_end, snapshot = version is None, LogSnapshot(version=base, actions=actions, fold=fold)
         if store.scheduler.is_remote:
-            return _from_bundles(store, files, LogSnapshot(version=base, actions=actions), above, rare, cut_end)
+            return _from_bundles(store, files, snapshot, above, rare, cut_end)
         commits = zip(above, map(store.read, map(log_actions.log_name, above)), strict=True)
-        return _with_commits(store, LogSnapshot(version=base, actions=actions), commits, above, cut_end=cut_end)
+        return _with_commits(store, snapshot, commits, above, cut_end=cut_end)
     if version is not None and not base_of(files, version):
         problems = [f"there is no version {version} any more, or not yet; the newest one is {newest}"]
     else:
@@ -251,6 +267,8 @@ def _with_commits(
             break
         snapshot.commits.append((version, actions))
         snapshot.committed.append(commit)
+        if snapshot.fold is not None:
+            snapshot.fold(snapshot)
     return snapshot
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checkpoint import make_checkpoint
+from kafkalike.delta.checkpoint import fold, make_checkpoint
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.replica_files import LostFile, VersionFile, mark_replica, newest_configuration, note_cleaned, seal
 from kafkalike.delta.snapshot import load_snapshot
@@ -290,7 +290,7 @@ class ProtocolRunner:
     def _make_checkpoint(self, act: effects.MakeCheckpoint) -> None:
         store = self.logs.there(act.replica)
         if self.logs.checkpoint(act.replica) < act.version:
-            make_checkpoint(store, load_snapshot(store, act.version), self._clock.now_ms())
+            make_checkpoint(store, load_snapshot(store, act.version, fold=fold), self._clock.now_ms())
 
     def _copy_checkpoint(self, act: effects.CopyCheckpoint) -> int:
         newest = self.logs.checkpoint(act.source)

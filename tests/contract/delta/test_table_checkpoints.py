@@ -3,7 +3,10 @@
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+import tracemalloc
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from hypothesis import strategies as st
 from kafkalike.admin.testing import ManualClock
 from kafkalike.connect import connect
 from kafkalike.delta.actions import Add, log_name, parse_commit
-from kafkalike.delta.checkpoint import make_checkpoint
+from kafkalike.delta.checkpoint import fold, make_checkpoint
 from kafkalike.delta.commit_bundles import CommitBundle
 from kafkalike.delta.commit_file import CommitFile, creation, lines_of
 from kafkalike.delta.layout import TOPIC_SCHEMA
@@ -199,7 +202,8 @@ def play(history: History, taken: list[tuple[str, Any]], *, foreign: bool) -> No
         elif kind == "foreign checkpoint" and foreign:
             DeltaTable(history.store.uri).create_checkpoint()
         else:
-            make_checkpoint(history.store, load_snapshot(history.store), history.now_ms)
+            folded = load_snapshot(history.store, fold=partial(fold, most=3))
+            make_checkpoint(history.store, folded, history.now_ms)
 
 
 @pytest.mark.slow
@@ -255,6 +259,37 @@ def test_all_checkpoints_together_grow_with_the_table_and_not_with_its_square() 
     assert sum(written) <= (SHARE + 1) * last
     assert sum(sizes) <= 6 * last
     assert known(load_table(files, segment_of)) == history.versions[-1]
+
+
+def traced_peak(call: Callable[[], object]) -> int:
+    """Return the most memory that Python has held during a call, in bytes."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.slow
+def test_checkpoint_takes_a_fraction_of_the_memory_of_the_commits_that_it_replaces() -> None:
+    root = MemoryStorage()
+    history, count = History(root.at("t")), 2000
+    history.commit(adds=1, partition=0, removes=0, special=False)
+    (add,) = history.live.values()
+    for version in range(2, count):
+        adds = [replace(add, path=f"partition=0/{version}-{number}") for number in range(3)]
+        made = CommitFile(version=version, time_ms=0, operation="WRITE", append_id=str(version), adds=adds)
+        assert history.store.put_if_absent(log_name(version), made.content())
+    make_checkpoint(history.store, load_snapshot(history.store, 1), history.now_ms)
+    cleaner = LogCleaner(root, "t", Helpers(), SYSTEM_CLOCK)
+
+    whole = traced_peak(lambda: load_snapshot(history.store))
+    peak = traced_peak(lambda: cleaner.clean(TABLE_ID))
+
+    assert history.store.size(checkpoint_name(count - 1))
+    assert peak < whole / 2
+    assert len(load_table(history.store, segment_of).index) == 3 * (count - 2) + 1
 
 
 @pytest.mark.parametrize(("properties", "kept"), [(PROPERTIES, True), (RETENTION, False)])

@@ -614,7 +614,7 @@ def test_a_former_head_gets_no_checkpoint_of_what_it_does_not_have(
     with monkeypatch.context() as patch:
         patch.setattr(ChainStorage, "answering", asked)
         patch.setattr(log_cleaner, "CHECKPOINT_INTERVAL", 1)
-        patch.setattr(log_cleaner, "load_snapshot", lambda files, _: load_snapshot(files, version))
+        patch.setattr(log_cleaner, "load_snapshot", lambda files, _, **fold: load_snapshot(files, version, **fold))
         log.clean_log()
     assert slept
 
