@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalike.delta.table_change import maintenance_turn
 from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
 from kafkalike.log.topic.data_file import DataFile, ReadOptions, longs, named_flaws
 from kafkalike.log.topic.segment_rows import WHOLE_BATCH_BYTES, read_segment
@@ -34,7 +33,6 @@ from kafkalike.model.maintenance.record_removal import FileHash, KeyFound, Runs,
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.storage.port import Storage
 
@@ -206,19 +204,6 @@ def ready_to_remove(log: TopicLog) -> None:
     log.info.check_settled()
     log.check_removable()
     log.check_sound()
-
-
-@contextlib.contextmanager
-def without_maintenance(cluster: Cluster, topic: str) -> Iterator[None]:
-    """Exclude maintenance runs from a topic, if the root has locks.
-
-    Raises:
-        KafkaTimeoutError: a run held the topic for a minute.
-    """
-    with cluster.store.coordination.turn(
-        maintenance_turn(topic), Deadline(cluster.clock, maintenance_commit.COMMIT_TIMEOUT_MS)
-    ):
-        yield
 
 
 def remove_files(log: TopicLog, paths: Collection[str]) -> list[str]:

@@ -13,7 +13,7 @@ from kafkalike.log.cluster.topic_lineage import Relatives, relatives_of
 from kafkalike.maintenance import deletion
 from kafkalike.maintenance.correction_report import ForgetReport, Parts
 from kafkalike.maintenance.handles import check_in_sync, opened, tasks_of
-from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS
+from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, without_maintenance
 from kafkalike.maintenance.verify import key_traces
 from kafkalike.maintenance.verify.certificate_file import CertificateFile, open_certificate_file, versions_of_run
 from kafkalike.maintenance.works.vacuum import ORPHAN_MS, WAITING_MS
@@ -211,7 +211,7 @@ class _Run:
             if self.paper is None:
                 self._plan(log)
                 continue
-            with deletion.without_maintenance(self.cluster, log.info.name):
+            with without_maintenance(self.cluster, log.info.name):
                 self._forget(log, self.paper)
         # Afterwards: a topic that was forked meanwhile has the earlier records.
         relatives = relatives_of(self.cluster, [str(log.info.table_id) for log in logs])

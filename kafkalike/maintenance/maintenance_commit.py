@@ -78,6 +78,17 @@ def only_run(cluster: Cluster, name: str) -> Iterator[bool]:
         yield True
 
 
+@contextlib.contextmanager
+def without_maintenance(cluster: Cluster, topic: str) -> Iterator[None]:
+    """Exclude maintenance runs from a topic, if the root has locks.
+
+    Raises:
+        KafkaTimeoutError: a run held the topic for a minute.
+    """
+    with cluster.store.coordination.turn(maintenance_turn(topic), Deadline(cluster.clock, COMMIT_TIMEOUT_MS)):
+        yield
+
+
 def publish(log: TopicLog, change: MaintenanceCommit, run: str) -> int | None:
     """Commit the table version, unless a file to remove is not live anymore, or a required log end has changed.
 

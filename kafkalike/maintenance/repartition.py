@@ -26,10 +26,9 @@ from kafkalike.delta.table_state import END_APP, REPLICAS, TableState, end_app
 from kafkalike.log.cluster.topic_lineage import ORIGIN_APP, origin_ids
 from kafkalike.log.topic.producer_append import PlacedSequence, record_sequences
 from kafkalike.log.topic.topic_commits import OPERATIONS, RUN_KEY, WORK_KEY, segment_of
-from kafkalike.maintenance.deletion import without_maintenance
 from kafkalike.maintenance.file_tasks import Tasks, where_possible
 from kafkalike.maintenance.handles import opened, tasks_of
-from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, discard_all
+from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, discard_all, without_maintenance
 from kafkalike.maintenance.works.file_rewrite import groups
 from kafkalike.maintenance.works.partition_files import PartitionSplit, SplitFiles, split_files
 from kafkalike.model import faults

@@ -11,9 +11,9 @@ from kafkalike.delta.actions import TableCommit, log_name, parse_commit
 from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.topic_commits import maintenance_of, ranges_of, segment_of, transaction_of, versions
 from kafkalike.maintenance.correction_report import Parts, UndoReport
-from kafkalike.maintenance.deletion import Remover, ready_to_remove, without_maintenance
+from kafkalike.maintenance.deletion import Remover, ready_to_remove
 from kafkalike.maintenance.handles import opened, tasks_of
-from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS
+from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, without_maintenance
 from kafkalike.model.appends.taken_appends import parts_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike

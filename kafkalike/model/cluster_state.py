@@ -14,20 +14,8 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import UnknownTopicOrPartitionError
-from kafkalike.model.brokers import (
-    BROKER,
-    DEFAULTS,
-    REPLICAS,
-    Broker,
-    Defaults,
-    ReplicatedTable,
-    broker_of,
-    broker_value,
-    defaults_of,
-    defaults_value,
-    replicas_of,
-    replicas_value,
-)
+from kafkalike.model import brokers
+from kafkalike.model.brokers import Broker, Defaults, ReplicatedTable
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.mirror import FORMAT, Mirrored, Phase, dump_mirror, load_mirror
 from kafkalike.model.names import CLUSTER_METADATA, TopicId, TopicName
@@ -197,7 +185,7 @@ TOPIC: Final = "topic"
 LOG_START: Final = "log_start"
 MIRROR: Final = "mirror"
 
-VERSIONS: Final = {TOPIC: 3, LOG_START: 2, BROKER: 1, REPLICAS: 1, MIRROR: FORMAT, DEFAULTS: 1}
+VERSIONS: Final = {TOPIC: 3, LOG_START: 2, brokers.BROKER: 1, brokers.REPLICAS: 1, MIRROR: FORMAT, brokers.DEFAULTS: 1}
 """The newest format of each kind of row. A log start of format 1 is that of one partition. A topic of format 2 has a
 table whose id is not the topic's id; a topic of format 3 was repartitioned, or is being repartitioned."""
 
@@ -257,8 +245,8 @@ class BrokerChange:
 
 def broker_row(seq: int, time_ms: int, broker: Broker, change: str, *, removed: bool = False) -> MetadataRow:
     """Return the row that records a broker's new state."""
-    value = broker_value(broker, removed=removed)
-    return MetadataRow(seq=seq, time_ms=time_ms, kind=BROKER, topic="", topic_id="", change=change, value=value)
+    value = brokers.broker_value(broker, removed=removed)
+    return MetadataRow(seq=seq, time_ms=time_ms, kind=brokers.BROKER, topic="", topic_id="", change=change, value=value)
 
 
 def replicas_row(
@@ -274,9 +262,9 @@ def replicas_row(
         topic: name of the topic or control table.
         topic_id: id of the topic; empty for a control table.
     """
-    value = replicas_value(table)
+    value = brokers.replicas_value(table)
     return MetadataRow(
-        seq=seq, time_ms=time_ms, kind=REPLICAS, topic=topic, topic_id=topic_id, change=change, value=value
+        seq=seq, time_ms=time_ms, kind=brokers.REPLICAS, topic=topic, topic_id=topic_id, change=change, value=value
     )
 
 
@@ -346,8 +334,10 @@ def mirror_row(seq: int, info: TopicInfo, mirrored: Mirrored, change: str) -> Me
 
 def defaults_row(seq: int, time_ms: int, defaults: Defaults, change: str) -> MetadataRow:
     """Return the row with the cluster-wide server settings."""
-    value = defaults_value(defaults)
-    return MetadataRow(seq=seq, time_ms=time_ms, kind=DEFAULTS, topic="", topic_id="", change=change, value=value)
+    value = brokers.defaults_value(defaults)
+    return MetadataRow(
+        seq=seq, time_ms=time_ms, kind=brokers.DEFAULTS, topic="", topic_id="", change=change, value=value
+    )
 
 
 def moved_text(moves: Mapping[int, Move]) -> str:
@@ -396,13 +386,13 @@ def parse_row(row: MetadataRow) -> Said:
             return _topic_change(row, value)
         if row.kind == LOG_START:
             return _log_starts_moved(value)
-        if row.kind == REPLICAS:
-            return replicas_of(value)
+        if row.kind == brokers.REPLICAS:
+            return brokers.replicas_of(value)
         if row.kind == MIRROR:
             return load_mirror(value, row.time_ms)
-        if row.kind == DEFAULTS:
-            return defaults_of(value)
-        broker, removed = broker_of(value)
+        if row.kind == brokers.DEFAULTS:
+            return brokers.defaults_of(value)
+        broker, removed = brokers.broker_of(value)
         return BrokerChange(broker=broker, removed=removed)
     except UNREADABLE as cause:
         raise damaged(CLUSTER_METADATA, row, cause) from cause

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.group_state import OFFSET, Group, GroupRow, GroupsState
 from kafkalike.model.groups.partition_split import check_open, family, holds
 from kafkalike.model.groups.roster import check_commit
@@ -398,3 +399,32 @@ def moved_offsets(state: GroupsState, info: TopicInfo, target: RepartitionTarget
                 for nth, partition in enumerate(family(tp.partition, info.num_partitions, target.num_partitions), 1)
             ]
     return rows
+
+
+def shifted(
+    committed: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition], by: int
+) -> dict[TopicPartition, int]:
+    """Move the committed offsets of a group by a number of offsets; results may lie outside of the log.
+
+    Args:
+        committed: the group's offsets.
+        partitions: partitions to move.
+        by: number of offsets; negative to move back.
+
+    Raises:
+        IllegalArgumentError: a partition has no committed offset.
+    """
+    moved = {}
+    for tp in partitions:
+        if tp not in committed:
+            where = f"{tp.topic}-{tp.partition}"
+            raise IllegalArgumentError(
+                f"Cannot shift offset for partition {where} since there is no current committed offset"
+            )
+        moved[tp] = committed[tp] + by
+    return moved
+
+
+def storable(offset: int) -> int:
+    """Return the nearest offset that a table can store: offsets outside the range are outside of every log."""
+    return min(max(offset, 0), MAX_OFFSET)

@@ -16,8 +16,7 @@ from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any, Final, overload
 
-from kafkalike.errors import IllegalArgumentError, LogCorruptError
-from kafkalike.model.structs import TopicPartition
+from kafkalike.errors import LogCorruptError
 
 DUE_KEY: Final = "deliverAt"
 """Key of our own in a file's statistics; see `Segment.due_ms`. Delta's readers ignore it."""
@@ -428,32 +427,3 @@ def gaps_and_overlaps(partition: int, runs: Iterable[range], start: int) -> list
             found.append(Overlap(partition, range(run.start, min(expected, run.stop))))
         expected = max(expected, run.stop)
     return found
-
-
-def shifted(
-    committed: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition], by: int
-) -> dict[TopicPartition, int]:
-    """Move the committed offsets of a group by a number of offsets; results may lie outside of the log.
-
-    Args:
-        committed: the group's offsets.
-        partitions: partitions to move.
-        by: number of offsets; negative to move back.
-
-    Raises:
-        IllegalArgumentError: a partition has no committed offset.
-    """
-    moved = {}
-    for tp in partitions:
-        if tp not in committed:
-            where = f"{tp.topic}-{tp.partition}"
-            raise IllegalArgumentError(
-                f"Cannot shift offset for partition {where} since there is no current committed offset"
-            )
-        moved[tp] = committed[tp] + by
-    return moved
-
-
-def storable(offset: int) -> int:
-    """Return the nearest offset that a table can store: offsets outside the range are outside of every log."""
-    return min(max(offset, 0), MAX_OFFSET)

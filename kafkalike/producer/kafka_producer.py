@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Never, NoReturn, Self, U
 
 from kafkalike import errors
 from kafkalike.connect import connect
-from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
+from kafkalike.log.topic.record_rules import RECORD_OVERHEAD, check_headers, check_timestamp, headers_size
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.client_config import refuse_positional, refuse_to_pickle
 from kafkalike.model.config.producer_config import ProducerConfig
@@ -313,47 +313,6 @@ def _close_elsewhere(buffer: RecordAccumulator) -> None:
     """
     if buffer.refusal is None:
         threading.Thread(target=buffer.close, name="kafkalike-producer-closer", daemon=True).start()
-
-
-def check_headers(headers: object) -> list[tuple[str, bytes | None]]:
-    """Return a copy of a record's headers.
-
-    Raises:
-        TypeError: not a list of `(str, bytes or None)`.
-    """
-    if not isinstance(headers, list):
-        raise TypeError(f"headers must be a list of (str, bytes), not {type(headers).__name__}")
-    for item in headers:
-        if not (isinstance(item, tuple) and len(item) == 2):  # noqa: PLR2004 - a pair
-            raise TypeError(f"headers must be (str, bytes) tuples, not {item!r}")
-        if not isinstance(item[0], str) or not isinstance(item[1], bytes | None):
-            kinds = f"({type(item[0]).__name__}, {type(item[1]).__name__})"
-            raise TypeError(f"headers must be (str, bytes) tuples; header {item[0]!r} is {kinds}")
-    return list(headers)
-
-
-def headers_size(headers: list[tuple[str, bytes | None]]) -> int:
-    """Return the size of a record's headers in bytes.
-
-    Raises:
-        ValueError: a header's name cannot be encoded in UTF-8.
-    """
-    return sum(len(name.encode()) + len(content or b"") for name, content in headers)
-
-
-def check_timestamp(timestamp_ms: Any) -> int:  # noqa: ANN401 - the check is below
-    """Return a record's time in ms; accepts NumPy's integers.
-
-    Raises:
-        TypeError: not an integer; bool and float are rejected.
-        InvalidTimestampError: negative, or after the year 9999.
-    """
-    if isinstance(timestamp_ms, bool) or not hasattr(timestamp_ms, "__index__"):
-        raise TypeError(f"timestamp_ms must be an int of ms since the epoch, not {timestamp_ms!r}")
-    number = operator.index(timestamp_ms)
-    if not 0 <= number <= MAX_TIMESTAMP_MS:
-        raise errors.InvalidTimestampError(f"timestamp_ms must be in [0, {MAX_TIMESTAMP_MS}], not {number}")
-    return number
 
 
 def check_partition(partition: Any) -> int:  # noqa: ANN401 - the check is below

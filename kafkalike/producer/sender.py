@@ -79,6 +79,7 @@ class Sender:
         self._clock = clock
         self._codec = config.codec
         self._delivery_seconds = config.delivery_timeout_ms / 1000
+        self._limit = f"delivery_timeout_ms={config.delivery_timeout_ms:g}"
         self._transactions = transactions
         self._logs = OpenLogs(cluster, buffer, clock)
         self.pid = os.getpid()
@@ -215,9 +216,7 @@ class Sender:
         if batch.records is None:
             self.metrics.queued((now - batch.born) * 1000)
         if now >= batch.born + self._delivery_seconds:
-            raise errors.KafkaTimeoutError(
-                f"{queue.name}: no append began within {self._delivery()}; nothing was written"
-            )
+            raise errors.KafkaTimeoutError(f"{queue.name}: no append began within {self._limit}; nothing was written")
         log = self._logs.current(queue)
         if batch.topic_id != log.info.topic_id:
             self._router.follow(batch, log.info)
@@ -244,20 +243,16 @@ class Sender:
 
     def _unwritten(self, topic: str, cause: Exception) -> errors.KafkaError:
         """Make the error of an append that did not begin."""
-        report(
-            logger,
-            logging.ERROR,
-            "producer %s: preparing an append to %r failed",
-            self._config.client_id,
-            topic,
-            error=cause,
-        )
+        self._report(logging.ERROR, "preparing an append to %r failed", topic, error=cause)
         return errors.KafkaError(f"{topic}: nothing was written: {cause!r}")
 
     def _unknown_outcome(self, topic: str, cause: Exception) -> errors.UnknownOutcomeError:
         """Make the error of an append that ended with an unexpected exception."""
-        report(logger, logging.ERROR, "producer %s: an append to %r failed", self._config.client_id, topic, error=cause)
+        self._report(logging.ERROR, "an append to %r failed", topic, error=cause)
         return errors.UnknownOutcomeError(f"append to {topic!r} ({cause!r})", UNKNOWN_ID)
+
+    def _report(self, level: int, text: str, *args: object, error: Exception | None = None) -> None:
+        report(logger, level, f"producer %s: {text}", self._config.client_id, *args, error=error)
 
     # --- outcomes ------------------------------------------------------------------------------
 
@@ -301,19 +296,14 @@ class Sender:
         if not error.retriable or batch.retries >= self._config.retries:
             self._fail([batch], error)
         elif again >= batch.born + self._delivery_seconds:
-            late = errors.KafkaTimeoutError(
-                f"not written within {self._delivery()} and {batch.retries} retries: {error}"
-            )
+            late = errors.KafkaTimeoutError(f"not written within {self._limit} and {batch.retries} retries: {error}")
             late.__cause__ = error
             self._fail([batch], late)
         else:
             batch.retries += 1
             self.metrics.of_topic(queue.name).retried += len(batch.columns())
-            report(logger, logging.INFO, "producer %s: %s; retrying", self._config.client_id, error)
+            self._report(logging.INFO, "%s; retrying", error)
             self._buffer.put_back(queue, batch, again)
-
-    def _delivery(self) -> str:
-        return f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
 
     def _settle(self, batch: ProducerBatch, ranges: Mapping[int, range] | None, append_time_ms: int | None) -> None:
         """Complete the futures with their offsets, and with errors for rejected records."""
@@ -346,7 +336,7 @@ class Sender:
             self._transactions.failed(error)
         # With acks=0, only the log reports it.
         level = logging.ERROR if self._config.acks == 0 else logging.WARNING
-        report(logger, level, "producer %s: %d records to %r failed: %s", self._config.client_id, records, topic, error)
+        self._report(level, "%d records to %r failed: %s", records, topic, error)
 
 
 JUST_SECONDS: Final = 1.0
@@ -425,7 +415,6 @@ class OpenLogs:
 EXIT_SECONDS: Final = 30.0
 """Time for the interpreter's exit to send the queued records of producers that were not closed, or whose `close` was
 interrupted. kafka-python waits 1 s; a slow disk needs more. The running append always ends first."""
-
 
 ALIVE: Final[set[Sender]] = set()
 """Senders with a running thread."""

@@ -187,14 +187,12 @@ def _uniform(obj: object, method_name: str, field: Field) -> Callable[[str, Head
         if _takes_context(obj):
             return lambda topic, headers, data: obj(data, SerializationContext(topic, field, headers))
         return lambda _topic, _headers, data: obj(data)
-    raise IllegalArgumentError(
-        f"{method_name}r: an object with {method_name}() or a callable is needed, not {obj!r}",
-    )
+    raise IllegalArgumentError(f"{method_name}r: an object with {method_name}() or a callable is needed, not {obj!r}")
 
 
-def _takes_context(obj: object) -> bool:
+def _takes_context(obj: Callable[..., Any]) -> bool:
     """Return True for Confluent's callables, whose second parameter is `ctx`."""
-    if not callable(obj) or isinstance(obj, type):
+    if isinstance(obj, type):
         return False
     try:
         return list(inspect.signature(obj).parameters)[1:2] == ["ctx"]
@@ -269,7 +267,6 @@ class BytesSerializer(_Format):
     """Passes bytes through; bytearray and memoryview are copied into bytes."""
 
     __slots__ = ()
-
     name = "bytes"
 
     def encode(self, data: Any) -> bytes:  # noqa: ANN401
@@ -294,7 +291,6 @@ class StringSerializer(_Format):
     """
 
     __slots__ = ("encoding",)
-
     name = "string"
 
     def __init__(self, encoding: str = "utf-8") -> None:
@@ -319,7 +315,6 @@ class DefaultSerializer(StringSerializer):
     """
 
     __slots__ = ()
-
     name = "default"
 
     def encode(self, data: Any) -> bytes:  # noqa: ANN401
@@ -338,7 +333,6 @@ class JsonSerializer(_Format):
     """
 
     __slots__ = ()
-
     name = "json"
 
     def encode(self, data: Any) -> bytes:  # noqa: ANN401
@@ -381,7 +375,6 @@ class LongSerializer(_Number):
     """Signed 8-byte integers, big-endian, as Kafka's `LongSerializer`."""
 
     __slots__ = ()
-
     name = "long"
     layout = struct.Struct(">q")
 
@@ -390,7 +383,6 @@ class IntegerSerializer(_Number):
     """Signed 4-byte integers, big-endian, as Kafka's `IntegerSerializer`."""
 
     __slots__ = ()
-
     name = "integer"
     layout = struct.Struct(">i")
 
@@ -399,7 +391,6 @@ class DoubleSerializer(_Number):
     """8-byte IEEE 754 floats, big-endian, as Kafka's `DoubleSerializer`; integers are also accepted."""
 
     __slots__ = ()
-
     name = "double"
     layout = struct.Struct(">d")
     accepts = (int, float)
@@ -409,24 +400,15 @@ class FloatSerializer(_Number):
     """4-byte IEEE 754 floats, big-endian, as Kafka's `FloatSerializer`: Python floats lose precision."""
 
     __slots__ = ()
-
     name = "float"
     layout = struct.Struct(">f")
     accepts = (int, float)
 
 
+_NUMBERS: Final = (LongSerializer(), IntegerSerializer(), DoubleSerializer(), FloatSerializer())
 _FORMATS: Final[dict[str, _Format]] = {
     format_.name: format_
-    for format_ in (
-        BytesSerializer(),
-        StringSerializer(),
-        JsonSerializer(),
-        LongSerializer(),
-        IntegerSerializer(),
-        DoubleSerializer(),
-        FloatSerializer(),
-        DefaultSerializer(),
-    )
+    for format_ in (BytesSerializer(), StringSerializer(), JsonSerializer(), *_NUMBERS, DefaultSerializer())
 }
 _ALIASES: Final = {"bytearray": "bytes", "str": "string"}
 

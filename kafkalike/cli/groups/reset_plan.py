@@ -14,7 +14,7 @@ import click
 
 from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.admin.group_change_operations import Outcome
-from kafkalike.model.segments import shifted, storable
+from kafkalike.model.offset_commit import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 
 WORDS: Final = {"to_earliest": OffsetSpec.EARLIEST, "to_latest": OffsetSpec.LATEST}

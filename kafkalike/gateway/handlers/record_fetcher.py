@@ -133,17 +133,12 @@ class TopicTail:
         return found
 
     def _looked(self) -> None:
-        log = self._log
-        now, version, known = time.monotonic(), log.version, self._known
-        ends: Mapping[int, tuple[int, int]] = known[2]
-        if version != known[1] or log.info is not self._info:
-            partitions = log.info.partitions
-            ends = (
-                {p: (log.log_start(p), log.log_end(p)) for p in partitions}
-                if len(partitions) <= MAX_KNOWN_PARTITIONS
-                else {}
-            )
-            self._info = log.info
+        now, log, (_, seen, ends) = time.monotonic(), self._log, self._known
+        version = log.version
+        if version != seen or log.info is not self._info:
+            self._info, partitions = log.info, log.info.partitions
+            few = partitions if len(partitions) <= MAX_KNOWN_PARTITIONS else ()
+            ends = {p: (log.log_start(p), log.log_end(p)) for p in few}
         self._known = now, version, ends
 
     def use(self, call: Callable[[TopicLog], T]) -> T:
@@ -317,11 +312,10 @@ class TopicTails:
             try:
                 version = self.tail(name).look()
             except (errors.KafkaError, OSError):
-                version = -1
-            if version == -1:
                 # Not remembered: it may be any name that a client has thought of.
                 changed.append(name)
-            elif version != self._seen.get(name):
+                continue
+            if version != self._seen.get(name):
                 changed.append(name)
                 self._seen[name] = version
         return changed

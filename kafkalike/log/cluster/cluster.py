@@ -149,11 +149,8 @@ class Cluster(TopicSuccessions):
         if not self._is_root_checked:
             self.check_root()
 
-    def _record_defaults(self) -> None:
-        self.defaults.record()
-
     def _metadata_log(self) -> MetadataLog:
-        return self._control.metadata_log(before_change=self._record_defaults)
+        return self._control.metadata_log(before_change=lambda: self.defaults.record())  # noqa: PLW0108 - made later
 
     @cached_property
     def _control(self) -> ControlLogs:

@@ -13,7 +13,6 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import FencedInstanceIdError, InconsistentGroupProtocolError, KafkaError, NonEmptyGroupError
@@ -71,7 +70,7 @@ class GroupMember:
         self._new_id = new_id
         self._id = member_id
         # Not a bound method, which would keep the member alive after its consumer was garbage-collected.
-        self._known = partial(_known, topics, settings, clock)
+        self._known: Callable[[], GroupFacts] = lambda: _known_of(topics(), settings, clock)
         self._expiry = membership.SessionExpiry(store, leases, self._known, settings, clock)
         self._polled = clock.monotonic()
         self._due = self._polled
@@ -372,14 +371,8 @@ class GroupMember:
         return roster
 
 
-def _known(
-    topics: Callable[[], membership.KnownTopics], settings: membership.MemberSettings, clock: Clock
-) -> GroupFacts:
-    """Return the facts for a member's decisions."""
-    return _known_of(topics(), settings, clock)
-
-
 def _known_of(now: membership.KnownTopics, settings: membership.MemberSettings, clock: Clock) -> GroupFacts:
+    """Return the facts for a member's decisions."""
     return GroupFacts(
         schemes=settings.schemes,
         topics=membership.PartitionCounts(now.infos),

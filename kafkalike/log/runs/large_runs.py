@@ -44,7 +44,6 @@ SEGMENT_BYTES: Final = 256 * 1024 * 1024
 OPEN_FILES: Final = 64
 """Most files that a task has open; for another one the oldest is finished."""
 
-
 _COPIED_BYTES: Final = 8 * 1024 * 1024
 
 
@@ -446,6 +445,5 @@ def _put_first_column(group: Struct, about: Struct) -> None:
 def _number(fields: Struct, number: int) -> int:
     found = fields[number].value if number in fields else None
     if not isinstance(found, int):
-        message = f"the Parquet footer lacks field {number}"
-        raise ValueError(message)  # noqa: TRY004 - the file is wrong, not the caller
+        raise ValueError(f"the Parquet footer lacks field {number}")  # noqa: TRY004 - the file is wrong, not the caller
     return found

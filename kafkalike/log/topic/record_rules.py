@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalike import errors
 from kafkalike.model.config.topic_config import CODECS, NO_CHECKS, TopicConfig
@@ -25,10 +26,7 @@ short records. `max.message.bytes` includes it, because a broker measures a batc
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
     """Return the bytes of one record that count towards `max.message.bytes`."""
-    size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
-    for name, content in headers or ():
-        size += len(name.encode()) + len(content or b"")
-    return size
+    return RECORD_OVERHEAD + len(key or b"") + len(value or b"") + headers_size(headers or [])
 
 
 class RegistryView(Protocol):
@@ -222,3 +220,44 @@ def not_in_order(topic: str, app_id: str, version: int, latest: int) -> errors.O
         f"{topic}: {app_id!r} has written version {latest}, and the log shows no version {version} of it; nothing was "
         "written: versions of an application must rise"
     )
+
+
+def check_headers(headers: object) -> list[tuple[str, bytes | None]]:
+    """Return a copy of a record's headers.
+
+    Raises:
+        TypeError: not a list of `(str, bytes or None)`.
+    """
+    if not isinstance(headers, list):
+        raise TypeError(f"headers must be a list of (str, bytes), not {type(headers).__name__}")
+    for item in headers:
+        if not (isinstance(item, tuple) and len(item) == 2):  # noqa: PLR2004 - a pair
+            raise TypeError(f"headers must be (str, bytes) tuples, not {item!r}")
+        if not isinstance(item[0], str) or not isinstance(item[1], bytes | None):
+            kinds = f"({type(item[0]).__name__}, {type(item[1]).__name__})"
+            raise TypeError(f"headers must be (str, bytes) tuples; header {item[0]!r} is {kinds}")
+    return list(headers)
+
+
+def headers_size(headers: Headers) -> int:
+    """Return the size of a record's headers in bytes.
+
+    Raises:
+        ValueError: a header's name cannot be encoded in UTF-8.
+    """
+    return sum(len(name.encode()) + len(content or b"") for name, content in headers)
+
+
+def check_timestamp(timestamp_ms: Any) -> int:  # noqa: ANN401 - the check is below
+    """Return a record's time in ms; accepts NumPy's integers.
+
+    Raises:
+        TypeError: not an integer; bool and float are rejected.
+        InvalidTimestampError: negative, or after the year 9999.
+    """
+    if isinstance(timestamp_ms, bool) or not hasattr(timestamp_ms, "__index__"):
+        raise TypeError(f"timestamp_ms must be an int of ms since the epoch, not {timestamp_ms!r}")
+    number = operator.index(timestamp_ms)
+    if not 0 <= number <= MAX_TIMESTAMP_MS:
+        raise errors.InvalidTimestampError(f"timestamp_ms must be in [0, {MAX_TIMESTAMP_MS}], not {number}")
+    return number

@@ -22,8 +22,9 @@ from kafkalike.log.transactions.transaction_files import check_part, staged_coun
 from kafkalike.model.clock import Deadline
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name, check_transactional_id, is_storable
-from kafkalike.model.transactions import roll_forward, transaction_views
+from kafkalike.model.transactions import roll_forward
 from kafkalike.model.transactions import transaction_protocol as protocol
+from kafkalike.model.transactions import transaction_views as views
 from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.model.transactions.roll_forward import looking
 from kafkalike.model.transactions.rules import is_open
@@ -165,7 +166,7 @@ class Transactions:
             raise problem
         return True
 
-    def cut(self, topics: Collection[str], deadline: Deadline) -> transaction_views.Cut:
+    def cut(self, topics: Collection[str], deadline: Deadline) -> views.Cut:
         """Return versions of several topics and of the groups' table that are one moment of all transactions.
 
         Producers can go on meanwhile.
@@ -184,7 +185,7 @@ class Transactions:
         ]
         driver = self._driver(deadline)
         known, found = driver.run(roll_forward.cutting(wanted))
-        return transaction_views.Cut(
+        return views.Cut(
             seq=known.seq,
             groups_version=driver.versions[known.seq],
             topics={topic.name: cut for topic, cut in zip(wanted, found, strict=True)},
@@ -192,7 +193,7 @@ class Transactions:
 
     # --- people and maintenance --------------------------------------------------------------------
 
-    def listed(self, pattern: str | None = None) -> Sequence[transaction_views.TransactionSummary]:
+    def listed(self, pattern: str | None = None) -> Sequence[views.TransactionSummary]:
         """Read and return all transactional ids that have not expired, in order of their names.
 
         Args:
@@ -206,15 +207,13 @@ class Transactions:
         if pattern:
             known = {name: known[name] for name in _matching(list(known), pattern)}
         return [
-            transaction_views.TransactionSummary(
-                transactional_id=name, producer_id=found.producer_id, state=found.state
-            )
+            views.TransactionSummary(transactional_id=name, producer_id=found.producer_id, state=found.state)
             for name, found in sorted(known.items())
         ]
 
     def described(
         self, transactional_ids: Collection[str], *, staged: bool = False
-    ) -> Mapping[str, transaction_views.TransactionReport]:
+    ) -> Mapping[str, views.TransactionReport]:
         """Read and describe transactional ids; unknown ones are left out.
 
         Args:
@@ -226,16 +225,12 @@ class Transactions:
         """
         return describe(self._home, set(transactional_ids), staged=staged)
 
-    def open_for(self) -> Sequence[transaction_views.TransactionReport]:
+    def open_for(self) -> Sequence[views.TransactionReport]:
         """Return the open transactions, oldest first, from which `find_hanging_transactions` selects."""
         found = describe(self._home).values()
-        return sorted(
-            (d for d in found if d.state is transaction_views.TransactionState.ONGOING), key=lambda d: d.start_ms
-        )
+        return sorted((d for d in found if d.state is views.TransactionState.ONGOING), key=lambda d: d.start_ms)
 
-    def fence(
-        self, transactional_id: str, deadline: Deadline, only: transaction_views.ProducerIdAndEpoch | None = None
-    ) -> int:
+    def fence(self, transactional_id: str, deadline: Deadline, only: views.ProducerIdAndEpoch | None = None) -> int:
         """Abort an open transaction, finish a decided one, and fence the producer, on request of an administrator.
 
         Args:
@@ -276,14 +271,14 @@ class Transactions:
         self._staging.remove_empty()
         return [f"{type(problem).__name__}: {problem}" for problem in problems]
 
-    def damaged(self) -> Sequence[transaction_views.LostPart]:
+    def damaged(self) -> Sequence[views.LostPart]:
         """Return the records of committed transactions that cannot be applied for want of intact staged files.
 
         Reads all staged files of decisions that are not in all of their topics. For `kafkalike verify`.
         """
         return lost_parts(self._home)
 
-    def leave_out(self, lost: transaction_views.LostPart, deadline: Deadline) -> bool:
+    def leave_out(self, lost: views.LostPart, deadline: Deadline) -> bool:
         """Give up a transaction's records for one topic, so that later transactions can be applied to the topic.
 
         The transaction's other topics get their records. For `kafkalike verify --repair`.
@@ -297,14 +292,14 @@ class Transactions:
         return bool(self._driver(deadline).run(protocol.leaving_out(lost)))
 
 
-def _left_alone(due: transaction_views.PendingDecision, now_ms: int) -> bool:
+def _left_alone(due: views.PendingDecision, now_ms: int) -> bool:
     """True if a decision is so old that its producer may have stopped."""
     return abs(now_ms - due.changed_ms) >= OWNER_FIRST_MS
 
 
 def describe(
     home: TransactionContext, wanted: Collection[str] | None = None, *, staged: bool = False
-) -> dict[str, transaction_views.TransactionReport]:
+) -> dict[str, views.TransactionReport]:
     """Describe transactional ids; unknown ones are left out.
 
     Args:
@@ -340,10 +335,10 @@ class _Describer:
 
     def described(
         self, name: str, standing: txn.TransactionalIdState, opened: Sequence[txn.StagedFolder]
-    ) -> transaction_views.TransactionReport:
-        about = transaction_views.TransactionReport(
+    ) -> views.TransactionReport:
+        about = views.TransactionReport(
             transactional_id=name,
-            state=transaction_views.TransactionState.ONGOING,
+            state=views.TransactionState.ONGOING,
             producer_id=standing.producer_id,
             epoch=standing.epoch,
             number=standing.number,
@@ -395,21 +390,13 @@ class _Describer:
         return found
 
 
-def _state(standing: txn.TransactionalIdState, unapplied: Sequence[str]) -> transaction_views.TransactionState:
+def _state(standing: txn.TransactionalIdState, unapplied: Sequence[str]) -> views.TransactionState:
     if standing.why is txn.Why.COMMIT:
-        return (
-            transaction_views.TransactionState.PREPARE_COMMIT
-            if unapplied
-            else transaction_views.TransactionState.COMPLETE_COMMIT
-        )
-    return (
-        transaction_views.TransactionState.EMPTY
-        if standing.why is txn.Why.INIT
-        else transaction_views.TransactionState.COMPLETE_ABORT
-    )
+        return views.TransactionState.PREPARE_COMMIT if unapplied else views.TransactionState.COMPLETE_COMMIT
+    return views.TransactionState.EMPTY if standing.why is txn.Why.INIT else views.TransactionState.COMPLETE_ABORT
 
 
-def lost_parts(home: TransactionContext) -> Sequence[transaction_views.LostPart]:
+def lost_parts(home: TransactionContext) -> Sequence[views.LostPart]:
     """Return the records that `Transactions.damaged` reports.
 
     Args:
@@ -426,7 +413,7 @@ def lost_parts(home: TransactionContext) -> Sequence[transaction_views.LostPart]
             why = _why(home, driver, due)
             if why is not None:
                 found.append(
-                    transaction_views.LostPart(
+                    views.LostPart(
                         transactional_id=due.transactional_id,
                         seq=due.seq,
                         topic=topic.name,
@@ -438,7 +425,7 @@ def lost_parts(home: TransactionContext) -> Sequence[transaction_views.LostPart]
     return sorted(found, key=lambda lost: (lost.seq, lost.topic))
 
 
-def _why(home: TransactionContext, driver: EffectRunner, due: transaction_views.PendingDecision) -> str | None:
+def _why(home: TransactionContext, driver: EffectRunner, due: views.PendingDecision) -> str | None:
     try:
         check_part(home.staging, due.committed, due.part)
     except StagedFileError as error:

@@ -363,11 +363,7 @@ def _check_topic(
         for segment in _live(log, made.partition, made.offsets):
             report.segments += 1
             try:
-                held = {
-                    offset
-                    for table in read_segment(log.files, segment, ("offset",))
-                    for offset in table.column("offset").to_pylist()
-                }
+                held = _offsets(log, [segment])
             except CorruptRecordError as error:
                 report.findings.append(
                     Finding(kind="damaged-file", message=str(error), topic=topic.topic, partition=made.partition)

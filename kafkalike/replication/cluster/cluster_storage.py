@@ -411,9 +411,8 @@ class ClusterStorage(Storage):
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """List the files of a folder."""
         first, _, rest = folder.partition("/")
-        if first:
-            return self.at(first).list(rest, deep=deep, after=after)
-        return self.first().list("", deep=deep, after=after)
+        store = self.at(first) if first else self.first()
+        return store.list(rest, deep=deep, after=after)
 
     def folders(self) -> Sequence[str]:
         """Return the names of the folders at all roots that answer."""

@@ -394,7 +394,7 @@ class FormerReplicas:
                     return False
             except registration.ReplicaError:
                 return False
-        _remove(folder, files)
+        folder.scheduler.beside([partial(folder.remove, name) for name in files])
         return True
 
     def _check_known(self, former: _Former, table: ReplicatedTable) -> None:
@@ -418,10 +418,6 @@ class FormerReplicas:
 def _is_kept(table: ReplicatedTable, replica: registration.Replica) -> bool:
     """Return whether a replica is in use, will join again, or could be elected if no other is left."""
     return replica in table.registration.chain or (replica.broker in table.assigned and replica.broker not in table.isr)
-
-
-def _remove(folder: Storage, files: Sequence[str]) -> None:
-    folder.scheduler.beside([partial(folder.remove, name) for name in files])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,29 +25,16 @@ from kafkalike.errors import CheckpointMismatchError, DataLossError, KafkaError
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.segments import MARK
-from kafkalike.spark.format import positions, query
+from kafkalike.spark.format import positions, query, source_topics
 from kafkalike.spark.format.batch_plan import OffsetRun
 from kafkalike.spark.format.input_partitions import parts, read_part, read_small
 from kafkalike.spark.format.option_values import MAX_LONG
 from kafkalike.spark.format.source_options import SourceOptions, check_stream
-from kafkalike.spark.format.source_topics import (
-    SourceTopics,
-    commit_progress,
-    offsets_of_table,
-    report_loss,
-    where_it_stands,
-)
+from kafkalike.spark.format.source_topics import SourceTopics
+from kafkalike.spark.jvm import spark_version
 from kafkalike.spark.jvm.python_worker import PromptAnswer
 from kafkalike.spark.jvm.spark_errors import hide_frames, hide_frames_of_rows
-from kafkalike.spark.jvm.spark_version import (
-    HAS_LIMITS,
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    Simple,
-    SupportsTriggerAvailableNow,
-    need,
-)
+from kafkalike.spark.jvm.spark_version import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -107,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = frozenset(look.partitions)
         topics.require(found)
         starting = options.starting or positions.Everywhere(positions.LATEST)
-        settled = where_it_stands(
+        settled = source_topics.where_it_stands(
             starting,
             found,
             topics.cluster,
@@ -212,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _report(self, losses: Iterable[query.RecordLoss]) -> None:
         for loss in losses:
-            report_loss(loss.kind, loss.message, fail=self._options.fail_on_data_loss, hint=loss.hint)
+            source_topics.report_loss(loss.kind, loss.message, fail=self._options.fail_on_data_loss, hint=loss.hint)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -266,7 +253,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = {topic: topic_ids[topic] for topic, known in self.topics.ids().items() if ids.get(topic, known) == known}
         faults.point("source.before_progress")
         try:
-            commit_progress(self.topics.cluster, group, offsets, now, self._clock)
+            source_topics.commit_progress(self.topics.cluster, group, offsets, now, self._clock)
             faults.point("source.after_progress")
         except KafkaError as cause:
             # The query depends only on its checkpoint. The group is for people and tools that watch it.
@@ -339,7 +326,7 @@ class MarkedReader(StreamReader):
         """Return offsets without their marker, and their topic ids; or those at which Delta's source stands."""
         if TABLE not in given:
             return unmarked(given), marked_ids(given)
-        offsets, topic = offsets_of_table(self.topics, given)
+        offsets, topic = source_topics.offsets_of_table(self.topics, given)
         return positions.offsets_json(offsets), {topic: str(given[TABLE])}
 
 
@@ -401,13 +388,13 @@ class HandingReader(MarkedReader):
         made = super().partitions(start, end)
         faults.point("source.planned")
         # Without it, tasks read all batches.
-        if Simple is not None and len(made) == 1:
+        if spark_version.Simple is not None and len(made) == 1:
             self._handed = read_small(made[0])
             faults.point("source.handed")
         return made
 
     def _seen_as(self) -> type[Any]:
-        return type(self) if self._handed is None else Simple
+        return type(self) if self._handed is None else spark_version.Simple
 
     __class__ = property(_seen_as)
     """`isinstance` tests this besides the type."""
@@ -428,7 +415,7 @@ class UnlimitedReader(MarkedReader):
     def __init__(self, options: SourceOptions, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(options, clock)
         if options.max_offsets_per_trigger is not None or options.min_offsets_per_trigger is not None:
-            raise need(
+            raise spark_version.need(
                 "a limit of offsets per trigger", "4.2", "leave maxOffsetsPerTrigger and minOffsetsPerTrigger out"
             )
 
@@ -457,5 +444,5 @@ class UnlimitedReader(MarkedReader):
         return planned
 
 
-ChosenReader: type[MarkedReader] = HandingReader if HAS_LIMITS else UnlimitedReader
+ChosenReader: type[MarkedReader] = HandingReader if spark_version.HAS_LIMITS else UnlimitedReader
 """The reader for the installed Spark."""

@@ -309,6 +309,8 @@ def _columns(**kinds: spark_types.DataType) -> spark_types.StructType:
     return spark_types.StructType([spark_types.StructField(name, kind) for name, kind in kinds.items()])
 
 
+_GROUP_PARTITION: Final = {"group_id": _TEXT, "topic": _TEXT, "partition": _INT}
+
 SCHEMAS: Final[Mapping[str, spark_types.StructType]] = {
     "stream_progress": _columns(
         time=_TIME,
@@ -347,9 +349,7 @@ SCHEMAS: Final[Mapping[str, spark_types.StructType]] = {
         last_timestamp=_TIME,
     ),
     "consumer_offsets": _columns(
-        group_id=_TEXT,
-        topic=_TEXT,
-        partition=_INT,
+        **_GROUP_PARTITION,
         committed_offset=_LONG,
         metadata=_TEXT,
         leader_epoch=_INT,
@@ -359,9 +359,7 @@ SCHEMAS: Final[Mapping[str, spark_types.StructType]] = {
         topic_id=_TEXT,
     ),
     "lag": _columns(
-        group_id=_TEXT,
-        topic=_TEXT,
-        partition=_INT,
+        **_GROUP_PARTITION,
         committed_offset=_LONG,
         log_start_offset=_LONG,
         log_end_offset=_LONG,
@@ -372,9 +370,7 @@ SCHEMAS: Final[Mapping[str, spark_types.StructType]] = {
         waiting_seconds=_DOUBLE,
     ),
     "lag_history": _columns(
-        group_id=_TEXT,
-        topic=_TEXT,
-        partition=_INT,
+        **_GROUP_PARTITION,
         time=_TIME,
         committed_offset=_LONG,
         log_end_offset=_LONG,
@@ -384,9 +380,7 @@ SCHEMAS: Final[Mapping[str, spark_types.StructType]] = {
         catch_up_seconds=_DOUBLE,
     ),
     "share_groups": _columns(
-        group_id=_TEXT,
-        topic=_TEXT,
-        partition=_INT,
+        **_GROUP_PARTITION,
         start_offset=_LONG,
         log_end_offset=_LONG,
         lag=_LONG,
@@ -395,9 +389,7 @@ SCHEMAS: Final[Mapping[str, spark_types.StructType]] = {
         oldest_lock=_TIME,
     ),
     "share_state": _columns(
-        group_id=_TEXT,
-        topic=_TEXT,
-        partition=_INT,
+        **_GROUP_PARTITION,
         first_offset=_LONG,
         last_offset=_LONG,
         records=_LONG,
@@ -422,13 +414,7 @@ SCHEMAS: Final[Mapping[str, spark_types.StructType]] = {
         unapplied=spark_types.ArrayType(_TEXT),
         groups=spark_types.ArrayType(_TEXT),
     ),
-    "brokers": _columns(
-        broker_id=_INT,
-        uri=_TEXT,
-        rack=_TEXT,
-        up=_FLAG,
-        draining=_FLAG,
-    ),
+    "brokers": _columns(broker_id=_INT, uri=_TEXT, rack=_TEXT, up=_FLAG, draining=_FLAG),
     "replicas": _columns(
         topic=_TEXT,
         partition=_INT,

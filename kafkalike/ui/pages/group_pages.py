@@ -11,7 +11,7 @@ from starlette.responses import Response
 from kafkalike.admin.group_lag import GroupLag, Lags, lag_history
 from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError, NoError
 from kafkalike.model.lag import Moment
-from kafkalike.model.segments import shifted, storable
+from kafkalike.model.offset_commit import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 from kafkalike.ui.charts import levels
 from kafkalike.ui.cluster_overview import GroupFigures

@@ -13,9 +13,8 @@ from kafkalike.cli import main
 from kafkalike.delta.actions import log_name
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance import deletion
 from kafkalike.maintenance import forget as forgetting
-from kafkalike.maintenance.deletion import without_maintenance
+from kafkalike.maintenance.maintenance_commit import without_maintenance
 from kafkalike.maintenance.verify.certificate_file import check_certificate
 from kafkalike.maintenance.works.vacuum import ORPHAN_MS
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -135,7 +134,7 @@ def test_a_fork_that_is_made_while_a_run_begins_is_named(
         with alone(cluster, name):
             yield
 
-    monkeypatch.setattr(deletion, "without_maintenance", after_a_fork)
+    monkeypatch.setattr(forgetting, "without_maintenance", after_a_fork)
     report = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
     assert report.copies == ("copy",)

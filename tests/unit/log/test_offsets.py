@@ -7,16 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.segments import (
-    MAX_OFFSET,
-    Gap,
-    Overlap,
-    gaps_and_overlaps,
-    plan_offsets,
-    requirements,
-    shifted,
-    storable,
-)
+from kafkalike.model.offset_commit import shifted, storable
+from kafkalike.model.segments import MAX_OFFSET, Gap, Overlap, gaps_and_overlaps, plan_offsets, requirements
 from kafkalike.model.structs import TopicPartition
 
 partition_lists = st.lists(st.integers(0, 4), max_size=30)
