@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -31,6 +31,9 @@ THREADS: Final = 32
 
 MAX_NAME: Final = 256
 """Characters of a client's id that are logged and recorded."""
+
+GATHER_SECONDS: Final = 0.005
+"""Time in which calls of `GatewayCluster.in_batches` are gathered."""
 
 UNUSED_SECONDS: Final = 600.0
 """Time after which the log of a topic that nobody uses is closed."""
@@ -101,6 +104,52 @@ class GatewayCluster:
 
         async def handle(call: Call) -> Reply:
             return await self.run(answer, call)
+
+        return handle
+
+    def in_batches(self, prepare: Callable[[], T], answer: Callable[[Call, T], Reply]) -> Handler:
+        """Return the handler that handles calls which come together in one thread, one after the other.
+
+        The members of a group send their heartbeats together, because they have joined together. A thread for each, all
+        at once, would cost several times as much. If the storage is far, each has a thread, so that none waits.
+
+        Args:
+            prepare: called in the thread before the first call of a batch.
+            answer: answers a call with the result of `prepare`.
+        """
+        if self.cluster.store.coordination.reach == "everywhere":
+            return self.in_thread(lambda call: answer(call, prepare()))
+        gathered = list[tuple[Call, asyncio.Future[Reply]]]()
+        tasks = set[asyncio.Task[None]]()
+
+        def in_turn(calls: Sequence[Call]) -> list[Reply]:
+            prepared = prepare()
+            return [answer(call, prepared) for call in calls]
+
+        async def work() -> None:
+            await asyncio.sleep(GATHER_SECONDS)
+            taken = gathered[:]
+            gathered.clear()
+            (outcome,) = await asyncio.gather(self.run(in_turn, [call for call, _ in taken]), return_exceptions=True)
+            for at, (_, done) in enumerate(taken):
+                if done.done():
+                    # The client has disconnected.
+                    continue
+                if isinstance(outcome, BaseException):
+                    done.set_exception(outcome)
+                else:
+                    done.set_result(outcome[at])
+
+        async def handle(call: Call) -> Reply:
+            loop = asyncio.get_running_loop()
+            done: asyncio.Future[Reply] = loop.create_future()
+            gathered.append((call, done))
+            if len(gathered) == 1:
+                task = loop.create_task(work())
+                # The loop alone would not keep it alive.
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            return await done
 
         return handle
 

@@ -25,7 +25,7 @@ from kafkalike.errors import (
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
 from kafkalike.log.group.assignors import BY_NAME, SHARE_SCHEME, schemes_of
 from kafkalike.log.group.member import GroupMember
-from kafkalike.log.group.membership import MemberSettings, SessionWatch
+from kafkalike.log.group.membership import KnownTopics, MemberSettings, SessionWatch
 from kafkalike.model.group_state import SHARE
 from kafkalike.model.groups.group_protocol import Scheme
 from kafkalike.model.groups.roster import Member, Roster
@@ -260,26 +260,38 @@ class GroupSessions:
         self._rosters = found
         return changed
 
-    def look(self, session: GroupSession, *, alive: bool) -> tuple[Roster, Member]:
+    def topics(self) -> KnownTopics | None:
+        """Look at the groups and the topics for several calls of `look`; None if the storage fails."""
+        try:
+            self.home.cluster.groups.refresh(waiting=True)
+            state = self.home.cluster.metadata.refresh()
+        except KafkaError:
+            # Each call finds out why.
+            return None
+        return KnownTopics(state.topics, state.seq)
+
+    def look(self, session: GroupSession, *, alive: bool, topics: KnownTopics | None = None) -> tuple[Roster, Member]:
         """Send the member's heartbeat if it is due, and look at the roster.
 
         Args:
             session: the client; its lock is held.
             alive: the client follows the protocol. A client told to join again and does not is removed after its
                 rebalance timeout.
+            topics: the result of `topics`, just now; None looks at groups and topics.
 
         Raises:
             UnknownMemberIdError: it was removed.
             FencedInstanceIdError: another client has taken its static name.
         """
         member = session.member
+        groups, group_id = self.home.cluster.groups, member.settings.group_id
         if alive:
             member.polled(self.home.clock.monotonic())
-        member.beat()
+        member.beat(None if topics is None else groups.state.group(group_id).roster)
         member_id = member.member_id
-        roster = member.look()
+        roster = member.look(None if topics is None else groups.state.group(group_id).roster)
         if roster is not None:
-            roster = member.follow(roster, session.subscription)
+            roster = member.follow(roster, session.subscription, topics)
         return self._still_a_member(session, member_id, roster)
 
     def release(self, session: GroupSession, given_up: Iterable[TopicPartition]) -> tuple[Roster, Member]:

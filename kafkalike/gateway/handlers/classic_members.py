@@ -26,7 +26,7 @@ from kafkalike.gateway.error_codes import NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, Handler, Reply
 from kafkalike.gateway.group_sessions import MAX_SESSIONS, GroupSession, GroupSessions, check_session_timeout
 from kafkalike.log.group.assignors import BY_NAME
-from kafkalike.log.group.membership import GroupStore
+from kafkalike.log.group.membership import GroupStore, KnownTopics
 from kafkalike.model.groups import client_led_group as client_led
 from kafkalike.model.groups.consumer_protocol import assignment_bytes, parse_subscription
 from kafkalike.model.groups.roster import PROTOCOL_TYPE, Member, Roster
@@ -78,7 +78,7 @@ class ClassicMembers:
         return {
             keys.JOIN_GROUP: self._join,
             keys.SYNC_GROUP: self._sync,
-            keys.HEARTBEAT: home.in_thread(self._heartbeat),
+            keys.HEARTBEAT: home.in_batches(self._sessions.topics, self._heartbeat),
             keys.LEAVE_GROUP: home.in_thread(self._leave),
         }
 
@@ -228,17 +228,17 @@ class ClassicMembers:
             session.view = ClientView(given=permitted(roster, me))
             return roster, assignment_bytes(permitted(roster, me))
 
-    def _heartbeat(self, call: Call) -> Answer:
-        return {"error_code": attempt(self._beaten, call)[0].of_group.code}
+    def _heartbeat(self, call: Call, topics: KnownTopics | None) -> Answer:
+        return {"error_code": attempt(self._beaten, call, topics)[0].of_group.code}
 
-    def _beaten(self, call: Call) -> None:
+    def _beaten(self, call: Call, topics: KnownTopics | None) -> None:
         session = self._sessions.session(call.body.group_id, call.body.member_id)
         if not session.lock.acquire(blocking=False):
             # The client joins over another connection at this moment.
             return
         try:
             session.use(call)
-            roster, me = self._sessions.look(session, alive=False)
+            roster, me = self._sessions.look(session, alive=False, topics=topics)
             if roster.led is not None:
                 client_led.check_member(roster, me.member_id, int(call.body.generation_id))
                 session.member.polled(self._sessions.home.clock.monotonic())

@@ -1,7 +1,7 @@
 """Record fetcher: Fetch requests, and the open logs of topics that are read.
 
-A long poll waits without a thread. One task looks at all topics that anyone waits for, and wakes those whose topic has
-a new version.
+A long poll waits without a thread. One thread looks at all topics that anyone waits for, and wakes those whose topic
+has a new version.
 """
 
 from __future__ import annotations
@@ -213,9 +213,10 @@ class TopicTails:
         self._waiting: dict[str, set[asyncio.Event]] = {}
         """Events of the long polls by topic."""
         self._seen: dict[str, int] = {}
-        """Versions of the topics when the task looked last."""
+        """Versions of the topics when the thread looked last."""
         self._task: asyncio.Task[None] | None = None
-        self._poked = asyncio.Event()
+        self._poked = threading.Event()
+        self._stopped = False
 
     def tail(self, name: str) -> TopicTail:
         """Return the open log of a topic. Call it in a thread.
@@ -288,22 +289,35 @@ class TopicTails:
                     del self._waiting[name]
 
     async def _watch(self) -> None:
-        shortest = max(self._home.cluster.tail_interval, LEAST_TAIL_SECONDS)
-        interval = shortest
         try:
             while self._waiting:
-                changed = await self._home.run(self._changed, list(self._waiting))
-                for name in changed:
-                    for event in self._waiting.get(name, ()):
-                        event.set()
-                interval = shortest if changed else min(interval * 1.2, shortest * IDLE_FACTOR)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._poked.wait(), interval)
-                if self._poked.is_set():
-                    interval = shortest
-                self._poked.clear()
+                await self._home.run(self._look)
+        except asyncio.CancelledError:
+            # The gateway stops.
+            self._stopped = True
+            self._poked.set()
+            raise
         finally:
             self._task = None
+
+    def _look(self) -> None:
+        """Look at topics while clients wait for any; one long call costs half as much as a call for each look."""
+        loop, shortest = self._home.loop, max(self._home.cluster.tail_interval, LEAST_TAIL_SECONDS)
+        interval = shortest
+        while (names := list(self._waiting)) and not self._stopped:
+            self._poked.clear()
+            changed = self._changed(names)
+            if changed and loop is not None:
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(self._wake, changed)
+            interval = shortest if changed else min(interval * 1.2, shortest * IDLE_FACTOR)
+            if self._poked.wait(interval):
+                interval = shortest
+
+    def _wake(self, names: Sequence[str]) -> None:
+        for name in names:
+            for event in self._waiting.get(name, ()):
+                event.set()
 
     def _changed(self, names: Sequence[str]) -> list[str]:
         """Look at topics; return topics with news and unreadable topics. Reading these reports the cause."""
@@ -374,7 +388,8 @@ class RecordFetcher:
                 if size >= body.min_bytes or failed or len(wanted) < len(by_name) or not wanted or left <= 0:
                     break
                 try:
-                    await asyncio.wait_for(event.wait(), left)
+                    async with asyncio.timeout(left):
+                        await event.wait()
                 except TimeoutError:
                     break
         responses = []

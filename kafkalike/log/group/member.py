@@ -292,10 +292,13 @@ class GroupMember:
 
     # --- heartbeats -----------------------------------------------------------------------
 
-    def beat(self) -> float:
+    def beat(self, roster: Roster | None = None) -> float:
         """Send a heartbeat if it is due, and expire other members.
 
         Called by the heartbeat thread, or by poll without one.
+
+        Args:
+            roster: the roster that the caller has just read; None reads it.
 
         Returns:
             Seconds until the next one is due.
@@ -307,14 +310,14 @@ class GroupMember:
             if self.membership is not None and now >= self._due:
                 self._due = now + self.settings.heartbeat_interval_ms / 1000
                 try:
-                    self._beat(self.membership.member_id, now)
+                    self._beat(self.membership.member_id, now, roster)
                 except KafkaError as cause:
                     _log.warning("group %s: no heartbeat: %s", self.settings.group_id, cause)
             return max(SHORTEST_BEAT, self._due - self._clock.monotonic())
         finally:
             self._beating.release()
 
-    def _beat(self, member_id: str, now: float) -> None:
+    def _beat(self, member_id: str, now: float, roster: Roster | None) -> None:
         settings = self.settings
         if (now - self._polled) * 1000 > settings.max_poll_interval_ms:
             self._leave_for_silence(member_id)
@@ -323,13 +326,14 @@ class GroupMember:
         # A late heartbeat does not extend the lease, because others may have acted on its absence; `look` finds out.
         if self._clock.monotonic() < self.lease_end:
             self.lease_end = now + settings.session_timeout_ms / 1000
-        roster = self._store.read()
+        if roster is None:
+            roster = self._store.read()
         if member_id not in roster.members:
             if self.membership is not None and self.membership.member_id == member_id:
                 self.lease_end = -math.inf
             self._leases.drop(settings.group_id, member_id)
             return
-        soonest = self._expiry.expire(member_id, [m for m in roster if m.member_id != member_id])
+        soonest = self._expiry.expire(member_id, (m for m in roster if m.member_id != member_id))
         self._expiry.warn_of_silent_owners(member_id, roster)
         if soonest is not None:
             self._due = min(self._due, max(soonest, now + SHORTEST_BEAT))
