@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import select
 import struct
 from collections.abc import Awaitable, Mapping
@@ -123,6 +124,44 @@ class _Pending:
         self.memory.keep(0)
 
 
+class ReadTimer:
+    """Time limits of the reads of one connection. One timer serves many reads, which seldom take long.
+
+    Args:
+        reader: fails with `TimeoutError` when the time of a read is over.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._loop = asyncio.get_running_loop()
+        self._end = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float) -> None:
+        """Limit the next read."""
+        self._end = self._loop.time() + seconds
+        if self._timer is None or self._end < self._timer.when():
+            self.cancel()
+            self._timer = self._loop.call_at(self._end, self._ring)
+
+    def stop(self) -> None:
+        """Lift the limit until the next read."""
+        self._end = math.inf
+
+    def cancel(self) -> None:
+        """Release the timer; the connection has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._end <= self._loop.time():
+            self._reader.set_exception(TimeoutError())
+        elif self._end < math.inf:
+            self._timer = self._loop.call_at(self._end, self._ring)
+
+
 class ClientConnection:
     """One connection.
 
@@ -220,6 +259,13 @@ class ClientConnection:
         written.cancel()
 
     async def _read_requests(self) -> None:
+        timer = ReadTimer(self._reader)
+        try:
+            await self._read_within(timer)
+        finally:
+            timer.cancel()
+
+    async def _read_within(self, timer: ReadTimer) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + AUTHENTICATION_SECONDS
         while True:
@@ -228,8 +274,9 @@ class ClientConnection:
                 # After a failure, the client has time to take the answer.
                 left = until - loop.time()
                 wait, most = min(left, FAILURE_SECONDS) if self._ends else left, MAX_UNAUTHENTICATED_FRAME
-            async with asyncio.timeout(wait):
-                head = await self._reader.readexactly(_LENGTH.size)
+            timer.start(wait)
+            head = await self._reader.readexactly(_LENGTH.size)
+            timer.stop()
             (size,) = _LENGTH.unpack(head)
             if not MIN_FRAME <= size <= most:
                 raise MalformedRequestError(f"a request of {size} bytes")
@@ -237,8 +284,9 @@ class ClientConnection:
             await self._budget.reserve(reserved)
             taken, memory = True, RequestMemory()
             try:
-                async with asyncio.timeout(FRAME_SECONDS):
-                    frame = await self._reader.readexactly(size)
+                timer.start(FRAME_SECONDS)
+                frame = await self._reader.readexactly(size)
+                timer.stop()
                 if self._unanswered and self._unanswered[-1].key == api_versions.FETCH:
                     # Clients send one fetch at a time. The answers of many would fill the memory.
                     await self._pending.join()
@@ -359,7 +407,8 @@ class ClientConnection:
         reply = pending.reply
         if isinstance(reply, asyncio.Task):
             # An append goes on if the client disconnects; `_Pending.end` cancels other requests.
-            reply = await self._answer(pending.format, pending.key, asyncio.shield(reply))
+            kept = asyncio.shield(reply) if pending.key == api_versions.PRODUCE else reply
+            reply = await self._answer(pending.format, pending.key, kept)
         now = asyncio.get_running_loop().time()
         if reply is None:
             self._metrics.answered(pending.key, now - pending.begun, pending.size, 0)

@@ -76,6 +76,8 @@ _NUMBERS: Final = {
 
 
 def _uvarint(data: memoryview, at: int) -> tuple[int, int]:
+    if at < len(data) and (byte := data[at]) < 128:  # noqa: PLR2004 - nearly all numbers have one byte
+        return byte, at + 1
     value = shift = 0
     while True:
         if at >= len(data) or shift > _VARINT_BITS:
@@ -256,7 +258,8 @@ def _entity_reader(schema: Any) -> tuple[Read, int]:  # noqa: ANN401 - a class o
         for name, read in plain:
             values[name], at = read(data, at)
         if flexible:
-            at = _read_tags(data, at, tags, values)
+            # Nearly all structures have none.
+            at = at + 1 if at < len(data) and not data[at] else _read_tags(data, at, tags, values)
         return schema(**values), at
 
     return entity, max(1, least)

@@ -142,7 +142,9 @@ def owners_awaited(roster: Roster, member_id: str) -> list[Member]:
     me = roster.members.get(member_id)
     if me is None or me.assignment:
         return []
-    return [m for m in roster if any(tp.topic in me.subscription for tp in m.assignment)]
+    # Most members of a large group may own nothing, and each of them asks at each heartbeat.
+    owners = (m for m in roster.members.values() if m.assignment)
+    return [m for m in owners if any(tp.topic in me.subscription for tp in m.assignment)]
 
 
 def release(roster: Roster, member_id: str, given_up: Iterable[TopicPartition], known: GroupFacts) -> Roster:
