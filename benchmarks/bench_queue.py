@@ -168,7 +168,7 @@ def locks(report: Report, count: int) -> None:
             group = holder._fetcher.group  # noqa: SLF001 - the lock alone, without a million Python records
             holder.poll(max_records=1)
             log = cluster.log("jobs")
-            source = holder._fetcher._sources(cluster.groups.state, {"jobs": log})  # noqa: SLF001
+            source = holder._fetcher._sources(cluster.groups.state, {"jobs": log}, count)  # noqa: SLF001
             start = time.perf_counter()
             group.exchange("holder", {}, source, most=count)
             acquired = time.perf_counter() - start

@@ -274,9 +274,8 @@ class KafkaShareConsumer:
         self._callback = callback
 
     def _note(self, acks: Acknowledgements, error: errors.KafkaError | None) -> None:
-        offsets = {tp: set(offsets_in(said)) for tp, said in acks.items()}
-        if offsets and (self._callback is not None or error is not None):
-            self._results.append((offsets, error))
+        if acks and (self._callback is not None or error is not None):
+            self._results.append(({tp: set(offsets_in(said)) for tp, said in acks.items()}, error))
 
     def _run_callback(self) -> None:
         while self._callback is not None and self._results:

@@ -155,6 +155,11 @@ def offsets_in(acks: Iterable[Acknowledgement]) -> Iterator[int]:
         yield from range(ack.first, ack.last + 1)
 
 
+def record_count(acknowledgements: Acknowledgements) -> int:
+    """Return the number of records in acknowledgements."""
+    return sum(ack.last - ack.first + 1 for said in acknowledgements.values() for ack in said)
+
+
 class ShareReader:
     """Reads acquired records. Keeps the last chunk of each partition, because members acquire parts of it in turn.
 

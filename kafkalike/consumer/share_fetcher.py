@@ -19,7 +19,7 @@ from kafkalike.consumer.share_delivery import (
     ShareReader,
     ShareSlice,
     divided,
-    offsets_in,
+    record_count,
     refusal,
 )
 from kafkalike.consumer.share_letters import NO_LIMIT, Outcome, ShareLetters
@@ -28,6 +28,7 @@ from kafkalike.log.group.group_config import RESET
 from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.log.group.membership import KnownTopics
 from kafkalike.log.group.share_group import (
+    MOST_AHEAD,
     ShareGroup,
     later_ranges,
     limits_of,
@@ -41,12 +42,7 @@ from kafkalike.model.config.consumer_config import ShareConsumerConfig
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.record_batch import due_ms
 from kafkalike.model.shares import share_partition as rules
-from kafkalike.model.shares.share_partition import (
-    Acknowledgement,
-    Acknowledgements,
-    RecordRun,
-    RecordVerdict,
-)
+from kafkalike.model.shares.share_partition import Acknowledgement, Acknowledgements, RecordRun, RecordVerdict
 from kafkalike.model.structs import ConsumerRecord, ShareGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -164,9 +160,9 @@ class ShareFetcher:
         # After an interrupt, the next exchange returns the records that were taken from the slice and not noted.
         was_unsure, self._unsure = self._unsure, True
         handed = self._slice.take(most, self.topics, now, self.group.limits.lock_ms)
-        by_place = groupby(handed, key=lambda one: (TopicPartition(one[0].topic, one[0].partition), one[1]))
-        for (tp, count), own in by_place:
-            self._held.note(tp, (record.offset for record, _ in own), count)
+        by_place = groupby(handed, key=lambda one: (one[0].topic, one[0].partition, one[1]))
+        for (topic, partition, count), own in by_place:
+            self._held.note(TopicPartition(topic, partition), [record.offset for record, _ in own], count)
         self._unsure = was_unsure
         self.metrics.records_delivered += len(handed)
         return [record for record, _ in handed]
@@ -211,7 +207,7 @@ class ShareFetcher:
         if state.unsettled and self._cluster.transactions.help_waiting(list(logs.values()), state, HELP_MS):
             for each in logs.values():
                 each.refresh(metadata=False)
-        sources = self._sources(state, logs)
+        sources = self._sources(state, logs, min(self.group.limits.locks, max(MOST_AHEAD, most)))
         if self._held.has_idle:
             shares = self.group.shares(state)
             self._held.keep({tp: rules.owned(share, self._member_id) for tp, share in shares.items()})
@@ -270,8 +266,8 @@ class ShareFetcher:
         good, bad = divided(acks, refused)
         self._held.settle(good)
         self._held.settle({tp: [a._replace(verdict=RecordVerdict.RETURN) for a in said] for tp, said in bad.items()})
-        self.metrics.acknowledgements += sum(1 for said in good.values() for _ in offsets_in(said))
-        self.metrics.acknowledgements_refused += sum(1 for said in bad.values() for _ in offsets_in(said))
+        self.metrics.acknowledgements += record_count(good)
+        self.metrics.acknowledgements_refused += record_count(bad)
         outcomes: list[Outcome] = [(good, None)] if good else []
         if bad:
             outcomes.append((bad, refusal(bad)))
@@ -324,7 +320,7 @@ class ShareFetcher:
             found[topic] = self._logs.of(topic, info.topic_id, view, waiting=True)
         return found
 
-    def _sources(self, state: GroupsState, logs: dict[str, TopicLog]) -> list[ShareSource]:
+    def _sources(self, state: GroupsState, logs: dict[str, TopicLog], ahead: int) -> list[ShareSource]:
         sources = []
         shares = self.group.shares(state)
         started = {(tp.topic, share.topic_id) for tp, share in shares.items()}
@@ -338,7 +334,7 @@ class ShareFetcher:
                     # A partition that was added later is read from its beginning.
                     initial = 0 if (topic, topic_id) in started else self._initial(each, partition)
                 end = initial if share is None else share.end
-                later = later_ranges(each, partition, end, self._clock.now_ms(), self.group.limits.locks)
+                later = later_ranges(each, partition, end, self._clock.now_ms(), ahead)
                 log_start, log_end = each.log_start(partition), each.log_end(partition)
                 sources.append(ShareSource(tp, topic_id, log_start, log_end, initial, later))
         if not sources:
@@ -390,7 +386,7 @@ class ShareFetcher:
         others, outcomes = self._letters.bury_rejected(acks, logs)
         for said, error in outcomes:
             self._held.settle(said)
-            count = sum(1 for each in said.values() for _ in offsets_in(each))
+            count = record_count(said)
             if error is None:
                 self.metrics.acknowledgements += count
             else:

@@ -25,7 +25,7 @@ from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
 from kafkalike.gateway.handlers.record_fetcher import ANSWER_BYTES, CHUNK_BYTES, MAX_WAIT_SECONDS, TopicTails
 from kafkalike.log.group.group_config import RESET
-from kafkalike.log.group.share_group import ShareGroup, later_ranges, ranges, start_of, undelivered
+from kafkalike.log.group.share_group import MOST_AHEAD, ShareGroup, later_ranges, ranges, start_of, undelivered
 from kafkalike.log.share_exchange import ShareSource, share_of
 from kafkalike.log.wire.record_encoder import encode
 from kafkalike.model.group_state import GroupsState
@@ -400,7 +400,7 @@ def _sources_of(group: ShareGroup, state: GroupsState, partitions: Sequence[int]
             if share is None and not started:
                 initial = start_of(log, p, state.configs.get(group.group_id, {}).get(RESET), group.clock)
             end = initial if share is None else share.end
-            later = later_ranges(log, p, end, group.clock.now_ms(), group.limits.locks)
+            later = later_ranges(log, p, end, group.clock.now_ms(), min(group.limits.locks, MOST_AHEAD))
             found.append(ShareSource(tp, topic_id, log.log_start(p), log.log_end(p), initial, later))
     return found
 

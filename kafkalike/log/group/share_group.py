@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import InvalidRecordStateError
 from kafkalike.log.group.assignors import SHARE_SCHEME
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from kafkalike.model.clock import Clock
     from kafkalike.model.config.consumer_config import ShareConsumerConfig
     from kafkalike.model.config.server_config import ServerProperties
+
+
+MOST_AHEAD: Final = 20_000
+"""Records to acquire among which files of scheduled records are found in advance; others are opened and returned."""
 
 
 def limits_of(

@@ -195,7 +195,7 @@ SERVER_PROPERTIES: Final = PropertySet(
         Property(
             name="group.share.partition.max.record.locks",
             parse=whole(1, INT_MAX),
-            default="20000",
+            default="100000",
             doc="Most records of a partition that a share group has in flight. Kafka's default is 2,000, because its "
             "broker keeps each of them in memory; here they are a few ranges.",
         ),

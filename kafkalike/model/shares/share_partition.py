@@ -97,7 +97,7 @@ class ShareLimits:
     """Duration of a lock, ms."""
     deliveries: int = 5
     """Most deliveries of a record; after them it is archived."""
-    locks: int = 20_000
+    locks: int = 100_000
     """Most records of a partition that are in flight: delivered, but not finished."""
     archives: bool = True
     """False if records that were delivered too often stay available, for a member that writes their dead letters."""

@@ -315,7 +315,7 @@ def test_settings_of_a_group_are_described_reset_and_kept_by_compaction() -> Non
         "share.delivery.count.limit": "5",
         "share.heartbeat.interval.ms": "5000",
         "share.isolation.level": "read_uncommitted",
-        "share.partition.max.record.locks": "20000",
+        "share.partition.max.record.locks": "100000",
         "share.record.lock.duration.ms": "30000",
         "share.session.timeout.ms": "60000",
     }
