@@ -26,6 +26,7 @@ from kafkalike.model.appends.producer_sequences import BatchPlace, SequencedBatc
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch
     from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.model.topic import TopicInfo
 
 logger = logging.getLogger(__name__)
 
@@ -342,8 +343,9 @@ class RecordAppender:
     def _append(self, name: str, topic: _Topic, taken: Sequence[_Waiting]) -> None:
         """Append the batches of several requests, and note the outcome of each."""
         parts = [part for waiting in taken for part in waiting.parts]
+        was_open = topic.log is not None
         try:
-            log = self._log(name, topic)
+            log = self._log(name, topic, taken)
         except (errors.KafkaError, OSError) as error:
             _fail(parts, error)
             return
@@ -355,28 +357,34 @@ class RecordAppender:
         good = [part for part in good if not part.outcome.code]
         if good:
             self._write(log, good, whole)
-        if any(part.outcome.code == errors.TopicDeletedError.errno for part in parts):
+        deleted = [part for part in parts if part.outcome.code == errors.TopicDeletedError.errno]
+        if deleted:
             topic.log = None
+        if deleted and was_open:
+            # A topic of the same name may be there.
+            for part in deleted:
+                part.outcome = DONE
+            self._append(name, topic, taken)
 
-    def _log(self, name: str, topic: _Topic) -> TopicLog:
-        if topic.log is not None:
+    def _log(self, name: str, topic: _Topic, taken: Sequence[_Waiting]) -> TopicLog:
+        """Return the topic's log. It looks for a newer topic only if requests do not fit; the append looks anyway."""
+        log = topic.log
+        if log is not None and not all(
+            _misfit(log.info, waiting, part) is None for waiting in taken for part in waiting.parts
+        ):
             try:
-                topic.log.refresh_info()
+                log.refresh_info()
             except errors.TopicDeletedError:
-                # A topic of the same name may be there.
                 topic.log = None
         if topic.log is None:
             topic.log = self._home.cluster.log(name)
         return topic.log
 
     def _check(self, log: TopicLog, waiting: _Waiting) -> None:
-        info = log.info
         self._most = max(self._most, 4 * log.config.max_message_bytes)
         for part in waiting.parts:
-            if waiting.topic_id is not None and uuid.UUID(info.topic_id) != waiting.topic_id:
-                part.outcome = Outcome.of(errors.UnknownTopicIdError(f"{info.name}: its id is {info.topic_id}"))
-            elif part.batch.partition not in info.partitions:
-                error = errors.UnknownTopicOrPartitionError(f"{info.name} has {info.num_partitions} partitions")
+            error = _misfit(log.info, waiting, part)
+            if error is not None:
                 part.outcome = Outcome.of(error)
 
     @staticmethod
@@ -408,6 +416,15 @@ def _next(waiting: list[_Waiting]) -> list[_Waiting]:
     taken = waiting[:count]
     del waiting[:count]
     return taken
+
+
+def _misfit(info: TopicInfo, waiting: _Waiting, part: _Part) -> errors.KafkaError | None:
+    """Return the error of a batch for another topic, or for a partition that the topic lacks; None if it fits."""
+    if waiting.topic_id is not None and uuid.UUID(info.topic_id) != waiting.topic_id:
+        return errors.UnknownTopicIdError(f"{info.name}: its id is {info.topic_id}")
+    if part.batch.partition not in info.partitions:
+        return errors.UnknownTopicOrPartitionError(f"{info.name} has {info.num_partitions} partitions")
+    return None
 
 
 def _fail(parts: Sequence[_Part], error: BaseException) -> None:

@@ -1,19 +1,23 @@
-"""Idempotent producers of other clients write each record once, though the gateway's answers get lost."""
+"""Records of other clients are written once, though answers get lost, and into the topic that is there."""
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
 from kafka import KafkaProducer as ForeignProducer
 
+from kafkalike import errors
 from kafkalike.connect import connect
+from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.gateway_server import GatewayServer
-from tests.contract.gateway.test_gateway_records import native_records
+from tests.contract.gateway.test_gateway_records import Create, Served, native_records
 from tests.tools.dropping_proxy import DroppingProxy
-
-PRODUCE = 0
+from tests.tools.wire_client import WireClient
+from tests.tools.wire_transcript import batch
 
 
 @pytest.mark.slow
@@ -21,7 +25,7 @@ def test_idempotent_librdkafka_with_lost_answers_writes_each_record_once_in_orde
     cluster = connect(str(tmp_path))
     cluster.create_topic("t", 2, {})
     reports: list[KafkaError | None] = []
-    with DroppingProxy({PRODUCE}, 0.2).running() as proxy:
+    with DroppingProxy({keys.PRODUCE}, 0.2).running() as proxy:
         server = GatewayServer(cluster, advertised=("127.0.0.1", proxy.port))
         proxy.server = server.address
         server.start()
@@ -54,7 +58,7 @@ def test_idempotent_librdkafka_with_lost_answers_writes_each_record_once_in_orde
 def test_idempotent_kafka_python_with_lost_answers_writes_each_record_once(tmp_path: Path) -> None:
     cluster = connect(str(tmp_path))
     cluster.create_topic("t", 1, {})
-    with DroppingProxy({PRODUCE}, 0.3, seed=1).running() as proxy:
+    with DroppingProxy({keys.PRODUCE}, 0.3, seed=1).running() as proxy:
         server = GatewayServer(cluster, advertised=("127.0.0.1", proxy.port))
         proxy.server = server.address
         server.start()
@@ -69,3 +73,42 @@ def test_idempotent_kafka_python_with_lost_answers_writes_each_record_once(tmp_p
     assert proxy.lost > 0
     assert offsets == list(range(60))
     assert [value for _, _, value in native_records(cluster, "t")] == [str(n).encode() for n in range(60)]
+
+
+def written(client: WireClient, version: int, topic: dict[str, Any], partition: int = 0) -> tuple[int, int]:
+    """Return the error and the offset of a batch."""
+    data = {**topic, "partition_data": [{"index": partition, "records": batch(b"v")}]}
+    answer = client.ask(keys.PRODUCE, version, {"acks": -1, "timeout": 5000, "topic_data": [data]})
+    found = answer.responses[0].partition_responses[0]
+    return int(found.error_code), int(found.base_offset)
+
+
+def test_topic_that_another_client_has_created_again_gets_the_records(served: Served, topic: Create) -> None:
+    other, name = connect(served[0].root), topic(1)
+    named, old = {"name": name}, {"topic_id": uuid.UUID(other.topics()[name].topic_id)}
+    with WireClient(served[1]) as client:
+        before = written(client, 8, named), written(client, 13, old)
+        other.delete_topic(name)
+        gone = written(client, 8, named)
+        other.create_topic(name, 1, {})
+        new = {"topic_id": uuid.UUID(other.topics()[name].topic_id)}
+        after = written(client, 8, named), written(client, 13, old), written(client, 13, new)
+        other.delete_topic(name)
+        other.create_topic(name, 1, {})
+        again = written(client, 8, named)
+
+    assert before == ((0, 0), (0, 1))
+    assert gone == (errors.UnknownTopicOrPartitionError.errno, -1)
+    assert after == ((0, 0), (errors.UnknownTopicIdError.errno, -1), (0, 1))
+    assert again == (0, 0)
+
+
+def test_partition_that_another_client_has_added_gets_the_records(served: Served, topic: Create) -> None:
+    other, name = connect(served[0].root), topic(1)
+    with WireClient(served[1]) as client:
+        before = written(client, 8, {"name": name}), written(client, 8, {"name": name}, 1)
+        other.add_partitions(name, 2)
+        after = written(client, 8, {"name": name}, 1)
+
+    assert before == ((0, 0), (errors.UnknownTopicOrPartitionError.errno, -1))
+    assert after == (0, 0)
