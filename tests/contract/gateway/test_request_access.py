@@ -66,7 +66,7 @@ def _value(field: Any, kind: str, inner: list[Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestAccess]:
+def guarded_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayCluster, UserFile]]:
     root = tmp_path_factory.mktemp("access")
     cluster = connect(str(root / "cluster"))
     cluster.create_topic("name", 1, {})
@@ -76,8 +76,14 @@ def access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RequestAccess]:
     users.add("reader", "password", ["read topic name"])
     cluster.create_topic("hidden", 1, {})
     home = GatewayCluster(cluster, LiveGateways(cluster, ("127.0.0.1", 1), SYSTEM_CLOCK), SYSTEM_CLOCK)
-    yield RequestAccess(home, users)
+    yield home, users
     home.close()
+
+
+@pytest.fixture
+def access(guarded_home: tuple[GatewayCluster, UserFile]) -> RequestAccess:
+    """Rules that have refused nobody yet."""
+    return RequestAccess(*guarded_home)
 
 
 def answered(access: RequestAccess, key: int, version: int, principal: str) -> tuple[bool, Any]:
