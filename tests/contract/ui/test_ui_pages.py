@@ -108,7 +108,7 @@ GROUP = f"g/{CANARY}"
         ("/topics/orders/settings", {}, "Age (ms) above which a segment is deleted"),
         ("/topics/orders/settings", {}, "<code>604800000</code> <small>7 days</small>"),
         ("/topics/orders/settings", {"edit": "retention.ms"}, 'placeholder="7 days"'),
-        ("/cluster/settings", {}, "No setting was changed."),
+        ("/cluster/settings", {}, "Defaults of all topics"),
         ("/topics/orders/history", {}, "created"),
         ("/topics/orders/groups", {}, "g/&lt;script"),
         ("/topics/orders/records", {}, "30 records of 30"),
@@ -146,6 +146,12 @@ def test_each_page_shows_what_is_there_and_escapes_it(
     assert holds in answer.text
     assert CANARY not in answer.text
     assert all(answer.headers[name] == value for name, value in HEADERS.items())
+
+
+@only_in_memory("shared_cluster")
+def test_settings_of_a_new_cluster_of_one_root_have_no_changes(visitor: Browser) -> None:
+    """A cluster of several roots begins with defaults of its own."""
+    assert "No setting was changed." in visitor.get("/cluster/settings")
 
 
 @only_in_memory("shared_cluster")
