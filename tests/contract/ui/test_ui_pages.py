@@ -150,7 +150,7 @@ def test_each_page_shows_what_is_there_and_escapes_it(
 
 @only_in_memory("shared_cluster")
 def test_settings_of_a_new_cluster_of_one_root_have_no_changes(visitor: Browser) -> None:
-    """A cluster of several roots begins with defaults of its own."""
+    """Tests over three roots open them with settings of the server, which count as changes."""
     assert "No setting was changed." in visitor.get("/cluster/settings")
 
 
