@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.byte_budget import RequestMemory
-from kafkalike.gateway.error_codes import NONE, Outcome, attempt
+from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import UNUSED_SECONDS, Call, GatewayCluster, Handler, Reply
 from kafkalike.gateway.handlers.cluster_metadata import LEADER_EPOCH, check_leader_epoch
 from kafkalike.log.wire.record_encoder import encode, encode_hole
@@ -53,6 +53,9 @@ FRESH_SECONDS: Final = 0.1
 
 MAX_KNOWN_PARTITIONS: Final = 1000
 """Partitions of a topic up to which the ends of all of them are kept after each look."""
+
+REST: Final = 4
+"""How much longer the looks at all topics rest than they compute, so that many topics take a fifth of a core."""
 
 LEAST_TAIL_SECONDS: Final = 0.004
 """Shortest time between two looks at the topics that clients wait for."""
@@ -124,12 +127,10 @@ class TopicTail:
             return None
         found = []
         for one in wanted:
-            if one.partition not in ends:
+            known = ends.get(one.partition)
+            if known is None or known[1] != one.offset or one.current_leader_epoch > LEADER_EPOCH:
                 return None
-            start, end = ends[one.partition]
-            if end != one.offset or one.current_leader_epoch > LEADER_EPOCH:
-                return None
-            found.append(_Fetched(one.partition, Outcome(NONE, None), start, end))
+            found.append(_Fetched(one.partition, DONE, *known))
         return found
 
     def _looked(self) -> None:
@@ -147,10 +148,10 @@ class TopicTail:
             self._log.refresh()
             return call(self._log)
 
-    def look(self) -> int:
-        """Look for new commits; return the version of the table."""
+    def look(self, *, metadata: bool) -> int:
+        """Look for new commits, and at the topics unless the caller has just done so; return the table's version."""
         with self._lock:
-            self._log.refresh(waiting=True)
+            self._log.refresh(metadata=metadata, waiting=True)
             self._looked()
             return self._log.version
 
@@ -184,7 +185,7 @@ class TopicTail:
             start, end = log.log_start(partition), log.log_end(partition)
         except (errors.KafkaError, OSError) as error:
             return _Fetched(partition, Outcome.of(error))
-        return _Fetched(partition, Outcome(NONE, None), start, end, records)
+        return _Fetched(partition, DONE, start, end, records)
 
     def _records(self, partition: int, offset: int, max_bytes: int) -> bytes:
         reader = self._readers.pop((partition, offset), None) or self._log.reader(partition, offset)
@@ -306,12 +307,14 @@ class TopicTails:
         interval = shortest
         while (names := list(self._waiting)) and not self._stopped:
             self._poked.clear()
+            begun = time.thread_time()
             changed = self._changed(names)
+            rest = REST * (time.thread_time() - begun)
             if changed and loop is not None:
                 with contextlib.suppress(RuntimeError):  # the loop has ended
                     loop.call_soon_threadsafe(self._wake, changed)
             interval = shortest if changed else min(interval * 1.2, shortest * IDLE_FACTOR)
-            if self._poked.wait(interval):
+            if self._poked.wait(max(interval, rest)):
                 interval = shortest
 
     def _wake(self, names: Sequence[str]) -> None:
@@ -322,9 +325,9 @@ class TopicTails:
     def _changed(self, names: Sequence[str]) -> list[str]:
         """Look at topics; return topics with news and unreadable topics. Reading these reports the cause."""
         changed = []
-        for name in names:
+        for at, name in enumerate(names):
             try:
-                version = self.tail(name).look()
+                version = self.tail(name).look(metadata=not at)
             except (errors.KafkaError, OSError):
                 # Not remembered: it may be any name that a client has thought of.
                 changed.append(name)
