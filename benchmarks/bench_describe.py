@@ -18,7 +18,8 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.group_lag import Lags, lag_history
 from kafkalike.connect import connect
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.group_rows import OFFSET, GroupRow
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 

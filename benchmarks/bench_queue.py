@@ -29,7 +29,8 @@ from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.group_state import GroupRow, GroupsState, share_row
+from kafkalike.model.group_rows import GroupRow, share_row
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.shares.share_partition import SharePartition
 from tests.tools.object_servers import S3, ObjectServer, running

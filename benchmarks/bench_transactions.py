@@ -21,7 +21,8 @@ from benchmarks.bench_objects import slow
 from benchmarks.harness import Figure, Report, ratio, rounds
 from kafkalike import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafkalike.connect import connect
-from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
+from kafkalike.model.group_rows import GroupRow, transaction_rows
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.transactions.transactional_id import (
     CommittedTransaction,
     Entries,

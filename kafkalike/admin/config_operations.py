@@ -25,7 +25,8 @@ from kafkalike.log.group.group_config import (
 from kafkalike.model.config import server_config
 from kafkalike.model.config.properties import Property, PropertySet, as_text, nearest
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
-from kafkalike.model.group_state import GroupRow, GroupsState
+from kafkalike.model.group_rows import GroupRow
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 

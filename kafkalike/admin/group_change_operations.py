@@ -15,7 +15,8 @@ from kafkalike.admin.admin_base import AdminBase, as_names
 from kafkalike.admin.offset_operations import look_up
 from kafkalike.log.group.group_expiry import dead_members, removal
 from kafkalike.log.group.group_offsets import check_position
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.group_rows import OFFSET, GroupRow
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.partition_split import check_open
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import check_group_id

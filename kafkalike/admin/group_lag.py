@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.model.group_state import OFFSET, CommittedOffset, Group, GroupRow
+from kafkalike.model.group_rows import OFFSET, GroupRow
+from kafkalike.model.group_state import Group
 from kafkalike.model.lag import RATE_MS, CommitIndex, GrowthIndex, Lag, Moment, PartitionIndex, history, moments
-from kafkalike.model.structs import TopicPartition
+from kafkalike.model.structs import CommittedOffset, TopicPartition
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from kafkalike import errors
 from kafkalike.admin.admin_base import AdminBase, as_names
 from kafkalike.log.group.group_expiry import dead_members, removal, silent_members, without
-from kafkalike.model.group_state import GroupRow, GroupsState, share_row
+from kafkalike.model.group_rows import GroupRow, share_row
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_group_id
 from kafkalike.model.shares.share_partition import RecordState, SharePartition, is_deferred, reset
 from kafkalike.model.structs import GroupState, TopicPartition

@@ -26,7 +26,7 @@ from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
 from kafkalike.log.group.assignors import BY_NAME, SHARE_SCHEME, schemes_of
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import KnownTopics, MemberSettings, SessionWatch
-from kafkalike.model.group_state import SHARE
+from kafkalike.model.group_rows import SHARE
 from kafkalike.model.groups.group_protocol import Scheme
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.groups.wire_member import WIRE_HOST, ClientView

@@ -10,7 +10,8 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
     from kafkalike.model.cluster_state import ClusterState, MetadataRow
-    from kafkalike.model.group_state import GroupRow, GroupsState
+    from kafkalike.model.group_rows import GroupRow
+    from kafkalike.model.group_state import GroupsState
     from kafkalike.storage.port import Storage
 
 

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import InvalidRecordStateError
 from kafkalike.model.frozen_map import FrozenMap
-from kafkalike.model.group_state import GroupRow, GroupsState, share_row
+from kafkalike.model.group_rows import GroupRow, share_row
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.row_value import INT64, checked_int, checked_list, checked_text
 from kafkalike.model.shares import share_partition as rules
 from kafkalike.model.shares.share_partition import (

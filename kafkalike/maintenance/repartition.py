@@ -35,7 +35,8 @@ from kafkalike.model import faults
 from kafkalike.model.appends.producer_sequences import PRODUCERS_APP
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.model.group_state import GroupRow, GroupsState
+from kafkalike.model.group_rows import GroupRow
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.partition_split import check_split, family, successor
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.offset_commit import moved_offsets

@@ -17,7 +17,7 @@ from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, without_
 from kafkalike.model.appends.taken_appends import parts_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.model.group_state import standing_of
+from kafkalike.model.group_rows import standing_of
 from kafkalike.model.maintenance.record_removal import GroupPast, Taking, Undone, groups_past, plan_undo
 from kafkalike.model.mirror import SEAL
 from kafkalike.model.names import check_topic_name

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import GroupIdNotFoundError
+from kafkalike.model import group_rows
 from kafkalike.model.frozen_map import Draft, FrozenMap
-from kafkalike.model.groups.roster import CLIENT_LED_VERSION, PROTOCOL_TYPE, Member, Roster, dump_roster, load_roster
+from kafkalike.model.group_rows import GroupRow
+from kafkalike.model.groups.roster import Member, Roster, load_roster
 from kafkalike.model.names import CONSUMER_OFFSETS, GATEWAYS_GROUP, REPARTITIONS_GROUP, RESERVED_GROUPS
-from kafkalike.model.row_value import UNREADABLE, as_text, damaged, row_value
+from kafkalike.model.row_value import UNREADABLE, damaged, row_value
 from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -22,151 +24,7 @@ if TYPE_CHECKING:
     # would pay for the import.
     from kafkalike.model.shares.share_partition import SharePartition
     from kafkalike.model.transactions.transaction_views import PendingDecisions, UnsettledDraft
-    from kafkalike.model.transactions.transactional_id import Entries, TransactionalIdState
-
-__all__ = [
-    "MEMBER",
-    "OFFSET",
-    "PROTOCOL_TYPE",
-    "SHARE",
-    "TRANSACTION",
-    "CommittedOffset",
-    "Group",
-    "GroupRow",
-    "GroupsState",
-    "Member",
-    "Roster",
-    "roster_row",
-    "share_row",
-    "transaction_rows",
-]
-
-OFFSET: Final = "offset"
-MEMBER: Final = "member"
-TRANSACTION: Final = "transaction"
-SHARE: Final = "share"
-"""Also the protocol of a share group's members."""
-CONFIG: Final = "config"
-
-VERSIONS: Final = {OFFSET: 1, MEMBER: CLIENT_LED_VERSION, SHARE: 1, CONFIG: 1}
-"""The newest format of each kind of row, except `transaction` rows: see `transactions.transactional_id`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRow:
-    """One row of `__consumer_offsets`; `seq` orders the rows of the table."""
-
-    seq: int
-    kind: str
-    """`offset`: a committed offset. `member`: the group's new roster. `share`: the new state of a share partition.
-    `config`: the settings of a group. `transaction`: the new state of a transactional id."""
-    group_id: str
-    """In a `transaction` row, the transactional id."""
-    topic: str | None = None
-    topic_id: str | None = None
-    partition: int | None = None
-    offset: int | None = None
-    """Next offset to read; None in an `offset` row deletes the commit. In a `share` row, the start offset; None deletes
-    the state."""
-    leader_epoch: int = -1
-    metadata: str = ""
-    generation: int = -1
-    """-1 for commits from outside the group."""
-    member_id: str = ""
-    """The member that committed; in a `member` row, the member that caused the change."""
-    client_id: str = ""
-    value: str = ""
-    """`member` rows: the roster as JSON, see `kafkalike.model.groups.roster`. `share` rows: see
-    `kafkalike.model.shares.share_partition`. `transaction` rows: see
-    `kafkalike.model.transactions.transactional_id`. Empty in `offset` rows."""
-    time_ms: int
-
-
-def roster_row(seq: int, group_id: str, roster: Roster, by: str = "", why: str = "") -> GroupRow:
-    """Return the row with a group's new roster.
-
-    Args:
-        seq: number of the row.
-        group_id: the group.
-        roster: its members; the row's time is `roster.changed_ms`.
-        by: id of the member that caused the change.
-        why: description of the change for people, written to the row's `metadata`.
-    """
-    client = roster.members.get(by)
-    return GroupRow(
-        seq=seq,
-        kind=MEMBER,
-        group_id=group_id,
-        generation=roster.generation,
-        member_id=by,
-        client_id="" if client is None else client.client_id,
-        metadata=why,
-        value=dump_roster(roster),
-        time_ms=roster.changed_ms,
-    )
-
-
-def share_row(
-    seq: int, group_id: str, tp: TopicPartition, share: SharePartition | None, *, now_ms: int, by: str = ""
-) -> GroupRow:
-    """Return the row with the new state of a share partition, which None deletes; `by` is the id of a member."""
-    from kafkalike.model.shares.share_runs import dump_share
-
-    return GroupRow(
-        seq=seq,
-        kind=SHARE,
-        group_id=group_id,
-        topic=tp.topic,
-        topic_id=None if share is None else share.topic_id,
-        partition=tp.partition,
-        offset=None if share is None else share.start,
-        member_id=by,
-        value="" if share is None else dump_share(share),
-        time_ms=now_ms,
-    )
-
-
-def transaction_rows(first: int, entries: Entries) -> list[GroupRow]:
-    """Return the rows for the entries of a transaction rule.
-
-    Args:
-        first: number of the first row.
-        entries: new state of a transactional id, and offsets and share partitions to commit.
-    """
-    from kafkalike.model.transactions.transactional_id import dump_dead, dump_standing
-
-    standing = entries.standing
-    about = GroupRow(
-        seq=first,
-        kind=TRANSACTION,
-        group_id=entries.transactional_id,
-        client_id="" if standing is None else standing.client_id,
-        value=dump_dead() if standing is None else dump_standing(standing, first),
-        time_ms=entries.now_ms,
-    )
-    offsets = [
-        GroupRow(
-            seq=first + nth,
-            kind=OFFSET,
-            group_id=said.group_id,
-            topic=said.topic.name,
-            topic_id=said.topic.topic_id,
-            partition=said.partition,
-            offset=said.offset,
-            leader_epoch=said.leader_epoch,
-            metadata=said.metadata,
-            generation=said.generation,
-            member_id=said.member_id,
-            client_id=said.client_id,
-            time_ms=entries.now_ms,
-        )
-        for nth, said in enumerate(entries.offsets, start=1)
-    ]
-    shares = [
-        share_row(first + nth, said.group_id, said.tp, said.share, now_ms=entries.now_ms, by=said.member_id)
-        for nth, said in enumerate(entries.shares, start=1 + len(offsets))
-    ]
-    return [about, *offsets, *shares]
+    from kafkalike.model.transactions.transactional_id import TransactionalIdState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +114,7 @@ class GroupsState:
 
     def is_share_group(self, group_id: str) -> bool:
         """Return whether a group has share partitions, or members that share records."""
-        return group_id in self.shares or self.group(group_id).protocol == SHARE
+        return group_id in self.shares or self.group(group_id).protocol == group_rows.SHARE
 
     def check_type(self, group_id: str, *, share: bool) -> None:
         """Reject a change that would give a group offsets and share partitions, because a group has one type.
@@ -304,14 +162,14 @@ class _Draft:
         """Created for the first row of a transaction."""
 
     def apply(self, row: GroupRow) -> None:
-        if row.kind == TRANSACTION:
+        if row.kind == group_rows.TRANSACTION:
             self._stand(row)
             return
-        if row.kind == SHARE:
+        if row.kind == group_rows.SHARE:
             self._shares[row.group_id, row.topic, row.partition] = row
             self.seq = row.seq
             return
-        if row.kind == CONFIG:
+        if row.kind == group_rows.CONFIG:
             self._configure(row)
             return
         entry = _entry(row)
@@ -322,7 +180,7 @@ class _Draft:
         self.seq = row.seq
 
     def _configure(self, row: GroupRow) -> None:
-        configs = configs_of(row)
+        configs = group_rows.configs_of(row)
         draft = self._configs = Draft(self._before.configs) if self._configs is None else self._configs
         if configs:
             draft.put(row.group_id, configs)
@@ -331,7 +189,7 @@ class _Draft:
         self.seq = row.seq
 
     def _stand(self, row: GroupRow) -> None:
-        standing = standing_of(row)
+        standing = group_rows.standing_of(row)
         if self._unsettled is None:
             from kafkalike.model.transactions.transaction_views import UnsettledDraft
 
@@ -360,7 +218,7 @@ class _Draft:
     def _share_partitions(self) -> FrozenMap[str, Shares]:
         drafts: dict[str, Draft[TopicPartition, SharePartition]] = {}
         for row in self._shares.values():
-            where, share = share_of(row)
+            where, share = group_rows.share_of(row)
             if row.group_id not in drafts:
                 drafts[row.group_id] = Draft(self._before.shares.get(row.group_id, FrozenMap()))
             if share is None:
@@ -420,53 +278,6 @@ class _GroupDraft:
             self.roster = Roster(generation=self.roster.generation)
 
 
-def standing_of(row: GroupRow) -> TransactionalIdState | None:
-    """Parse a `transaction` row; None if the row deletes the id.
-
-    Raises:
-        UnsupportedVersionError, LogCorruptError: it cannot be read.
-    """
-    from kafkalike.model.transactions.transactional_id import FORMAT, load_standing
-
-    try:
-        return load_standing(
-            row_value(CONSUMER_OFFSETS, row, {TRANSACTION: FORMAT}), row.seq, row.time_ms, row.client_id
-        )
-    except UNREADABLE as cause:
-        raise damaged(CONSUMER_OFFSETS, row, cause) from cause
-
-
-def share_of(row: GroupRow) -> tuple[TopicPartition, SharePartition | None]:
-    """Parse a `share` row; None if the row deletes the state.
-
-    Raises:
-        UnsupportedVersionError, LogCorruptError: it cannot be read.
-    """
-    from kafkalike.model.shares.share_runs import load_share
-
-    try:
-        value = row_value(CONSUMER_OFFSETS, row, VERSIONS)
-        if row.topic is None or row.partition is None:
-            raise ValueError("no topic or partition")
-        where = TopicPartition(row.topic, row.partition)
-        return where, None if row.offset is None else load_share(value, row.topic_id or "")
-    except UNREADABLE as cause:
-        raise damaged(CONSUMER_OFFSETS, row, cause) from cause
-
-
-def configs_of(row: GroupRow) -> dict[str, str]:
-    """Parse a `config` row.
-
-    Raises:
-        UnsupportedVersionError, LogCorruptError: it cannot be read.
-    """
-    try:
-        found = row_value(CONSUMER_OFFSETS, row, VERSIONS)["configs"]
-        return {as_text(name, "configs"): as_text(value, "configs") for name, value in found.items()}
-    except UNREADABLE as cause:
-        raise damaged(CONSUMER_OFFSETS, row, cause) from cause
-
-
 _Entry = Roster | tuple[TopicPartition, CommittedOffset | None]
 """Content of a row: the roster, or a partition's offset, with None for a deleted one."""
 
@@ -475,9 +286,9 @@ def _entry(row: GroupRow) -> _Entry:
     """Parse an `offset` or `member` row."""
     try:
         # Most rows are offsets, without a value.
-        if row.value or row.kind != OFFSET:
-            value = row_value(CONSUMER_OFFSETS, row, VERSIONS)
-            if row.kind == MEMBER:
+        if row.value or row.kind != group_rows.OFFSET:
+            value = row_value(CONSUMER_OFFSETS, row, group_rows.VERSIONS)
+            if row.kind == group_rows.MEMBER:
                 if not value:
                     return Roster(generation=row.generation, changed_ms=row.time_ms)
                 return load_roster(value, row.generation, row.time_ms)

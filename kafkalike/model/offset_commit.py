@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.group_state import OFFSET, Group, GroupRow, GroupsState
+from kafkalike.model.group_rows import OFFSET, GroupRow
+from kafkalike.model.group_state import Group, GroupsState
 from kafkalike.model.groups.partition_split import check_open, family, holds
 from kafkalike.model.groups.roster import check_commit
 from kafkalike.model.names import REPARTITIONS_GROUP

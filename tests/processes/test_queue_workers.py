@@ -18,7 +18,7 @@ from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkalike.admin.share_group_operations import share_partitions
 from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.group_state import SHARE, share_of
+from kafkalike.model.group_rows import SHARE, share_of
 from kafkalike.model.shares.share_partition import RecordRun, RecordState
 from tests.tools.children import Child
 from tests.tools.findings import errors_of

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafkalike.log.group.group_offsets import Membership
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
+from kafkalike.model.group_rows import OFFSET, GroupRow, roster_row
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.roster import Member, check_commit
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 

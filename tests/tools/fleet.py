@@ -13,7 +13,7 @@ from kafkalike import KafkaProducer, TopicPartition
 from kafkalike.connect import connect
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.group_state import Roster
+from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import GroupState
 from tests.jepsen.checker import load
 from tests.jepsen.history import Recorder, judge

@@ -3,7 +3,7 @@
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.group_state import OFFSET, GroupRow
+from kafkalike.model.group_rows import OFFSET, GroupRow
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 

@@ -27,7 +27,8 @@ from kafkalike.errors import (
     UnknownOutcomeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.model.group_state import TRANSACTION, GroupRow, GroupsState, roster_row, transaction_rows
+from kafkalike.model.group_rows import TRANSACTION, GroupRow, roster_row, transaction_rows
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.maintenance.control_rows import kept_group_rows
 from kafkalike.model.record_batch import Appended

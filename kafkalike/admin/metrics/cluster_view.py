@@ -12,7 +12,7 @@ from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.admin.group_lag import GroupLag, Lags, lag_history
 from kafkalike.admin.share_group_operations import share_partitions
 from kafkalike.admin.transaction_operations import since_ms
-from kafkalike.model.group_state import TRANSACTION, standing_of
+from kafkalike.model.group_rows import TRANSACTION, standing_of
 from kafkalike.model.lag import Lag, Moment, total
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.transactions.transaction_views import TransactionState

@@ -14,7 +14,7 @@ from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import cluster_options, refused, topic_filter, version_option, without_effect
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import utc_text
-from kafkalike.model.group_state import MEMBER, TRANSACTION, GroupRow, standing_of
+from kafkalike.model.group_rows import MEMBER, TRANSACTION, GroupRow, standing_of
 from kafkalike.model.segments import Segment
 from kafkalike.model.transactions.transaction_views import TransactionState
 from kafkalike.model.transactions.transactional_id import TransactionalIdState, Why

@@ -18,7 +18,7 @@ from kafkalike.log.group.assignors import SHARE_SCHEME
 from kafkalike.log.group.group_config import HEARTBEAT, SESSION, group_setting
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings
-from kafkalike.model.group_state import SHARE
+from kafkalike.model.group_rows import SHARE
 from kafkalike.model.groups.wire_member import WIRE_HOST
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import TopicPartition

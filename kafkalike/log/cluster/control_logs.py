@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     # Imported where they are used, because many programs only read the metadata of a local root.
     from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
     from kafkalike.model.appends.waiting_appends import Unit
-    from kafkalike.model.group_state import GroupRow, GroupsState
+    from kafkalike.model.group_rows import GroupRow
+    from kafkalike.model.group_state import GroupsState
     from kafkalike.model.schemas.registry_state import RegistryState
     from kafkalike.model.schemas.schema_rows import SchemaRow
 
@@ -123,7 +124,8 @@ class ControlLogs:
         )
 
     def _groups_table(self) -> RowTable[GroupsState, GroupRow]:
-        from kafkalike.model.group_state import GroupRow, GroupsState
+        from kafkalike.model.group_rows import GroupRow
+        from kafkalike.model.group_state import GroupsState
 
         return RowTable(
             self._store,

@@ -9,7 +9,7 @@ from typing import Final
 from kafkalike.model.config.consumer_config import share_reset
 from kafkalike.model.config.properties import INT_MAX, Property, PropertySet, one_of, whole
 from kafkalike.model.config.server_config import SERVER_PROPERTIES
-from kafkalike.model.group_state import CONFIG, VERSIONS, GroupRow
+from kafkalike.model.group_rows import CONFIG, VERSIONS, GroupRow
 from kafkalike.model.row_value import VERSION
 
 SESSION: Final = "share.session.timeout.ms"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.model.clock import Clock
-from kafkalike.model.group_state import Group, GroupRow, GroupsState, roster_row, share_row
+from kafkalike.model.group_rows import GroupRow, roster_row, share_row
+from kafkalike.model.group_state import Group, GroupsState
 from kafkalike.model.groups.group_protocol import GroupFacts, leave
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.groups.sessions import Leases

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.model.clock import Clock
-from kafkalike.model.group_state import SHARE, GroupRow, GroupsState, roster_row
+from kafkalike.model.group_rows import SHARE, GroupRow, roster_row
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import GroupFacts, Scheme
 from kafkalike.model.groups.roster import Member, Roster

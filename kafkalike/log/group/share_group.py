@@ -14,7 +14,8 @@ from kafkalike.log.group.membership import MemberSettings
 from kafkalike.log.share_exchange import ExchangeResult, ShareExchange, ShareSource, share_of
 from kafkalike.model.config.consumer_config import reset_ms
 from kafkalike.model.frozen_map import FrozenMap
-from kafkalike.model.group_state import SHARE, GroupRow, GroupsState, Shares, share_row
+from kafkalike.model.group_rows import SHARE, GroupRow, share_row
+from kafkalike.model.group_state import GroupsState, Shares
 from kafkalike.model.shares import share_partition as rules
 from kafkalike.model.shares.share_partition import (
     Acknowledgement,

@@ -15,7 +15,8 @@ from kafkalike.log.transactions.transaction_files import Staging, records_of
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.effects import run
-from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
+from kafkalike.model.group_rows import GroupRow, transaction_rows
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions import roll_forward as effects

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.maintenance.verify.verify_report import Finding, finding, one
-from kafkalike.model.group_state import MEMBER, TRANSACTION, GroupRow, GroupsState, standing_of
+from kafkalike.model.group_rows import MEMBER, TRANSACTION, GroupRow, standing_of
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.schemas.registry_state import RegistryState
 from kafkalike.model.schemas.schema_rows import SchemaRow
 from kafkalike.model.segments import Gap, Segment, gaps_and_overlaps

@@ -28,16 +28,8 @@ from kafkalike.delta.table_state import REPAIR, TableState, end_app
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.topic.topic_commits import WORK_KEY, segment_of
 from kafkalike.maintenance.handles import opened
+from kafkalike.maintenance.verify import table_damage
 from kafkalike.maintenance.verify.replica_check import repair_replicas
-from kafkalike.maintenance.verify.table_damage import (
-    DamagedTable,
-    Flaw,
-    LostRecords,
-    control_flaws,
-    damaged_tables,
-    find_flaws,
-    run,
-)
 from kafkalike.model.clock import Deadline
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.storage.parquet import open_parquet, put_parquet
@@ -152,18 +144,18 @@ def _whole_replicas(
 
 def _damaged(
     cluster: Cluster, allowed: Callable[[str], bool], *, control: bool, say: Callable[[str], None]
-) -> Iterator[DamagedTable]:
+) -> Iterator[table_damage.DamagedTable]:
     if control:
-        yield from damaged_tables(cluster, [])
+        yield from table_damage.damaged_tables(cluster, [])
     try:
         topics = cluster.topics()
     except LogCorruptError:
         say("The topics are unknown until the cluster's metadata are repaired.")
         return
-    yield from damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
+    yield from table_damage.damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
 
 
-def _repaired(cluster: Cluster, table: DamagedTable, say: Callable[[str], None]) -> bool:
+def _repaired(cluster: Cluster, table: table_damage.DamagedTable, say: Callable[[str], None]) -> bool:
     try:
         for line in repair_table(cluster, table):
             say(f"REPAIRED {line}")
@@ -190,7 +182,7 @@ def _left_out(cluster: Cluster, lost: LostPart, say: Callable[[str], None]) -> b
     return True
 
 
-def repair_table(cluster: Cluster, damaged: DamagedTable) -> list[str]:
+def repair_table(cluster: Cluster, damaged: table_damage.DamagedTable) -> list[str]:
     """Make a damaged table readable and writable again.
 
     Args:
@@ -225,7 +217,7 @@ class _Repair:
         return self.cluster.store.at(self.location)
 
     def run(self) -> list[str]:
-        flaws = find_flaws(self.store, control=self.topic is None)
+        flaws = table_damage.find_flaws(self.store, control=self.topic is None)
         if any(flaw.hopeless for flaw in flaws):
             raise LogCorruptError(f"{self.location}: no sound version is left; restore the table from a backup")
         for flaw in flaws:
@@ -237,7 +229,7 @@ class _Repair:
         if any(flaw.kind.endswith("checkpoint") for flaw in flaws):
             self._point_to_checkpoint()
         lost_commits = [flaw for flaw in flaws if flaw.version >= 0]
-        lost_files = control_flaws(self.store) if self.topic is None else []
+        lost_files = table_damage.control_flaws(self.store) if self.topic is None else []
         if any(flaw.hopeless for flaw in lost_files):
             raise LogCorruptError(f"{self.location}: none of its rows can be read; restore the table from a backup")
         for flaw in lost_files:
@@ -248,7 +240,7 @@ class _Repair:
             self.store.remove(flaw.file)
         return self.done
 
-    def _replace_commit(self, flaw: Flaw) -> None:
+    def _replace_commit(self, flaw: table_damage.Flaw) -> None:
         if flaw.kind == "damaged-commit":
             self._put_aside(flaw)
         if flaw.version == 0:
@@ -281,7 +273,7 @@ class _Repair:
             time_ms=now,
         )
 
-    def _put_aside(self, flaw: Flaw) -> None:
+    def _put_aside(self, flaw: table_damage.Flaw) -> None:
         """Keep the rest of a damaged file, if it exists."""
         self._keep(flaw.file)
 
@@ -310,7 +302,7 @@ class _Repair:
         elif before:
             self.store.remove(LAST_CHECKPOINT)
 
-    def _load_anew(self, lost_files: Sequence[Flaw], lost_commits: Sequence[Flaw]) -> None:
+    def _load_anew(self, lost_files: Sequence[table_damage.Flaw], lost_commits: Sequence[table_damage.Flaw]) -> None:
         """Commit a version without the lost files, after which all clients load the table again."""
         to_segment = seq_segment if self.topic is None else segment_of
         table = Table(self.store, self.cluster.clock, to_segment=to_segment, durable=True)
@@ -337,10 +329,10 @@ class _Repair:
             )
 
         table.change(plan, self.deadline)
-        self.done += [f"{self.location}: rows {run(flaw.rows)} are lost" for flaw in lost_files]
+        self.done += [f"{self.location}: rows {table_damage.run(flaw.rows)} are lost" for flaw in lost_files]
 
-    def _lost_records(self) -> LostRecords:
-        return LostRecords(
+    def _lost_records(self) -> table_damage.LostRecords:
+        return table_damage.LostRecords(
             cluster=self.cluster, location=self.location, topic=self.topic, keep=self._keep, say=self.done.append
         )
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from kafkalike.model import cluster_state
 from kafkalike.model.brokers import DEFAULTS, REPLICAS, Defaults, ReplicatedTable
-from kafkalike.model.group_state import CONFIG, OFFSET, SHARE, TRANSACTION, GroupRow, GroupsState
+from kafkalike.model.group_rows import CONFIG, OFFSET, SHARE, TRANSACTION, GroupRow
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.mirror import Mirrored
 
 MERGE_FACTOR: Final = 4

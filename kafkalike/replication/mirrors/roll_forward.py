@@ -29,7 +29,8 @@ from kafkalike.model.offset_commit import MirroredOffset, offset_rows
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.model.group_state import GroupRow, GroupsState
+    from kafkalike.model.group_rows import GroupRow
+    from kafkalike.model.group_state import GroupsState
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Storage
 

@@ -23,8 +23,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.storage_options import SentOptions
-from kafkalike.model.group_state import CommittedOffset
-from kafkalike.model.structs import TopicPartition
+from kafkalike.model.structs import CommittedOffset, TopicPartition
 from kafkalike.model.topic_sql import PROGRESS_TOPIC, view_names
 
 if TYPE_CHECKING:

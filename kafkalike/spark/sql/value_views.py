@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.model.json_types import inferred_schema
+from kafkalike.model.schemas.json_types import inferred_schema
 from kafkalike.model.topic_sql import LATEST, VALUES, plain_name
 from kafkalike.spark.call_options import AsOf, ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.jvm.spark_session import check_delta
@@ -83,9 +83,9 @@ def create_view(
         value_format: `json` (plain JSON) or `csv`, by `schema`; `string` or `binary`: one column `value`. None for
             `json`, or with `latest` and without a schema for `binary`.
         schema: fields of a JSON object or CSV line, as DDL or type; for JSON also `infer`, which samples the values at
-            the newest 1,000 offsets of each partition (`kafkalike.model.json_types`): call again to see newer fields.
-            With `format`: reader schema, a `kafkalike.schemas.Schema` or its text, instead of the newest schema of the
-            subject `<topic>-value`.
+            the newest 1,000 offsets of each partition (`kafkalike.model.schemas.json_types`): call again to see newer
+            fields. With `format`: reader schema, a `kafkalike.schemas.Schema` or its text, instead of the newest schema
+            of the subject `<topic>-value`.
         options: of Spark's `from_json` or `from_csv`, such as `timestampFormat`.
         key_format: `string` or `binary`; with `format` also a format with schemas.
         value_column: name of one struct column for the value; None makes each field a column.

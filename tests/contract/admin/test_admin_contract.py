@@ -27,7 +27,8 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.group_state import Member, Roster, roster_row
+from kafkalike.model.group_rows import roster_row
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.structs import (
     AlterConfigOp,
     ConfigResource,

@@ -22,7 +22,8 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_expiry import ExpiredOffsets, expire_offsets
-from kafkalike.model.group_state import Member, Roster, roster_row
+from kafkalike.model.group_rows import roster_row
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import (
     MemberToRemove,

@@ -12,7 +12,8 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.cli.groups.reset_plan import parse_duration
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.group_state import Member, Roster, roster_row
+from kafkalike.model.group_rows import roster_row
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.cli import Done, call

@@ -21,7 +21,8 @@ from kafkalike.connect import connect
 from kafkalike.consumer.share_consumer import KafkaShareConsumer
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.group_state import Member, Roster, roster_row
+from kafkalike.model.group_rows import roster_row
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer

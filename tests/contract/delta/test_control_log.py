@@ -19,7 +19,8 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.works.control_maintenance import compact_control, vacuum_control
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.cluster_state import topic_row
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.group_rows import OFFSET, GroupRow
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo

@@ -20,7 +20,7 @@ from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.verify.repair import repair_tables
 from kafkalike.maintenance.verify.verify import known_topics, verify
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.group_state import OFFSET, GroupRow
+from kafkalike.model.group_rows import OFFSET, GroupRow
 from kafkalike.storage.port import Storage
 from tests.tools.records import batch, everything, open_log
 

@@ -39,7 +39,8 @@ from kafkalike.model import offset_commit
 from kafkalike.model.appends import waiting_appends
 from kafkalike.model.appends.taken_appends import Placed, TakenAppends
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
+from kafkalike.model.group_rows import OFFSET, GroupRow, roster_row
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.roster import Member, check_commit
 from kafkalike.model.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

@@ -16,7 +16,9 @@ from kafkalike.errors import CommitFailedError, KafkaStorageError, KafkaTimeoutE
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.group_state import GroupsState, Roster, roster_row
+from kafkalike.model.group_rows import roster_row
+from kafkalike.model.group_state import GroupsState
+from kafkalike.model.groups.roster import Roster
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
 from kafkalike.storage.leases import LocalLeases, MemoryLeases

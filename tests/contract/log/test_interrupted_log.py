@@ -22,7 +22,8 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.group_rows import OFFSET, GroupRow
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.structs import TopicPartition
 from kafkalike.producer import KafkaProducer
 from tests.tools.effort import examples

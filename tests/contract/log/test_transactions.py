@@ -32,7 +32,7 @@ from kafkalike.log.transactions.transaction_files import Staging
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.group_state import roster_row
+from kafkalike.model.group_rows import roster_row
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

@@ -19,7 +19,9 @@ from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.maintenance.works.control_maintenance import MOVES_KEPT
 from kafkalike.maintenance.works.topic_compaction import checkpoints_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Roster, roster_row
+from kafkalike.model.group_rows import OFFSET, GroupRow, roster_row
+from kafkalike.model.group_state import GroupsState
+from kafkalike.model.groups.roster import Roster
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.parquet import open_parquet

@@ -16,7 +16,7 @@ from kafkalike.errors import KafkaConnectionError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.verify import total_bytes, verify
 from kafkalike.maintenance.verify.verify_report import Finding, VerifyReport
-from kafkalike.model.group_state import OFFSET, GroupRow
+from kafkalike.model.group_rows import OFFSET, GroupRow
 from kafkalike.model.murmur2 import partition_for_key
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.segments import Segment

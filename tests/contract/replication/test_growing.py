@@ -17,7 +17,7 @@ from kafkalike.errors import KafkaConfigurationError, KafkaError, MirrorTopicErr
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.replica_check import check_replicas
 from kafkalike.maintenance.verify.verify import verify
-from kafkalike.model.group_state import OFFSET, GroupRow
+from kafkalike.model.group_rows import OFFSET, GroupRow
 from kafkalike.replication.cluster.brokers import Brokers
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.mirrors.mirror_sync import MirrorSync

@@ -16,7 +16,7 @@ from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, KafkaError, UnsupportedVersionError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.verify import verify
-from kafkalike.model.group_state import OFFSET, GroupRow
+from kafkalike.model.group_rows import OFFSET, GroupRow
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.consumer import texts
 from tests.tools.forked import killed

@@ -12,7 +12,8 @@ from pathlib import Path
 from kafkalike.errors import CommitFailedError, KafkaError, RebalanceInProgressError, UnknownOutcomeError
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.group_state import GroupRow, GroupsState
+from kafkalike.model.group_rows import GroupRow
+from kafkalike.model.group_state import GroupsState
 from tests.processes.workers.common import cluster, orders, wait_for_go
 from tests.tools.commits import commit_label, decided, member_of, moved, offsets_of
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
+from kafkalike.model.group_rows import OFFSET, GroupRow, roster_row
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.maintenance.control_rows import MERGE_FACTOR, files_to_merge, kept_group_rows, kept_metadata_rows
 from kafkalike.model.names import TopicId, TopicName

@@ -6,19 +6,11 @@ from dataclasses import replace
 import pytest
 
 from kafkalike.errors import LogCorruptError
-from kafkalike.model.group_state import (
-    MEMBER,
-    OFFSET,
-    CommittedOffset,
-    GroupRow,
-    GroupsState,
-    Member,
-    Roster,
-    roster_row,
-)
-from kafkalike.model.groups.roster import dump_roster
+from kafkalike.model.group_rows import MEMBER, OFFSET, GroupRow, roster_row
+from kafkalike.model.group_state import GroupsState
+from kafkalike.model.groups.roster import Member, Roster, dump_roster
 from kafkalike.model.offset_commit import deletion_rows
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import CommittedOffset, OffsetAndMetadata, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 COMMIT = GroupRow(

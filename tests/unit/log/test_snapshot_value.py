@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.snapshots import Snapshot, TopicSnapshot
-from kafkalike.model.group_state import CommittedOffset
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import CommittedOffset, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.transaction_views import Past, whole_versions
 
 SNAPSHOT = Snapshot(

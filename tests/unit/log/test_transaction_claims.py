@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafkalike.errors import CommitFailedError, UnknownTopicOrPartitionError
-from kafkalike.model.group_state import GroupsState, roster_row, transaction_rows
+from kafkalike.model.group_rows import roster_row, transaction_rows
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

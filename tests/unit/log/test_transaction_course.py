@@ -12,7 +12,8 @@ from typing import Any, Final
 import pytest
 
 from kafkalike.errors import KafkaStorageError, LogCorruptError, ProducerFencedError, UnknownTopicOrPartitionError
-from kafkalike.model.group_state import GroupsState, transaction_rows
+from kafkalike.model.group_rows import transaction_rows
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.transactions.roll_forward import (
     Apply,

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalike.model.group_state import GroupsState, transaction_rows
+from kafkalike.model.group_rows import transaction_rows
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.transactions import transaction_views as pending_decisions
 from kafkalike.model.transactions.roll_forward import pending
 from kafkalike.model.transactions.rules import plan_drop

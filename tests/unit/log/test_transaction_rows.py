@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model.group_state import TRANSACTION, GroupRow, GroupsState, transaction_rows
+from kafkalike.model.group_rows import TRANSACTION, GroupRow, transaction_rows
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.maintenance.control_rows import kept_group_rows
 from kafkalike.model.transactions.rules import plan_drop
 from kafkalike.model.transactions.transactional_id import (

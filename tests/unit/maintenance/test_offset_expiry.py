@@ -5,18 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.model.frozen_map import FrozenMap
-from kafkalike.model.group_state import (
-    OFFSET,
-    CommittedOffset,
-    Group,
-    GroupRow,
-    GroupsState,
-    Member,
-    Roster,
-    roster_row,
-)
+from kafkalike.model.group_rows import OFFSET, GroupRow, roster_row
+from kafkalike.model.group_state import Group, GroupsState
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.offset_commit import deletion_rows, expired, orphaned
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import CommittedOffset, OffsetAndMetadata, TopicPartition
 
 READ, LEFT = TopicPartition("read", 0), TopicPartition("left", 0)
 

@@ -20,7 +20,8 @@ from kafkalike.maintenance.verify.log_rules import (
 )
 from kafkalike.maintenance.verify.topic_history import CommitInfo
 from kafkalike.maintenance.verify.verify_report import Finding
-from kafkalike.model.group_state import MEMBER, OFFSET, GroupRow, GroupsState
+from kafkalike.model.group_rows import MEMBER, OFFSET, GroupRow
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.murmur2 import partition_for_key
 from kafkalike.model.segments import Segment
 

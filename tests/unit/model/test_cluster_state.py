@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Member, Roster, roster_row
+from kafkalike.model.group_rows import OFFSET, GroupRow, roster_row
+from kafkalike.model.group_state import GroupsState
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.maintenance.control_rows import kept_metadata_rows
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition

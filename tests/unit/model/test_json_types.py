@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.json_types import MAX_FIELDS, inferred_schema
+from kafkalike.model.schemas.json_types import MAX_FIELDS, inferred_schema
 
 
 def types(*texts: str) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, LogCorruptError, UnsupportedVersionError
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
+from kafkalike.model.group_rows import OFFSET, GroupRow, roster_row
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.group_protocol import Assign, GroupFacts, Scheme, join
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.lag import CommitIndex, GrowthIndex, Moment, PartitionIndex, history

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidPartitionsError, RebalanceInProgressError
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.group_rows import OFFSET, GroupRow
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.partition_split import check_split, family, holds, parent, split_rows, successor
 from kafkalike.model.murmur2 import partition_for_key
 from kafkalike.model.names import TopicId, TopicName

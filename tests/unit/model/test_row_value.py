@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from kafkalike.errors import KafkaError, LogCorruptError, UnsupportedVersionError
 from kafkalike.maintenance.fork import log_starts_at
 from kafkalike.model.cluster_state import LOG_START, TOPIC, ClusterState, MetadataRow, log_start_row, topic_row
-from kafkalike.model.group_state import MEMBER, OFFSET, GroupRow, GroupsState, Member, Roster, roster_row
+from kafkalike.model.group_rows import MEMBER, OFFSET, GroupRow, roster_row
+from kafkalike.model.group_state import GroupsState
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kafkalike.errors import LogCorruptError
-from kafkalike.model.group_state import GroupRow, GroupsState, share_row
+from kafkalike.model.group_rows import GroupRow, share_row
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.maintenance.control_rows import kept_group_rows
 from kafkalike.model.shares import share_partition as share
 from kafkalike.model.shares.share_partition import Acknowledgement, RecordState, RecordVerdict, ShareLimits

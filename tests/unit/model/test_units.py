@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import CommitFailedError, FencedInstanceIdError
 from kafkalike.model.appends.waiting_appends import InTurn, in_turn
-from kafkalike.model.group_state import GroupRow, GroupsState, roster_row
+from kafkalike.model.group_rows import GroupRow, roster_row
+from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.offset_commit import OffsetCommit, Position, load_commit
 from tests.tools.effort import examples

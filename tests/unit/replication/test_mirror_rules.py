@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.model.cluster_state import TopicChange, parse_row, topic_row
-from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Member, Roster, roster_row
+from kafkalike.model.group_rows import OFFSET, GroupRow, roster_row
+from kafkalike.model.group_state import GroupsState
+from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.mirror import AT_ONCE, FIRST_AT_ONCE, Mirrored, Phase, Step, dump_mirror, load_mirror, next_step
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.offset_commit import CLIENT, MirroredOffset, SyncedTopic, may_take, offset_rows, offsets_due

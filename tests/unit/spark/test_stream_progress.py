@@ -6,8 +6,7 @@ import logging
 import pytest
 
 from kafkalike.admin.testing import ManualClock, MemoryCluster
-from kafkalike.model.group_state import CommittedOffset
-from kafkalike.model.structs import TopicPartition
+from kafkalike.model.structs import CommittedOffset, TopicPartition
 from kafkalike.spark.checkpoint_progress import GroupProgress
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets
 
