@@ -6,14 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from kafkalike import errors
 from kafkalike.admin.admin_base import BROKER_ID, AdminBase
-from kafkalike.errors import (
-    BrokerResponseError,
-    IllegalArgumentError,
-    InvalidConfigurationError,
-    InvalidRequestError,
-    UnsupportedVersionError,
-)
 from kafkalike.log.group.group_config import (
     GROUP_PROPERTIES,
     HEARTBEAT,
@@ -139,7 +133,7 @@ class ConfigOperations(AdminBase):
             known = state.configs.get(group_id, {})
             configs = GROUP_PROPERTIES.check_all(edit(known))
             if group_setting(configs, HEARTBEAT) >= group_setting(configs, SESSION):
-                raise InvalidConfigurationError(f"group setting {HEARTBEAT!r} must be below {SESSION!r}")
+                raise errors.InvalidConfigurationError(f"group setting {HEARTBEAT!r} must be below {SESSION!r}")
             if validate_only or configs == known:
                 return []
             return [config_row(state.seq + 1, group_id, configs, self._clock.now_ms())]
@@ -190,7 +184,7 @@ class ConfigOperations(AdminBase):
             if raise_on_unknown:
                 _check_known(changes, KINDS[resource.resource_type])
             if incremental is False and any(op is not AlterConfigOp.SET for op, _ in changes.values()):
-                raise IllegalArgumentError("incremental=False allows only SET; leave incremental out")
+                raise errors.IllegalArgumentError("incremental=False allows only SET; leave incremental out")
         return self._apply(work, validate_only=validate_only, raise_errors=raise_errors)
 
     def reset_configs(
@@ -239,7 +233,7 @@ class ConfigOperations(AdminBase):
         self, work: Iterable[tuple[ConfigResource, Changes]], *, validate_only: bool, raise_errors: bool
     ) -> dict[str, dict[str, str]]:
         results: dict[str, dict[str, str]] = {}
-        first: BrokerResponseError | None = None
+        first: errors.BrokerResponseError | None = None
         for resource, changes in work:
             done = "OK"
             try:
@@ -250,7 +244,7 @@ class ConfigOperations(AdminBase):
                     self._edit_group(resource.name, edit, validate_only=validate_only)
                 else:
                     self._cluster.edit_configs(resource.name, edit, validate_only=validate_only)
-            except BrokerResponseError as error:
+            except errors.BrokerResponseError as error:
                 done = f"{type(error).__name__}: {error}"
                 first = first or error
             results.setdefault(resource.resource_type.name.lower(), {})[resource.name] = done
@@ -285,26 +279,26 @@ class _Defaults(NamedTuple):
 def _resources(given: object) -> list[ConfigResource]:
     listed = [given] if isinstance(given, ConfigResource) else given
     if not isinstance(listed, Iterable) or isinstance(listed, (str, bytes)):
-        raise IllegalArgumentError(f"config_resources must be a list of ConfigResource, not {given!r}")
+        raise errors.IllegalArgumentError(f"config_resources must be a list of ConfigResource, not {given!r}")
     resources = []
     for resource in listed:
         if not isinstance(resource, ConfigResource):
-            raise IllegalArgumentError(f"config_resources must hold ConfigResource, not {resource!r}")
+            raise errors.IllegalArgumentError(f"config_resources must hold ConfigResource, not {resource!r}")
         resources.append(resource)
     return resources
 
 
 def _check_broker(resource: ConfigResource) -> None:
     if resource.resource_type is not ConfigResourceType.BROKER:
-        raise UnsupportedVersionError(
+        raise errors.UnsupportedVersionError(
             f"{resource.resource_type.name} resources have no settings here; use TOPIC, GROUP or BROKER"
         )
     if resource.name and not str(resource.name).isdecimal():
-        raise IllegalArgumentError(
+        raise errors.IllegalArgumentError(
             f"a broker is named by its id, a number, not {resource.name!r}; use an empty name for the whole cluster"
         )
     if str(resource.name) not in {str(BROKER_ID), ""}:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"broker {resource.name!r} does not exist; use an empty name for the settings of the cluster"
         )
 
@@ -314,7 +308,7 @@ def _check_alterable(resource: ConfigResource) -> None:
         return
     _check_broker(resource)
     if resource.name:
-        raise InvalidRequestError(
+        raise errors.InvalidRequestError(
             f"settings of the single broker {resource.name} cannot be altered: they hold for the whole cluster. Name "
             "the cluster instead (--entity-default, or a BROKER with an empty name); a file server.properties only "
             "seeds them"
@@ -326,12 +320,12 @@ def _check_known(names: Iterable[str], properties: PropertySet) -> None:
         if properties.name_of(name) not in properties.properties:
             meaningless = properties.meaningless.get(name)
             hint = f": {meaningless}" if meaningless else nearest(name, properties.properties)
-            raise IllegalArgumentError(f"unrecognized {properties.kind} setting {name!r}{hint}")
+            raise errors.IllegalArgumentError(f"unrecognized {properties.kind} setting {name!r}{hint}")
 
 
 def _changes(configs: object) -> dict[str, tuple[AlterConfigOp, str | None]]:
     if not isinstance(configs, Mapping):
-        raise IllegalArgumentError(f"configs must be a dict of settings, not {configs!r}")
+        raise errors.IllegalArgumentError(f"configs must be a dict of settings, not {configs!r}")
     return {str(name): _change(name, given) for name, given in configs.items()}
 
 
@@ -342,7 +336,7 @@ def _change(name: str, given: object) -> tuple[AlterConfigOp, Any]:
     try:
         wanted = AlterConfigOp[operation.upper()] if isinstance(operation, str) else AlterConfigOp(operation)
     except (KeyError, ValueError) as cause:
-        raise IllegalArgumentError(f"setting {name!r}: unknown operation {operation!r}") from cause
+        raise errors.IllegalArgumentError(f"setting {name!r}: unknown operation {operation!r}") from cause
     return wanted, value
 
 
@@ -370,7 +364,7 @@ def _filter_of(given: ConfigFilterType | str, own: Collection[str]) -> Callable[
     try:
         wanted = ConfigFilterType[given.upper()] if isinstance(given, str) else ConfigFilterType(given)
     except (KeyError, ValueError) as cause:
-        raise IllegalArgumentError(
+        raise errors.IllegalArgumentError(
             f"unknown config_filter {given!r}; known are {', '.join(f.name.lower() for f in ConfigFilterType)}"
         ) from cause
     return {

@@ -15,13 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafkalike.errors import (
-    FencedInstanceIdError,
-    GroupMaxSizeReachedError,
-    InvalidSessionTimeoutError,
-    KafkaError,
-    UnknownMemberIdError,
-)
+from kafkalike import errors
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
 from kafkalike.log.group.assignors import BY_NAME, SHARE_SCHEME, schemes_of
 from kafkalike.log.group.member import GroupMember
@@ -83,7 +77,9 @@ def check_session_timeout(session_ms: float) -> None:
         InvalidSessionTimeoutError: it is not allowed.
     """
     if not 0 < session_ms <= MAX_SESSION_MS:
-        raise InvalidSessionTimeoutError(f"a session of {session_ms:.0f} ms: at most {MAX_SESSION_MS:.0f} are allowed")
+        raise errors.InvalidSessionTimeoutError(
+            f"a session of {session_ms:.0f} ms: at most {MAX_SESSION_MS:.0f} are allowed"
+        )
 
 
 class GroupSessions:
@@ -132,7 +128,7 @@ class GroupSessions:
         roster = self.home.cluster.groups.refresh().group(group_id).roster
         known = roster.members.get(member_id) if member_id else None
         if known is None or not known.client_host.startswith(WIRE_HOST):
-            raise UnknownMemberIdError(f"group {group_id!r}: {member_id!r} is not a member")
+            raise errors.UnknownMemberIdError(f"group {group_id!r}: {member_id!r} is not a member")
         settings = MemberSettings(
             group_id=group_id,
             schemes=_schemes_of(known.protocols, led=roster.led is not None),
@@ -169,7 +165,7 @@ class GroupSessions:
             for key in gone:
                 del self._sessions[key]
             if len(self._sessions) >= MAX_SESSIONS:
-                raise GroupMaxSizeReachedError(f"this gateway has {MAX_SESSIONS} members of groups")
+                raise errors.GroupMaxSizeReachedError(f"this gateway has {MAX_SESSIONS} members of groups")
             session.seen = now
             key = session.member.settings.group_id, session.member.member_id
             return self._sessions.setdefault(key, session)
@@ -252,7 +248,7 @@ class GroupSessions:
         """Return the groups with another roster than at the last look; all of them if the storage fails."""
         try:
             state = self.home.cluster.groups.refresh(waiting=True)
-        except KafkaError:
+        except errors.KafkaError:
             # The waiting requests find out why.
             return list(group_ids)
         found = {group_id: state.group(group_id).roster for group_id in group_ids}
@@ -265,7 +261,7 @@ class GroupSessions:
         try:
             self.home.cluster.groups.refresh(waiting=True)
             state = self.home.cluster.metadata.refresh()
-        except KafkaError:
+        except errors.KafkaError:
             # Each call finds out why.
             return None
         return KnownTopics(state.topics, state.seq)
@@ -312,7 +308,7 @@ class GroupSessions:
     def _still_a_member(self, session: GroupSession, member_id: str, roster: Roster | None) -> tuple[Roster, Member]:
         if roster is None:
             self.drop(session)
-            raise UnknownMemberIdError(f"{member_id!r} was removed from the group")
+            raise errors.UnknownMemberIdError(f"{member_id!r} was removed from the group")
         return roster, roster.members[member_id]
 
     def pause(self, group_id: str, member_id: str) -> None:
@@ -330,7 +326,9 @@ class GroupSessions:
         if instance is not None:
             known = self.home.cluster.groups.refresh().group(group_id).roster.instance(instance)
             if known is not None and member_id not in {"", known.member_id}:
-                raise FencedInstanceIdError(f"group {group_id!r}: another client has taken the name {instance!r}")
+                raise errors.FencedInstanceIdError(
+                    f"group {group_id!r}: another client has taken the name {instance!r}"
+                )
             member_id = "" if known is None else known.member_id
         session = self.session(group_id, member_id)
         with session.lock:

@@ -6,15 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.errors import (
-    InvalidRequestError,
-    InvalidTopicError,
-    MismatchedEndpointTypeError,
-    UnknownLeaderEpochError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-    UnsupportedEndpointTypeError,
-)
+from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
@@ -47,7 +39,9 @@ def check_leader_epoch(item: Any) -> None:  # noqa: ANN401 - an item of several 
     """
     epoch = int(getattr(item, "current_leader_epoch", -1))
     if epoch > LEADER_EPOCH:
-        raise UnknownLeaderEpochError(f"the leader epoch {epoch} is unknown; that of all partitions is {LEADER_EPOCH}")
+        raise errors.UnknownLeaderEpochError(
+            f"the leader epoch {epoch} is unknown; that of all partitions is {LEADER_EPOCH}"
+        )
 
 
 class ClusterMetadata:
@@ -101,7 +95,12 @@ class ClusterMetadata:
     def _asked(self, item: Any, topics: Mapping[str, TopicInfo], *, create: bool) -> dict[str, Any]:  # noqa: ANN401
         name = self._home.topic_name(item)
         if name is None:
-            return {"error_code": UnknownTopicIdError.errno, "name": None, "topic_id": item.topic_id, "partitions": ()}
+            return {
+                "error_code": errors.UnknownTopicIdError.errno,
+                "name": None,
+                "topic_id": item.topic_id,
+                "partitions": (),
+            }
         if name == OFFSETS_TOPIC:
             return self._internal(name)
         info = topics.get(name)
@@ -113,10 +112,10 @@ class ClusterMetadata:
                 return self._topic(name, made)
             code = outcome.code
         else:
-            code = UnknownTopicOrPartitionError.errno
-        if code not in {UnknownTopicOrPartitionError.errno, InvalidTopicError.errno}:
+            code = errors.UnknownTopicOrPartitionError.errno
+        if code not in {errors.UnknownTopicOrPartitionError.errno, errors.InvalidTopicError.errno}:
             # Clients give up at other codes; with this one they ask again.
-            code = UnknownTopicOrPartitionError.errno
+            code = errors.UnknownTopicOrPartitionError.errno
         return {"error_code": code, "name": name, "partitions": ()}
 
     def _internal(self, name: str) -> dict[str, Any]:
@@ -148,7 +147,10 @@ class ClusterMetadata:
         names = [call.body.key] if hasattr(call.body, "key") else call.body.coordinator_keys
         kind = int(call.field("key_type", GROUP_KEY))
         if kind not in {GROUP_KEY, TRANSACTION_KEY}:
-            refused = {"error_code": InvalidRequestError.errno, "error_message": f"unknown type of coordinator: {kind}"}
+            refused = {
+                "error_code": errors.InvalidRequestError.errno,
+                "error_message": f"unknown type of coordinator: {kind}",
+            }
             nobody = {"node_id": -1, "host": "", "port": -1}
             return {"coordinators": [{"key": name, **refused, **nobody} for name in names], **refused, **nobody}
         # Any gateway coordinates any group and transaction, and this one is surely alive.
@@ -160,7 +162,7 @@ class ClusterMetadata:
     def _describe_cluster(self, call: Call) -> Answer:
         kind = int(call.field("endpoint_type", BROKERS))
         if kind != BROKERS:
-            known = MismatchedEndpointTypeError if kind == CONTROLLERS else UnsupportedEndpointTypeError
+            known = errors.MismatchedEndpointTypeError if kind == CONTROLLERS else errors.UnsupportedEndpointTypeError
             outcome = Outcome.of(known("gateways are endpoints for clients, and no controllers"))
             return {
                 "error_code": outcome.code,
@@ -191,6 +193,6 @@ class ClusterMetadata:
         asked = None if call.body.topics is None else {t.topic: list(t.partitions) for t in call.body.topics}
         try:
             dirs = [entry for broker in self._home.admin().describe_log_dirs(asked) for entry in broker["log_dirs"]]
-        except (UnknownTopicOrPartitionError, InvalidTopicError) as error:
+        except (errors.UnknownTopicOrPartitionError, errors.InvalidTopicError) as error:
             return {"error_code": Outcome.of(error).code, "results": ()}
         return {"error_code": NONE, "results": dirs}

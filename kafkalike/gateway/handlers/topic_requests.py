@@ -6,16 +6,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from kafkalike import errors
 from kafkalike.admin.admin_client import KafkaAdminClient
-from kafkalike.errors import (
-    BrokerResponseError,
-    InvalidConfigurationError,
-    InvalidReplicationAssignmentError,
-    InvalidRequestError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
-)
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt
@@ -85,12 +77,12 @@ class TopicRequests:
     def _created(self, admin: KafkaAdminClient, topic: Any, *, check: bool) -> dict[str, Any]:  # noqa: ANN401
         def create() -> dict[str, Any]:
             if topic.assignments:
-                raise InvalidReplicationAssignmentError(
+                raise errors.InvalidReplicationAssignmentError(
                     f"topic {topic.name!r}: gateways are not replicas; name brokers with `kafkalike topics --create`"
                 )
             configs = {config.name: config.value for config in topic.configs}
             if missing := [name for name, value in configs.items() if value is None]:
-                raise InvalidConfigurationError(f"topic {topic.name!r}: null value of {', '.join(missing)}")
+                raise errors.InvalidConfigurationError(f"topic {topic.name!r}: null value of {', '.join(missing)}")
             # Clients see gateways as brokers, so one replica is all that they can mean.
             factor = -1 if topic.replication_factor == 1 else topic.replication_factor
             wanted = NewTopic(topic.name, topic.num_partitions, factor, topic_configs=configs)
@@ -124,9 +116,9 @@ class TopicRequests:
             name = item if isinstance(item, str) else self._home.topic_name(item)
             topic_id: uuid.UUID | str | None = getattr(item, "topic_id", None)
             if not isinstance(item, str) and (getattr(item, "name", None) is None) is (topic_id is None):
-                outcome = Outcome(InvalidRequestError.errno, "name the topic either by its name or by its id")
+                outcome = Outcome(errors.InvalidRequestError.errno, "name the topic either by its name or by its id")
             elif name is None:
-                outcome = Outcome(UnknownTopicIdError.errno, None)
+                outcome = Outcome(errors.UnknownTopicIdError.errno, None)
             else:
                 if name in topics:
                     topic_id = topics[name].topic_id
@@ -147,7 +139,7 @@ class TopicRequests:
 
     def _grown(self, topic: Any, *, check: bool) -> None:  # noqa: ANN401
         if topic.assignments:
-            raise InvalidReplicationAssignmentError(f"topic {topic.name!r}: leave assignments out")
+            raise errors.InvalidReplicationAssignmentError(f"topic {topic.name!r}: leave assignments out")
         self._home.cluster.add_partitions(topic.name, int(topic.count), validate_only=check)
 
     # --- replicas ------------------------------------------------------------------------------
@@ -166,7 +158,7 @@ class TopicRequests:
             entries = done["replica_election_results"][0]["partition_result"] if done is not None else ()
             known = topics[name].partitions if name in topics else ()
             found = {e["partition_id"]: Outcome(e["error_code"], e["error_message"]) for e in entries}
-            unknown = Outcome(UnknownTopicOrPartitionError.errno, None)
+            unknown = Outcome(errors.UnknownTopicOrPartitionError.errno, None)
             codes = {p: found.get(p, outcome) if p in known else unknown for p in partitions}
             results.append(
                 {
@@ -208,14 +200,14 @@ class TopicRequests:
 
     def _reassigned(
         self, name: str, wanted: Mapping[TopicPartition, list[int] | None]
-    ) -> Mapping[TopicPartition, type[BrokerResponseError] | None]:
+    ) -> Mapping[TopicPartition, type[errors.BrokerResponseError] | None]:
         info = self._home.cluster.topic(name)
         if unknown := [tp for tp in wanted if tp.partition not in info.partitions]:
-            raise UnknownTopicOrPartitionError(
+            raise errors.UnknownTopicOrPartitionError(
                 f"{name} has {info.num_partitions} partitions, no {unknown[0].partition}"
             )
         if any(replicas == [] for replicas in wanted.values()):
-            raise InvalidReplicationAssignmentError(f"topic {name!r}: the replicas of a partition are empty")
+            raise errors.InvalidReplicationAssignmentError(f"topic {name!r}: the replicas of a partition are empty")
         return self._home.admin().alter_partition_reassignments(wanted)
 
     def _reassignments(self, call: Call) -> Answer:
@@ -282,7 +274,9 @@ class TopicRequests:
 
         def alter(item: Any) -> None:  # noqa: ANN401
             if item not in once or len(_once(item.configs, lambda config: config.name)[0]) < len(item.configs):
-                raise InvalidRequestError(f"{item.resource_name!r} or one of its settings is named several times")
+                raise errors.InvalidRequestError(
+                    f"{item.resource_name!r} or one of its settings is named several times"
+                )
             resource = self._resource(item, changes(item))
             self._home.admin().alter_configs([resource], validate_only=check, raise_errors=True)
 
@@ -290,7 +284,7 @@ class TopicRequests:
 
     def _resources(self, call: Call) -> Answer:
         if unknown := {int(kind) for kind in call.field("resource_types", ())} - RESOURCES:
-            outcome = Outcome.of(UnsupportedVersionError(f"unknown types of resources: {sorted(unknown)}"))
+            outcome = Outcome.of(errors.UnsupportedVersionError(f"unknown types of resources: {sorted(unknown)}"))
             return {"error_code": outcome.code, "config_resources": ()}
         wanted = set(call.field("resource_types", ())) or {
             ConfigResourceType.TOPIC,
@@ -327,7 +321,11 @@ def _once(items: Iterable[Any], name: Callable[[Any], Any]) -> tuple[list[Any], 
 
 def _refused(name: str | None) -> dict[str, Any]:
     """Return the result of an item that a request names several times."""
-    return {"name": name, "error_code": InvalidRequestError.errno, "error_message": "named several times in a request"}
+    return {
+        "name": name,
+        "error_code": errors.InvalidRequestError.errno,
+        "error_message": "named several times in a request",
+    }
 
 
 def _named(item: Any, outcome: Outcome) -> dict[str, Any]:  # noqa: ANN401

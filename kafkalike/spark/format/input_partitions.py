@@ -16,13 +16,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import InputPartition
 
-from kafkalike.errors import (
-    CorruptRecordError,
-    DataLossError,
-    KafkaError,
-    TopicDeletedError,
-    UnknownTopicOrPartitionError,
-)
+from kafkalike import errors
 from kafkalike.log.topic.data_file import ReadOptions
 from kafkalike.log.topic.segment_rows import MissingInsideError, SegmentRows
 from kafkalike.model.concurrency import OnError
@@ -235,7 +229,7 @@ class RangeReader:
                 continue
             try:
                 yield from self._read_segment(segment, min(stop, segment.stop))
-            except (FileNotFoundError, CorruptRecordError) as cause:
+            except (FileNotFoundError, errors.CorruptRecordError) as cause:
                 self._explain(segment, cause)
             except MissingInsideError as cause:
                 self._lose(cause.lost, str(cause), cause)
@@ -321,8 +315,8 @@ class RangeReader:
         try:
             log = Cluster(plan.root).log(plan.topic)
             if log.info.topic_id != plan.topic_id:
-                raise TopicDeletedError(plan.topic, plan.topic_id, log.info.topic_id)
-        except UnknownTopicOrPartitionError as cause:
+                raise errors.TopicDeletedError(plan.topic, plan.topic_id, log.info.topic_id)
+        except errors.UnknownTopicOrPartitionError as cause:
             self._lose(range(position, plan.offsets.stop), str(cause), cause)
             self._position = plan.offsets.stop
             return
@@ -344,9 +338,9 @@ class RangeReader:
         _log.warning("%s; they are skipped, as failOnDataLoss is false", error)
 
 
-def lost_range(plan: RangePlan, lost: range, reason: str) -> DataLossError:
+def lost_range(plan: RangePlan, lost: range, reason: str) -> errors.DataLossError:
     """Return the error for records of a plan that cannot be read."""
-    return DataLossError(
+    return errors.DataLossError(
         f"KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE: {plan.topic}-{plan.partition}: offsets [{lost.start}, "
         f"{lost.stop}) are lost: {reason}. Set failOnDataLoss to false to skip lost records"
     )
@@ -410,7 +404,7 @@ def read_small(partition: InputPartition) -> list[pa.RecordBatch] | None:
         return None
     try:
         return _up_to(MOST_BYTES, read_part(partition))
-    except (KafkaError, OSError, pa.ArrowException):
+    except (errors.KafkaError, OSError, pa.ArrowException):
         # The task meets the error as well, and reports it.
         _log.debug("the planner leaves a batch to a task", exc_info=True)
         return None

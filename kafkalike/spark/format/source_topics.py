@@ -10,15 +10,8 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalike import errors
 from kafkalike.connect import check_founded, connect
-from kafkalike.errors import (
-    CheckpointMismatchError,
-    DataLossError,
-    KafkaError,
-    NoOffsetForPartitionError,
-    TopicDeletedError,
-    UnknownTopicOrPartitionError,
-)
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.format.positions import WORDS, AtOffsets, CommittedPosition, Position, Settled, names
@@ -56,7 +49,7 @@ class SourceTopics:
         for _ in range(LOOKS - 1):
             try:
                 return self._look()
-            except UnknownTopicOrPartitionError:
+            except errors.UnknownTopicOrPartitionError:
                 # Deleted between the list of topics and the refresh of its log.
                 continue
         return self._look()
@@ -81,7 +74,7 @@ class SourceTopics:
         if log is not None and log.info.topic_id == info.topic_id:
             try:
                 log.refresh(metadata=False, since=since)
-            except TopicDeletedError:
+            except errors.TopicDeletedError:
                 del self._logs[name]
                 raise
         else:
@@ -128,7 +121,7 @@ class SourceTopics:
             check_founded(self.cluster)
         missing = self.missing(found)
         if missing:
-            raise UnknownTopicOrPartitionError(
+            raise errors.UnknownTopicOrPartitionError(
                 f"{', '.join(missing)}: no such topic or partition in {self.cluster.root}"
             )
 
@@ -151,22 +144,24 @@ def offsets_of_table(topics: SourceTopics, given: Mapping[str, Any]) -> tuple[di
     topics.look()
     names = [name for name, known in topics.ids().items() if known == table]
     if not names:
-        raise CheckpointMismatchError(
+        raise errors.CheckpointMismatchError(
             f"the checkpoint belongs to Delta's source of the table {table}, which is not the table of a topic of this "
             "query: the topic was deleted, or created again. Start the query with a new checkpointLocation"
         )
     info = topics.log(names[0]).info
     try:
         if given.get("isStartingVersion") is not False or type(version) is not int or type(index) is not int:
-            raise CheckpointMismatchError("it still reads the files of the table's first snapshot, which have no order")
+            raise errors.CheckpointMismatchError(
+                "it still reads the files of the table's first snapshot, which have no order"
+            )
         ends = dict.fromkeys(info.partitions, 0)
         ends |= dict(ends_at(topics.cluster, info, version - 1)) if version else {}
         for segment in segments_added(topics.cluster.files_of(info), version)[: index + 1] if index >= 0 else ():
             if segment.start != ends[segment.partition]:
-                raise CheckpointMismatchError(f"version {version} of the table does not have its files in order")
+                raise errors.CheckpointMismatchError(f"version {version} of the table does not have its files in order")
             ends[segment.partition] = segment.stop
-    except KafkaError as cause:
-        raise CheckpointMismatchError(
+    except errors.KafkaError as cause:
+        raise errors.CheckpointMismatchError(
             f"{info.name}: the checkpoint is of Delta's source, and the format cannot continue it: {cause}. Continue "
             'with read_stream(engine="delta"), or start with a new checkpointLocation'
         ) from cause
@@ -210,7 +205,7 @@ def where_it_stands(
     found = GroupOffsets.of(cluster, clock).committed(group_id or "", chosen, topic_ids)
     missing = sorted(set(chosen) - found.keys())
     if missing and position.reset == NONE:
-        raise NoOffsetForPartitionError(
+        raise errors.NoOffsetForPartitionError(
             f"group {group_id!r} has committed nothing for {names(missing)}, and auto.offset.reset is none"
         )
     mark = otherwise if position.reset is None else WORDS[position.reset]
@@ -260,5 +255,5 @@ def report_loss(kind: str, message: str, *, fail: bool, hint: str | None = None)
     """
     text = f"KAFKA_DATA_LOSS.{kind}: {message}"
     if fail:
-        raise DataLossError(f"{text}. {hint or GONE}")
+        raise errors.DataLossError(f"{text}. {hint or GONE}")
     _log.warning("%s; the query continues, because failOnDataLoss is false", text)

@@ -307,7 +307,7 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
 ) -> None:
     """Each run goes on where the one before stopped, in the middle of a file too; memory stays bounded."""
     monkeypatch.setattr("kafkalike.log.topic.segment_rows.WHOLE_ROWS", read_at_a_time)
-    monkeypatch.setattr("kafkalike.maintenance.works.topic_compaction.CHUNK_ROWS", 100)
+    monkeypatch.setattr("kafkalike.maintenance.works.compaction_pass.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(4):
         log.append(keyed(*((f"key-{n % 200}", f"{turn}") for n in range(300)), at_ms=NOW + 10 * turn))
@@ -327,7 +327,7 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
 
 def test_keys_that_stand_in_many_chunks_are_one(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here 600 records are looked at a hundred at a time."""
-    monkeypatch.setattr("kafkalike.maintenance.works.topic_compaction.CHUNK_ROWS", 100)
+    monkeypatch.setattr("kafkalike.maintenance.works.compaction_pass.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(3):
         log.append(keyed(*((f"key-{n % 150}", f"{turn}-{n}") for n in range(300)), at_ms=NOW + 10 * turn))
