@@ -101,6 +101,12 @@ class ControlLog(Generic[S, R]):
         return self._table.seen_within(seconds)
 
     @property
+    def next_file(self) -> str | None:
+        """The file below the root that `refresh` looks for; None if one look does not suffice."""
+        name = self._table.next_file
+        return None if name is None else f"{self._rows.location}/{name}"
+
+    @property
     def state(self) -> S:
         """The state as of the last `refresh` or `transact`. Only rows change it."""
         return self._rows.state

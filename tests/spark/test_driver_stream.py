@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ from pyspark.errors import StreamingQueryException
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark import read
-from kafkalike.spark.reads.driver_stream import SINK_SWITCH, SWITCH
+from kafkalike.spark.format import input_partitions
+from kafkalike.spark.reads.driver_stream import SINK_SWITCH, SWITCH, StreamPlanner
 from tests.tools.lines import Lines
 from tests.tools.records import all_records, batch, fill
 from tests.tools.upkeep import AT_ONCE, EAGER, upkeep
@@ -60,13 +62,13 @@ def drain(frame: DataFrame, checkpoint: Path) -> tuple[list[list[tuple[int, int,
     return batches, [progress for progress in running.recentProgress if progress["numInputRows"]]
 
 
-@pytest.fixture
-def limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the driver plan batches of any size."""
-    monkeypatch.setattr("kafkalike.spark.reads.driver_stream.MOST_OFFSETS", 0)
+@pytest.fixture(params=[0, input_partitions.MOST_OFFSETS], ids=["by tasks", "by the driver"])
+def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have batches read by tasks, or, as they are small, by the driver."""
+    monkeypatch.setattr(input_partitions, "MOST_OFFSETS", request.param)
 
 
-@pytest.mark.usefixtures("limited")
+@pytest.mark.usefixtures("reading")
 def test_batches_that_cut_files_are_counted_exactly_with_their_lag(
     spark: SparkSession, root: str, topic: Cluster, tmp_path: Path
 ) -> None:
@@ -84,6 +86,7 @@ def test_batches_that_cut_files_are_counted_exactly_with_their_lag(
     assert metrics[1]["lagSeconds.in"] == "0.0"
 
 
+@pytest.mark.usefixtures("reading")
 def test_all_columns_are_those_of_a_batch(spark: SparkSession, root: str, topic: Cluster, tmp_path: Path) -> None:
     frame = load(spark, root, includeHeaders="true")
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -95,6 +98,45 @@ def test_all_columns_are_those_of_a_batch(spark: SparkSession, root: str, topic:
 
     assert found.columns == frame.columns
     assert found.collect() == whole
+
+
+def test_idle_query_reads_records_that_come_and_can_be_stopped(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came, looked, look = threading.Event(), threading.Event(), StreamPlanner._latest
+
+    def latest(self: StreamPlanner, *given: Any) -> dict[str, Any]:
+        looked.set()
+        return look(self, *given)
+
+    monkeypatch.setattr(StreamPlanner, "_latest", latest)
+    writer = load(spark, root, startingOffsets="latest").writeStream.foreachBatch(
+        lambda rows, _: came.set() if rows.count() else None
+    )
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query.processAllAvailable()
+    for _ in range(2):
+        # An idle query's planner is asked after some seconds, whatever files there are.
+        looked.clear()
+        assert looked.wait(60)
+    fill(topic, "in", "g")
+
+    assert came.wait(60)
+    query.processAllAvailable()
+    query.stop()
+    assert query.exception() is None
+
+
+@pytest.mark.usefixtures("reading")
+def test_stream_that_is_joined_with_itself_reads_each_batch_twice(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path
+) -> None:
+    frame = load(spark, root)
+
+    batches, _ = drain(frame.union(frame), tmp_path)
+
+    assert [len(rows) for rows in batches] == [16]
+    assert len(set(batches[0])) == 8
 
 
 @pytest.mark.parametrize("first", ["false", "true"], ids=["from the process to the driver", "from the driver on"])
@@ -154,14 +196,10 @@ def test_compacted_topic_is_read_without_its_removed_records(
     assert [row[1:] for row in batches[0]][-2:] == [(2, "c"), (3, "d")]
 
 
-PROCESS_OPTIONS = {"losses skipped": {"failOnDataLoss": "false"}, "small batches": {"maxOffsetsPerTrigger": "100"}}
-
-
-@pytest.mark.parametrize("given", PROCESS_OPTIONS.values(), ids=PROCESS_OPTIONS)
-def test_options_that_the_process_serves_better_leave_the_query_to_it(
-    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path, given: dict[str, str]
+def test_query_that_may_skip_lost_records_is_left_to_the_process(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path
 ) -> None:
-    _, progress = drain(load(spark, root, **given), tmp_path)
+    _, progress = drain(load(spark, root, failOnDataLoss="false"), tmp_path)
 
     assert PROCESS in progress[0]["sources"][0]["description"]
 

@@ -51,6 +51,11 @@ def columns_of(options: SourceOptions) -> tuple[str, ...]:
     return tuple(name for name in FIELDS if name != "headers" or options.include_headers)
 
 
+def arrow_schema(columns: Iterable[str]) -> pa.Schema:
+    """Return the schema of some columns as Arrow has it."""
+    return pa.schema([FIELDS[name] for name in columns])
+
+
 def schema_of(columns: Iterable[str]) -> spark_types.StructType:
     """Return the schema of some columns."""
     return spark_types.StructType([spark_types.StructField(name, TYPES[name]) for name in columns])
@@ -209,7 +214,7 @@ class RangeReader:
 
     def __init__(self, plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool) -> None:
         self._plan = plan
-        self._schema = pa.schema([FIELDS[name] for name in columns])
+        self._schema = arrow_schema(columns)
         self._fail = fail_on_data_loss
         self._files = plan.files
         self._position = plan.offsets.start

@@ -84,6 +84,11 @@ class SourceTopics:
         """Return the log of a topic that the last `look` found."""
         return self._logs[topic]
 
+    def next_files(self) -> list[str]:
+        """Return the files whose appearance is the only news that a `look` can find; empty if that is not known."""
+        found = [self.cluster.metadata.next_file, *(log.next_file for log in self._logs.values())]
+        return [f"{self.cluster.store.uri}/{file}" for file in found] if all(found) else []
+
     def ids(self) -> Mapping[str, str]:
         """Return the id of each topic's table, as of the last `look`.
 

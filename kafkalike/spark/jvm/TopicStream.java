@@ -1,5 +1,7 @@
 package kafkalike.spark;
 
+import java.io.File;
+import java.io.FileInputStream;
 import java.io.IOException;
 import java.sql.Timestamp;
 import java.time.Instant;
@@ -18,6 +20,9 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.paths.SparkPath;
@@ -57,7 +62,11 @@ import org.apache.spark.sql.sources.LessThanOrEqual;
 import org.apache.spark.sql.sources.Or;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.sql.vectorized.ArrowColumnVector;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
@@ -68,6 +77,14 @@ public final class TopicStream
         implements SupportsRead, ScanBuilder, Scan, MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
     private static final int MOST_RANGES = 64;
 
+    /** Milliseconds between two looks for the files of new commits, and most looks of one call of an idle query. */
+    private static final long LOOK_MS = 10L;
+    private static final int LOOKS = 5;
+    /** A query is idle after this time without news. */
+    private static final long IDLE_NANOS = 1000000000L;
+    /** Python looks that often, whatever files there are: logs are cleaned up, and tables repaired. */
+    private static final long CHECK_NANOS = 2000000000L;
+
     private final Function planner;
     private final String description;
     private final StructType columns;
@@ -76,6 +93,11 @@ public final class TopicStream
     private final ParquetOptions options;
     private Offset latest;
     private Filter[] cut = new Filter[0];
+    private String quiet;
+    private File[] awaited;
+    private long quietSince;
+    private long asked;
+    private long looked;
 
     /**
      * @param planner     Python's planner: JSON in, JSON out
@@ -159,10 +181,53 @@ public final class TopicStream
     }
 
     public Offset latestOffset(Offset start, ReadLimit limit) {
+        String from = start.json();
+        if (from.equals(quiet) && !hasNews()) {
+            return start;
+        }
         String rows = limit instanceof ReadMaxRows ? String.valueOf(((ReadMaxRows) limit).maxRows()) : null;
-        JsonNode answer = ask("latest", start.json(), rows);
+        asked = System.nanoTime();
+        JsonNode answer = ask("latest", from, rows);
+        JsonNode files = Answer.field(answer, "awaited");
+        if (files.size() > 0 && !from.equals(quiet)) {
+            quietSince = asked;
+        }
+        quiet = files.size() > 0 ? from : null;
+        awaited = new File[files.size()];
+        for (int n = 0; n < awaited.length; n++) {
+            awaited[n] = new File(Answer.item(files, n).asText());
+        }
         latest = answer.hasNonNull("latest") ? offset(answer, "latest") : null;
         return offset(answer, "offset");
+    }
+
+    /**
+     * Return whether Python may find news. An idle query waits for them a while, because the rest of a trigger costs
+     * more than a look; a query whose trigger has an interval does not.
+     */
+    private boolean hasNews() {
+        long now = System.nanoTime();
+        int left = now - quietSince >= IDLE_NANOS && now - looked < IDLE_NANOS ? LOOKS : 1;
+        while (now - asked < CHECK_NANOS) {
+            for (int n = 0; n < awaited.length; n++) {
+                if (awaited[n].exists()) {
+                    return true;
+                }
+            }
+            looked = now;
+            if (--left == 0) {
+                return false;
+            }
+            try {
+                Thread.sleep(LOOK_MS);
+            } catch (InterruptedException cause) {
+                // The query is stopped; Spark sees it at its next wait.
+                Thread.currentThread().interrupt();
+                return false;
+            }
+            now = System.nanoTime();
+        }
+        return true;
     }
 
     public Offset reportLatestOffset() {
@@ -182,7 +247,12 @@ public final class TopicStream
     }
 
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
-        JsonNode tasks = Answer.field(ask("partitions", start.json(), end.json()), "tasks");
+        JsonNode answer = ask("partitions", start.json(), end.json());
+        cut = new Filter[0];
+        if (answer.hasNonNull("rows")) {
+            return new InputPartition[] {new HandedRows(Answer.field(answer, "rows").asText())};
+        }
+        JsonNode tasks = Answer.field(answer, "tasks");
         InputPartition[] planned = new InputPartition[tasks.size()];
         for (int n = 0; n < planned.length; n++) {
             planned[n] = new OffsetRanges(Answer.item(tasks, n));
@@ -385,7 +455,9 @@ final class OffsetRangesFactory implements PartitionReaderFactory {
     }
 
     public PartitionReader createReader(InputPartition partition) {
-        return new OffsetRangesReader(this, (OffsetRanges) partition);
+        return partition instanceof HandedRows
+                ? new HandedRowsReader(((HandedRows) partition).file)
+                : new OffsetRangesReader(this, (OffsetRanges) partition);
     }
 
     PartitionReader open(OffsetRanges ranges, int n) {
@@ -481,6 +553,59 @@ final class OffsetRangesReader implements PartitionReader {
         if (file != null) {
             file.close();
             file = null;
+        }
+    }
+}
+
+/** A small batch that the planner has read: an Arrow file, for a task in the driver's JVM. */
+final class HandedRows implements InputPartition {
+    final String file;
+
+    HandedRows(String file) {
+        this.file = file;
+    }
+}
+
+/** Reads the rows of an Arrow file. */
+final class HandedRowsReader implements PartitionReader {
+    private final String file;
+    private BufferAllocator memory;
+    private ArrowStreamReader stream;
+    private ColumnVector[] columns;
+    private Iterator rows = Collections.emptyIterator();
+
+    HandedRowsReader(String file) {
+        this.file = file;
+    }
+
+    public boolean next() throws IOException {
+        if (stream == null) {
+            memory = ArrowUtils.rootAllocator().newChildAllocator("kafkalike " + file, 0L, Long.MAX_VALUE);
+            stream = new ArrowStreamReader(new FileInputStream(file), memory);
+            VectorSchemaRoot vectors = stream.getVectorSchemaRoot();
+            columns = new ColumnVector[vectors.getFieldVectors().size()];
+            for (int n = 0; n < columns.length; n++) {
+                columns[n] = new ArrowColumnVector(vectors.getVector(n));
+            }
+        }
+        while (!rows.hasNext()) {
+            if (!stream.loadNextBatch()) {
+                return false;
+            }
+            rows = new ColumnarBatch(columns, stream.getVectorSchemaRoot().getRowCount()).rowIterator();
+        }
+        return true;
+    }
+
+    public Object get() {
+        return rows.next();
+    }
+
+    public void close() throws IOException {
+        if (stream != null) {
+            stream.close();
+            stream = null;
+            memory.close();
         }
     }
 }

@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import time
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -37,8 +38,10 @@ from kafkalike.spark.format.input_partitions import (
     MOST_OFFSETS,
     OffsetPartition,
     RangePlan,
+    arrow_schema,
     columns_of,
     lost_range,
+    read_small,
     schema_of,
 )
 from kafkalike.spark.format.option_values import MAX_LONG
@@ -78,10 +81,17 @@ class StreamPlanner(JavaCalls):
 
     Args:
         options: checked options of a stream.
+        folder: for small batches that this process reads, for tasks of the same machine; None leaves them to tasks.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, folder: str | None) -> None:
         self._reader = MarkedReader(options)
+        self._awaits_records = options.min_offsets_per_trigger is None
+        """True if a query without new records waits for them alone, and not for a time."""
+        self._folder = folder
+        self._columns = output_columns(options)
+        self._handed: tuple[tuple[str, str], Path] | None = None
+        """Start and end of the batch that was read last, and its file."""
 
     def _initial(self, *_: str | None) -> dict[str, Any]:
         return {"offset": json.dumps(self._reader.initialOffset())}
@@ -92,22 +102,52 @@ class StreamPlanner(JavaCalls):
 
     def _prepare(self, *_: str | None) -> dict[str, Any]:
         self._reader.prepareForTriggerAvailableNow()
+        self._awaits_records = False
         return {}
 
     def _latest(self, start: str, rows: str | None) -> dict[str, Any]:
-        begun = json.loads(start)
+        begun, topics = json.loads(start), self._reader.topics
+        awaited = topics.next_files()
         end = self._reader.latestOffset(begun, ReadAllAvailable() if rows is None else ReadMaxRows(int(rows)))
         latest = self._reader.reportLatestOffset()
+        # Other threads may have read a commit that this look did not see.
+        is_quiet = end is begun and self._awaits_records and awaited == topics.next_files()
         return {
             # The same text without news, as Spark compares it.
             "offset": start if end is begun else json.dumps(end),
             "latest": None if latest is None else json.dumps(latest),
+            "awaited": awaited if is_quiet else [],
         }
 
     def _partitions(self, start: str, end: str) -> dict[str, Any]:
         planned = self._reader.partitions(json.loads(start), json.loads(end))
         tasks = [part for part in planned if isinstance(part, OffsetPartition)]
+        if self._folder is not None and len(tasks) == 1:
+            rows = self._hand(tasks[0], (start, end), self._folder)
+            if rows is not None:
+                return {"rows": rows}
         return {"tasks": [[file for plan in task.plans for file in files_of(plan)] for task in tasks]}
+
+    def _hand(self, task: OffsetPartition, batch: tuple[str, str], folder: str) -> str | None:
+        """Read a small batch into a file, which stays until the next batch; None leaves it to its task."""
+        if self._handed is not None and self._handed[0] == batch:
+            # A query that joins a stream with itself asks twice.
+            return str(self._handed[1])
+        self._forget()
+        found = read_small(OffsetPartition(task.plans, self._columns, fail_on_data_loss=True))
+        if found is None:
+            return None
+        place = Path(folder, f"kafkalike-batch-{uuid.uuid4().hex}.arrow")
+        with pa.OSFile(str(place), "wb") as sink, pa.ipc.new_stream(sink, arrow_schema(self._columns)) as stream:
+            for rows in found:
+                stream.write_batch(rows)
+        self._handed = batch, place
+        return str(place)
+
+    def _forget(self) -> None:
+        if self._handed is not None:
+            self._handed[1].unlink(missing_ok=True)
+            self._handed = None
 
     def _metrics(self, consumed: str, _: str | None) -> dict[str, Any]:
         latest = self._reader.reportLatestOffset()
@@ -120,6 +160,7 @@ class StreamPlanner(JavaCalls):
 
     def _stop(self, *_: str | None) -> dict[str, Any]:
         self._reader.stop()
+        self._forget()
         return {}
 
 
@@ -196,17 +237,18 @@ def _behind_seconds(topics: SourceTopics, tp: TopicPartition, at: int, end: int)
     return PartitionIndex(log.log_start(tp.partition), end, segments).lag(at).behind_ms / 1000
 
 
-def options_for_driver(given: Mapping[str, str]) -> SourceOptions | None:
+def options_for_driver(given: Mapping[str, str], *, near: bool) -> SourceOptions | None:
     """Return the options of a stream that the driver can plan; None if the format's process should, or report an error.
 
     The storage must be a folder of this machine, because Spark's reader looks neither for replicas nor for keys of
     object stores. Topics that foreign writers may change are left to the format's reader, which checks each record.
-    Small batches are parts of row groups, which Spark's reader decodes each time; the process keeps its place.
+    Small batches are parts of row groups, which Spark's reader decodes each time. A process keeps its place: the
+    driver's for tasks on this machine (`near`), else the format's.
     """
     try:
         options = parse_options(given)
         check_stream(options)
-        if (options.max_offsets_per_trigger or MAX_LONG) <= MOST_OFFSETS:
+        if not near and (options.max_offsets_per_trigger or MAX_LONG) <= MOST_OFFSETS:
             return None
         topics = SourceTopics(options)
         cluster = topics.cluster
@@ -235,31 +277,35 @@ def _in_driver(spark: SparkSession, leaf: Any) -> Any:  # noqa: ANN401 - nodes o
         return None
     if spark.conf.get(SWITCH, "true") != "true":
         return None
-    options = options_for_driver(dict(leaf.extraOptions().asCaseSensitiveMap()))
+    folder = tasks_here(spark)
+    options = options_for_driver(dict(leaf.extraOptions().asCaseSensitiveMap()), near=folder is not None)
     if options is None:
         return None
     try:
-        return _with_source(spark, leaf, options)
+        return _with_source(spark, leaf, StreamPlanner(options, folder), options)
     except (*SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
         _log.warning("a stream is planned by a process of its own: %s", cause)
         return None
 
 
-def _with_source(spark: Any, leaf: Any, options: SourceOptions) -> Any:  # noqa: ANN401
+def output_columns(options: SourceOptions) -> tuple[str, ...]:
+    """Return the columns of `TopicStream`: Spark's reader gives constants after the columns of the files."""
+    return (*(name for name in columns_of(options) if name not in CONSTANTS), *CONSTANTS)
+
+
+def _with_source(spark: Any, leaf: Any, planner: StreamPlanner, options: SourceOptions) -> Any:  # noqa: ANN401
     jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no names for plans
-    names = columns_of(options)
-    stored = [name for name in names if name not in CONSTANTS]
+    names = output_columns(options)
     known = {leaf.output().apply(n).name(): leaf.output().apply(n) for n in range(leaf.output().size())}
-    # Spark's reader gives constants after the columns of the files.
-    output = jvm.PythonUtils.toSeq([known[name] for name in (*stored, *CONSTANTS)])
+    output = jvm.PythonUtils.toSeq([known[name] for name in names])
     parse = jvm.org.apache.spark.sql.types.DataType.fromJson
     table = new_object(
         spark,
         "TopicStream.TopicStream",
-        StreamPlanner(options),
+        planner,
         f"kafkalike[{described(options)}]",
         spark._jsparkSession,  # noqa: SLF001
-        parse(schema_of(stored).json()),
+        parse(schema_of(names[: -len(CONSTANTS)]).json()),
         parse(schema_of(CONSTANTS).json()),
     )
     relation = leaf.copy(
