@@ -49,7 +49,7 @@ from kafkalike.spark.format.positions import offsets_of
 from kafkalike.spark.format.sink import SinkOptions, check_sink_columns, commit_batch, parse_stream
 from kafkalike.spark.format.source_options import SourceOptions, check_stream, parse_options
 from kafkalike.spark.format.source_topics import SourceTopics
-from kafkalike.spark.format.stream_reader import MarkedReader
+from kafkalike.spark.format.stream_reader import TABLE, MarkedReader
 from kafkalike.spark.jvm.java_class import JavaCalls, new_object
 from kafkalike.spark.jvm.query_plans import QueryPlans, children
 from kafkalike.spark.jvm.spark_connect import tasks_here
@@ -150,8 +150,10 @@ class StreamPlanner(JavaCalls):
             self._handed = None
 
     def _metrics(self, consumed: str, _: str | None) -> dict[str, Any]:
-        latest = self._reader.reportLatestOffset()
-        behind = {} if latest is None else lags(self._reader.topics, ends_of(latest), ends_of(json.loads(consumed)))
+        latest, done = self._reader.reportLatestOffset(), json.loads(consumed)
+        # A batch that Delta's source planned ends at a version of the table.
+        unknown = latest is None or TABLE in done
+        behind = {} if unknown else lags(self._reader.topics, ends_of(latest or {}), ends_of(done))
         return {name: str(figure) for name, figure in behind.items()}
 
     def _commit(self, end: str, _: str | None) -> dict[str, Any]:
