@@ -138,9 +138,15 @@ class StreamPlanner(JavaCalls):
         if found is None:
             return None
         place = Path(folder, f"kafkalike-batch-{uuid.uuid4().hex}.arrow")
-        with pa.OSFile(str(place), "wb") as sink, pa.ipc.new_stream(sink, arrow_schema(self._columns)) as stream:
-            for rows in found:
-                stream.write_batch(rows)
+        try:
+            with pa.OSFile(str(place), "wb") as sink, pa.ipc.new_stream(sink, arrow_schema(self._columns)) as stream:
+                for rows in found:
+                    stream.write_batch(rows)
+        except OSError as cause:
+            # The disk is full, or something has removed the folder.
+            _log.warning("a batch is read by a task, as it cannot be written to %s: %s", place, cause)
+            place.unlink(missing_ok=True)
+            return None
         self._handed = batch, place
         return str(place)
 

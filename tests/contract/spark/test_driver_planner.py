@@ -135,6 +135,15 @@ def test_small_batch_is_read_into_a_file_that_stays_until_the_next_one(root: str
     assert not list(folder.iterdir())
 
 
+def test_small_batch_that_no_file_can_take_is_left_to_its_task(root: str, topic: Cluster, folder: Path) -> None:
+    query = Query(root, folder)
+    folder.rmdir()
+
+    planned = query.batch()
+
+    assert [file["until"] for file in planned["tasks"][0]] == [3, 1]
+
+
 @pytest.mark.parametrize("name", ["MOST_OFFSETS", "MOST_BYTES"])
 def test_large_batch_is_left_to_tasks(
     root: str, topic: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
