@@ -406,9 +406,9 @@ class ClientConnection:
     async def _write(self, pending: _Pending) -> None:
         reply = pending.reply
         if isinstance(reply, asyncio.Task):
-            # An append goes on if the client disconnects; `_Pending.end` cancels other requests.
-            kept = asyncio.shield(reply) if pending.key == api_versions.PRODUCE else reply
-            reply = await self._answer(pending.format, pending.key, kept)
+            # An append goes on if the client disconnects; `_Pending.end` cancels other requests. All are shielded,
+            # because the `wait_for` of a request can swallow this task's cancellation before Python 3.12.
+            reply = await self._answer(pending.format, pending.key, asyncio.shield(reply))
         now = asyncio.get_running_loop().time()
         if reply is None:
             self._metrics.answered(pending.key, now - pending.begun, pending.size, 0)

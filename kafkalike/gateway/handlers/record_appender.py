@@ -355,16 +355,13 @@ class RecordAppender:
         good = sorted((part for part in parts if not part.outcome.code), key=lambda part: part.batch.partition)
         whole = self._decode(good) if good else None
         good = [part for part in good if not part.outcome.code]
-        if good:
-            self._write(log, good, whole)
-        deleted = [part for part in parts if part.outcome.code == errors.TopicDeletedError.errno]
-        if deleted:
+        if good and self._write(log, good, whole):
             topic.log = None
-        if deleted and was_open:
-            # A topic of the same name may be there.
-            for part in deleted:
-                part.outcome = DONE
-            self._append(name, topic, taken)
+            if was_open:
+                # Nothing was written, and a topic of the same name may be there.
+                for part in good:
+                    part.outcome = DONE
+                self._append(name, topic, taken)
 
     def _log(self, name: str, topic: _Topic, taken: Sequence[_Waiting]) -> TopicLog:
         """Return the topic's log. It looks for a newer topic only if requests do not fit; the append looks anyway."""
@@ -388,8 +385,8 @@ class RecordAppender:
                 part.outcome = Outcome.of(error)
 
     @staticmethod
-    def _write(log: TopicLog, parts: Sequence[_Part], whole: ColumnBatch | None) -> None:
-        """Append batches; an error of a batch leaves the others alone."""
+    def _write(log: TopicLog, parts: Sequence[_Part], whole: ColumnBatch | None) -> bool:
+        """Append batches, and return whether the topic is deleted. An error of a batch leaves the others alone."""
         largest = max((part.batch for part in parts), key=lambda batch: len(batch.content))
         batches = [part.sent for part in parts]
         try:
@@ -398,13 +395,14 @@ class RecordAppender:
             if isinstance(error, errors.UnknownOutcomeError) and not all(part.batch.wire.idempotent for part in parts):
                 logger.warning("gateway: retries of producers without idempotence may write twice: %s", error)
             _fail(parts, error)
-            return
+            return isinstance(error, errors.TopicDeletedError)
         by_append = log.config.log_append_time
         for part, result in zip(parts, results, strict=True):
             if result.error is not None:
                 part.outcome = Outcome.of(result.error)
             part.base_offset = result.base_offset
             part.append_time_ms = result.append_time_ms if by_append else -1
+        return False
 
 
 def _next(waiting: list[_Waiting]) -> list[_Waiting]:

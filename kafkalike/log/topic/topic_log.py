@@ -118,9 +118,9 @@ class TopicLog(TailedTopic):
         return appended
 
     def _append(self, payload: Payload, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
+        if self.config.min_isr > 1:
+            self._check_in_sync()
         config = self.config
-        if config.min_isr > 1:
-            self._check_in_sync(config)
         if self._combined is not None:
             appended = self._combined.bring(payload, codec, txn, deadline)
             faults.point("append.after_commit")
@@ -155,9 +155,9 @@ class TopicLog(TailedTopic):
         done = None if txn is None else self.already_appended(txn)
         if done is not None:
             return table_change.Unchanged(done)
+        if self.config.min_isr > 1:
+            self._check_in_sync()
         info, config, now = self.info, self.config, self.clock.now_ms()
-        if config.min_isr > 1:
-            self._check_in_sync(config)
         payload.check(info, config, now)
         if isinstance(payload, SequencedPayload):
             payload.judge(recalled(state, self.files, now), now)
@@ -192,14 +192,17 @@ class TopicLog(TailedTopic):
         change = table_change.Change(operation=APPEND, time_ms=now, adds=adds, txns=txns, note=note, requires=requires)
         return payload.record(change, state, runs) if isinstance(payload, SequencedPayload) else change
 
-    def _check_in_sync(self, config: TopicConfig) -> None:
+    def _check_in_sync(self) -> None:
         """Refuse an append before anything is written if too few replicas are in sync.
 
         Raises:
             NotEnoughReplicasError: fewer than `min.insync.replicas` are in sync.
         """
-        wanted = config.min_isr
-        if (there := self._home.in_sync(self.info)) < wanted:
+        if self._home.in_sync(self.info) >= self.config.min_isr:
+            return
+        # The setting may have been lowered since the last look.
+        self.refresh_info()
+        if (there := self._home.in_sync(self.info)) < (wanted := self.config.min_isr):
             raise errors.NotEnoughReplicasError(f"{self.info.name}: {_few(there, wanted)}; nothing was written")
 
     def _check_still_in_sync(self, config: TopicConfig) -> None:

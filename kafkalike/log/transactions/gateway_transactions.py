@@ -46,6 +46,7 @@ MOST_IDS: Final = 10_000
 REFUSALS: Final = (
     errors.CommitFailedError,
     errors.FencedInstanceIdError,
+    errors.GroupIdNotFoundError,
     errors.IllegalGenerationError,
     errors.RebalanceInProgressError,
     errors.UnknownMemberIdError,

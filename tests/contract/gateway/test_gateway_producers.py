@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,15 @@ def test_idempotent_kafka_python_with_lost_answers_writes_each_record_once(tmp_p
 
 def written(client: WireClient, version: int, topic: dict[str, Any], partition: int = 0) -> tuple[int, int]:
     """Return the error and the offset of a batch."""
-    data = {**topic, "partition_data": [{"index": partition, "records": batch(b"v")}]}
-    answer = client.ask(keys.PRODUCE, version, {"acks": -1, "timeout": 5000, "topic_data": [data]})
+    return outcome(client.ask(keys.PRODUCE, version, produce(topic, partition)))
+
+
+def produce(topic: dict[str, Any], partition: int = 0, value: bytes = b"v") -> dict[str, Any]:
+    data = {**topic, "partition_data": [{"index": partition, "records": batch(value)}]}
+    return {"acks": -1, "timeout": 5000, "topic_data": [data]}
+
+
+def outcome(answer: Any) -> tuple[int, int]:
     found = answer.responses[0].partition_responses[0]
     return int(found.error_code), int(found.base_offset)
 
@@ -101,6 +109,43 @@ def test_topic_that_another_client_has_created_again_gets_the_records(served: Se
     assert gone == (errors.UnknownTopicOrPartitionError.errno, -1)
     assert after == ((0, 0), (errors.UnknownTopicIdError.errno, -1), (0, 1))
     assert again == (0, 0)
+
+
+def test_batch_for_the_former_topic_leaves_the_others_of_its_append_written_once(served: Served, topic: Create) -> None:
+    other, name = connect(served[0].root), topic(1)
+    old = {"topic_id": uuid.UUID(other.topics()[name].topic_id)}
+    with ExitStack() as stack:
+        clients = [stack.enter_context(WireClient(served[1])) for _ in range(20)]
+        first = written(clients[0], 8, {"name": name})
+        other.delete_topic(name)
+        other.create_topic(name, 1, {})
+        new = {"topic_id": uuid.UUID(other.topics()[name].topic_id)}
+        # Those that come while a large one is appended go into one append.
+        stack.enter_context(WireClient(served[1])).send(keys.PRODUCE, 8, produce({"name": name}, value=bytes(900_000)))
+        for client, of in zip(clients, [new, old] * 10, strict=True):
+            client.send(keys.PRODUCE, 13, produce(of))
+        after = [outcome(client.receive(keys.PRODUCE, 13)) for client in clients]
+
+    assert first == (0, 0)
+    assert [error for error, _ in after[::2]] == [0] * 10
+    assert set(after[1::2]) == {(errors.UnknownTopicIdError.errno, -1)}
+    assert [offset for offset, _, _ in native_records(other, name)] == list(range(11))
+
+
+def test_lowered_number_of_replicas_in_sync_applies_to_the_next_batch(served: Served, topic: Create) -> None:
+    other, name = connect(served[0].root), topic(1)
+    with WireClient(served[1]) as client:
+        before = written(client, 8, {"name": name})
+        other.edit_configs(name, lambda configs: {**configs, "min.insync.replicas": "2"})
+        assert served[0].log(name).config.min_isr == 2
+        written(client, 8, {"name": name})
+        refused = written(client, 8, {"name": name})
+        other.edit_configs(name, lambda configs: {**configs, "min.insync.replicas": "1"})
+        after, _ = written(client, 8, {"name": name})
+
+    assert before == (0, 0)
+    assert refused == (errors.NotEnoughReplicasError.errno, -1)
+    assert after == 0
 
 
 def test_partition_that_another_client_has_added_gets_the_records(served: Served, topic: Create) -> None:

@@ -15,9 +15,11 @@ from confluent_kafka import TopicPartition as Place
 from kafka import KafkaAdminClient as ForeignAdminClient
 from kafka import KafkaProducer as ForeignProducer
 from kafka import TopicPartition as Tp
+from kafka.errors import InvalidTxnStateError
+from kafka.errors import TransactionAbortableError as ForeignAbortable
 from kafka.structs import OffsetAndMetadata as ForeignOffset
 
-from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkalike.connect import connect
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.gateway_server import GatewayServer
@@ -247,6 +249,22 @@ def test_kafka_python_commits_offsets_of_a_group_from_outside(served: Served, to
     producer.close()
 
     assert committed(cluster, f"g-{name}", name) == 5
+
+
+def test_transaction_with_offsets_of_a_share_group_can_only_be_aborted(served: Served, topic: Create) -> None:
+    cluster, address = served
+    name = topic(1)
+    KafkaAdminClient(bootstrap_servers=cluster).alter_share_group_offsets(f"s-{name}", {TopicPartition(name, 0): 0})
+    producer = ForeignProducer(bootstrap_servers=address, transactional_id=f"id-{name}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(name, b"v")
+    producer.send_offsets_to_transaction({Tp(name, 0): ForeignOffset(3, "", -1)}, f"s-{name}")
+    with pytest.raises((ForeignAbortable, InvalidTxnStateError)):
+        producer.commit_transaction()
+    producer.close(timeout=5)
+
+    assert values(cluster, name) == []
 
 
 @pytest.mark.slow

@@ -186,7 +186,7 @@ def test_a_run_that_ends_after_the_name_was_given_up_is_gone_on_with(
     roots: list[Path], cluster: ReplicatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assign(cluster, 1, 2)
-    monkeypatch.setattr("kafkalike.replication.cluster.replica_manager._remove", lambda *_: 1 / 0)
+    monkeypatch.setattr(LocalStorage, "remove", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cluster.replication.clear_former()
     monkeypatch.undo()
