@@ -229,9 +229,10 @@ class ClientConnection:
             requests.cancel()
             await self._finish(answers)
             raise
-        except (asyncio.IncompleteReadError, OSError):
-            # Errors of TLS too: the network causes them, not this program.
-            pass
+        except (asyncio.IncompleteReadError, OSError) as error:
+            # Errors of TLS too: the network causes them, not this program. The reader keeps the error of a reset
+            # connection, and its traceback would keep this object.
+            error.__traceback__ = None
         except MalformedRequestError as error:
             self._metrics.malformed.inc()
             if self._budget.may_log(self.host, asyncio.get_running_loop().time()):
@@ -245,8 +246,10 @@ class ClientConnection:
             del requests, answers
             self._drop_pending()
             self._writer.close()
-            with contextlib.suppress(OSError):
+            try:
                 await self._writer.wait_closed()
+            except OSError as error:
+                error.__traceback__ = None
 
     async def _finish(self, answers: asyncio.Task[None]) -> None:
         """Write the answers to begun requests, because the gateway stops. Requests that wait for others end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import socket
 import struct
 import time
 import tracemalloc
@@ -55,25 +56,31 @@ def test_gateway_keeps_little_of_appends_and_reads(served: tuple[Cluster, str], 
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "reset"),
     [
-        pytest.param(b"", id="silent"),
-        pytest.param(struct.pack(">i", 100) + bytes(20), id="half_of_a_request"),
-        pytest.param(struct.pack(">ihhi", 8, keys.FETCH, 99, 1), id="unknown_version"),
-        pytest.param(struct.pack(">ihhih", 10, keys.FETCH, 4, 1, -1), id="malformed"),
-        pytest.param(struct.pack(">i", -1), id="negative_length"),
+        pytest.param(b"", False, id="silent"),
+        pytest.param(b"", True, id="reset"),
+        pytest.param(struct.pack(">i", 100) + bytes(20), False, id="half_of_a_request"),
+        pytest.param(struct.pack(">i", 100) + bytes(20), True, id="reset_in_a_request"),
+        pytest.param(struct.pack(">ihhi", 8, keys.FETCH, 99, 1), False, id="unknown_version"),
+        pytest.param(struct.pack(">ihhih", 10, keys.FETCH, 4, 1, -1), False, id="malformed"),
+        pytest.param(struct.pack(">i", -1), False, id="negative_length"),
     ],
 )
 def test_connection_that_has_ended_is_freed_without_a_garbage_collection(
-    served: tuple[Cluster, str], content: bytes
+    served: tuple[Cluster, str], content: bytes, *, reset: bool
 ) -> None:
     """Full collections are rare in a large process: a flood of such connections would fill its memory."""
 
     def count() -> int:
         return sum(isinstance(one, ClientConnection) for one in gc.get_objects())
 
-    with WireClient(served[1]):
-        pass
+    def last() -> None:
+        """Have the gateway accept all connections up to one more, which it still names afterwards."""
+        with WireClient(served[1]) as client:
+            client.ask(keys.API_VERSIONS, 0, {})
+
+    last()
     gc.collect()
     gc.disable()
     try:
@@ -81,7 +88,9 @@ def test_connection_that_has_ended_is_freed_without_a_garbage_collection(
         for _ in range(5):
             with WireClient(served[1]) as client:
                 client.socket.sendall(content)
-        # The gateway still names its last one.
+                if reset:
+                    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        last()
         while count() > before + 1:  # the time limit of tests ends it
             time.sleep(0.02)
     finally:
