@@ -27,7 +27,7 @@ SUMMARY: Final = (
         "Kafka with Spark's connector",
         (
             "batch writes take the same time, scans a fifth, the format's counts and filters a sixth to a quarter; "
-            "streams take 0.7 to 1.3 times as long, a stream into a topic the same time"
+            "streams take 0.7 to 1.1 times as long, a stream into a topic the same time"
         ),
     ),
     ("one record at a time", "a `send().get()` takes 2 ms on a local disk and some 55 ms in an object store"),
