@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import BrokerResponseError, IllegalArgumentError
 from kafkalike.model.clock import utc_text
 from kafkalike.model.names import counted
 from kafkalike.ui.access_control import AccessControl
@@ -170,6 +170,15 @@ class InvalidFieldError(IllegalArgumentError):
         self.field = field
         self.reason = reason
         super().__init__(f"{field}: {reason}")
+
+
+REFUSED: Final = (IllegalArgumentError, BrokerResponseError)
+"""Errors in what a user has typed into a form, which the page shows again with the error beside a field."""
+
+
+def field_error(error: Exception, field: str) -> InvalidFieldError:
+    """Return an error of `REFUSED` as that of a field, by default of the named one."""
+    return error if isinstance(error, InvalidFieldError) else InvalidFieldError(field, str(error))
 
 
 def number(request: Request, name: str, default: int, most: int = 2**63 - 1) -> int:

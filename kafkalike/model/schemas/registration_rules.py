@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas import schema as schemas
 from kafkalike.model.schemas.registry_state import RegistryState
@@ -359,4 +360,5 @@ def _rows(state: RegistryState, wanted: RegistrationRequest, now_ms: int) -> Pla
 def _said(cause: Exception) -> str:
     if isinstance(cause, RecursionError):
         return "it is nested too deeply"
-    return " ".join(str(cause).split())[:1000] or type(cause).__name__
+    said = cause.error_message if isinstance(cause, SchemaRegistryError) else str(cause)
+    return " ".join(said.split())[:1000] or type(cause).__name__

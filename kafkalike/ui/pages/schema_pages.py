@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -89,7 +89,13 @@ def schema(request: Request) -> Response:
     return _subject_page(request, subject)
 
 
-def _subject_page(request: Request, subject: str, draft: Schema | None = None, problems: Any = None) -> Response:  # noqa: ANN401
+def _subject_page(
+    request: Request,
+    subject: str,
+    draft: Schema | None = None,
+    problems: Sequence[str] | None = None,
+    status: int = 200,
+) -> Response:
     """Render the page of a subject.
 
     Args:
@@ -97,6 +103,7 @@ def _subject_page(request: Request, subject: str, draft: Schema | None = None, p
         subject: a subject, which has no version if it is new.
         draft: the next version, which was checked.
         problems: why the draft cannot be the next version.
+        status: HTTP status.
     """
     registry = site(request).view.registry
     known = draft is None or subject in registry.get_subjects()
@@ -115,6 +122,7 @@ def _subject_page(request: Request, subject: str, draft: Schema | None = None, p
     return page(
         request,
         "schema.html",
+        status,
         subject=subject,
         versions=versions[::-1],
         times=registry.registered_ms(subject) if versions else {},
@@ -132,15 +140,19 @@ def _subject_page(request: Request, subject: str, draft: Schema | None = None, p
 
 
 def check_schema(request: Request) -> Response:
-    """Check or register the next version of a subject."""
+    """Check or register the next version of a subject; or show the form again with the reasons against it."""
     registry, given = site(request).view.registry, form(request)
     subject, text = given.get("subject", "").strip(), given.get("schema", "")
     wanted = Schema(text, given.get("type", "AVRO"))
-    if given.get("action") == "register":
-        number_ = registry.register_schema(subject, wanted)
-        return moved("/schema", f"Registered the schema with id {number_}.", subject=subject)
-    known = subject in registry.get_subjects()
-    return _subject_page(request, subject, wanted, list(registry.problems(subject, wanted)) if known else [])
+    registers = given.get("action") == "register"
+    try:
+        if registers:
+            number_ = registry.register_schema(subject, wanted)
+            return moved("/schema", f"Registered the schema with id {number_}.", subject=subject)
+        problems = list(registry.problems(subject, wanted))
+    except SchemaRegistryError as error:
+        problems = [error.error_message]
+    return _subject_page(request, subject, wanted, problems, 400 if registers else 200)
 
 
 def pretty(registered: RegisteredSchema) -> str:

@@ -16,7 +16,16 @@ from kafkalike.model.brokers import Defaults
 from kafkalike.model.cluster_state import TopicChange, parse_row
 from kafkalike.model.config.properties import LONG_MAX
 from kafkalike.model.structs import ConfigResource, ConfigResourceType
-from kafkalike.ui.page_request import form, moved, page, query_parameter, site
+from kafkalike.ui.page_request import (
+    REFUSED,
+    InvalidFieldError,
+    field_error,
+    form,
+    moved,
+    page,
+    query_parameter,
+    site,
+)
 
 MOST_CHANGES: Final = 100
 """Maximum number of changes on a page, newest first."""
@@ -91,7 +100,7 @@ def parsed_value(name: str, text: str) -> str:
         return text
     span = UNITS[unit].get(found[2].lower())
     if span is None:
-        raise IllegalArgumentError(f"{name}: {found[2]!r} is none of the units {', '.join(UNITS[unit])}")
+        raise IllegalArgumentError(f"{found[2]!r} is not a unit; {name} takes {', '.join(UNITS[unit])}")
     return str(int(found[1]) * span)
 
 
@@ -99,29 +108,37 @@ def topic_settings(request: Request) -> Response:
     """Show the settings of a topic."""
     name = request.path_params["name"]
     site(request).view.cluster.topic(name)
-    return _settings(request, ConfigResource(ConfigResourceType.TOPIC, name))
+    return _settings(request, ConfigResource(ConfigResourceType.TOPIC, name), query_parameter(request, "edit"))
 
 
 def cluster_settings(request: Request) -> Response:
     """Show the settings of the cluster, which are defaults of topics and of maintenance."""
-    return _settings(request, ConfigResource(ConfigResourceType.BROKER, ""))
+    return _settings(request, ConfigResource(ConfigResourceType.BROKER, ""), query_parameter(request, "edit"))
 
 
-def _settings(request: Request, resource: ConfigResource) -> Response:
+def _settings(
+    request: Request,
+    resource: ConfigResource,
+    edited: str,
+    typed: str | None = None,
+    problem: InvalidFieldError | None = None,
+) -> Response:
     view = site(request).view
     told = view.admin.describe_configs([resource], include_synonyms=True, config_filter="all")
     (settings,) = (by_name[str(resource.name)] for by_name in told.values())
     changes = _changes(view.cluster, str(resource.name))
-    edited = query_parameter(request, "edit")
     if edited and edited not in settings:
         raise IllegalArgumentError(f"unknown setting {edited[:80]!r}")
     return page(
         request,
         "settings.html",
+        400 if problem else 200,
         name=str(resource.name),
         rows=[_row(name, told) for name, told in sorted(settings.items())],
         changes=changes[::-1][:MOST_CHANGES],
         edited=_row(edited, settings[edited]) if edited else None,
+        typed=typed,
+        problem=problem,
         changed_ms={change.name: change.time_ms for change in changes},
         friendly=friendly,
         said=query_parameter(request, "said"),
@@ -185,11 +202,14 @@ def change_cluster_setting(request: Request) -> Response:
 def _change(request: Request, kind: ConfigResourceType, name: str, path: str) -> Response:
     given = form(request)
     setting = given.get("setting", "").strip()
-    admin = site(request).view.admin
-    if given.get("action") == "reset":
-        admin.reset_configs([ConfigResource(kind, name, [setting])], raise_errors=True)
-        return moved(path, f"Reset {setting} to its default.")
-    value = parsed_value(setting, given.get("value", "").strip())
-    admin.alter_configs([ConfigResource(kind, name, {setting: value})], raise_errors=True)
+    typed, admin = given.get("value", "").strip(), site(request).view.admin
+    try:
+        if given.get("action") == "reset":
+            admin.reset_configs([ConfigResource(kind, name, [setting])], raise_errors=True)
+            return moved(path, f"Reset {setting} to its default.")
+        value = parsed_value(setting, typed)
+        admin.alter_configs([ConfigResource(kind, name, {setting: value})], raise_errors=True)
+    except REFUSED as error:
+        return _settings(request, ConfigResource(kind, name), setting, typed, field_error(error, "value"))
     unit = friendly(setting, value)
     return moved(path, f"Set {setting} to {value}{f', which is {unit}' if unit else ''}.")

@@ -8,7 +8,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import IllegalArgumentError, InvalidConfigurationError, InvalidPartitionsError
 from kafkalike.log.topic.write_history import NOTHING
 from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.segments import Segment
@@ -30,7 +30,13 @@ SPANS: Final = {"1h": 3_600_000, "3h": 3 * 3_600_000, "24h": 24 * 3_600_000, "7d
 
 
 def topics(request: Request) -> Response:
-    """List topics with their figures."""
+    """List topics with their figures, and the form of a new topic."""
+    return _topics(request, {})
+
+
+def _topics(
+    request: Request, typed: Mapping[str, str], problem: page_request.InvalidFieldError | None = None
+) -> Response:
     view, wanted = page_request.site(request).view, page_request.query_parameter(request, "q").lower()
     known, found = view.topics(), view.overview()
     rows = [
@@ -41,10 +47,13 @@ def topics(request: Request) -> Response:
     return page_request.page(
         request,
         "topics.html",
+        400 if problem else 200,
         found=page_request.listing(request, rows, COLUMNS, PER_PAGE),
         left=found.left or not found.looked_ms,
         known=len(known),
         q=page_request.query_parameter(request, "q"),
+        typed={field: typed.get(field, "") for field in ("name", "partitions", "configs")},
+        problem=problem,
         said=page_request.query_parameter(request, "said"),
     )
 
@@ -72,19 +81,29 @@ COLUMNS: Final[Mapping[str, Callable[[Found], Any]]] = {
 
 
 def create(request: Request) -> Response:
-    """Create the topic of the form."""
+    """Create the topic of the form; or show the form again with the error beside a field."""
     given = page_request.form(request)
     name = given.get("name", "").strip()
-    partitions = page_request.whole("partitions", given.get("partitions", "").strip(), -1)
-    configs = dict(_setting(line) for line in given.get("configs", "").splitlines() if line.strip())
-    page_request.site(request).view.admin.create_topics([NewTopic(name, partitions, -1, topic_configs=configs)])
+    try:
+        partitions = page_request.whole("partitions", given.get("partitions", "").strip(), -1)
+        configs = dict(_setting(line) for line in given.get("configs", "").splitlines() if line.strip())
+        page_request.site(request).view.admin.create_topics([NewTopic(name, partitions, -1, topic_configs=configs)])
+    except page_request.REFUSED as error:
+        return _topics(request, given, page_request.field_error(error, FIELDS.get(type(error), "name")))
     return page_request.moved(f"/topics/{name}", f"Created topic {name}.")
+
+
+FIELDS: Final[Mapping[type[Exception], str]] = {
+    InvalidPartitionsError: "partitions",
+    InvalidConfigurationError: "configs",
+}
+"""Field of a new topic's form by the error in it; others are about the name."""
 
 
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise IllegalArgumentError(f"settings must be lines NAME=VALUE, not {text[:80]!r}")
+        raise page_request.InvalidFieldError("configs", f"a line NAME=VALUE is needed, not {text[:80]!r}")
     return name.strip(), value.strip()
 
 

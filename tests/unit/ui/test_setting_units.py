@@ -57,5 +57,5 @@ def test_unit_of_the_form_is_converted(name: str, text: str, value: str) -> None
 
 def test_unit_of_another_setting_is_refused() -> None:
     """Days of bytes."""
-    with pytest.raises(IllegalArgumentError, match="'days' is none of the units b, kb"):
+    with pytest.raises(IllegalArgumentError, match=r"'days' is not a unit; segment\.bytes takes b, kb"):
         parsed_value("segment.bytes", "7 days")
