@@ -173,7 +173,7 @@ class InvalidFieldError(IllegalArgumentError):
 
 
 REFUSED: Final = (IllegalArgumentError, BrokerResponseError)
-"""Errors in what a user has typed into a form, which the page shows again with the error beside a field."""
+"""Errors in the input of a form, which the page shows again with the error beside a field."""
 
 
 def field_error(error: Exception, field: str) -> InvalidFieldError:
