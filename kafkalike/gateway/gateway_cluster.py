@@ -6,7 +6,8 @@ import asyncio
 import dataclasses
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -34,6 +35,9 @@ MAX_NAME: Final = 256
 
 GATHER_SECONDS: Final = 0.005
 """Time in which calls of `GatewayCluster.in_batches` are gathered."""
+
+SLOW_SECONDS: Final = 1.0
+"""Time of one call of a batch after which the calls behind it no longer wait for it."""
 
 UNUSED_SECONDS: Final = 600.0
 """Time after which the log of a topic that nobody uses is closed."""
@@ -76,6 +80,31 @@ Handler = Callable[[Call], Awaitable["Reply | asyncio.Task[Reply]"]]
 """Handles a request. The next request of the connection is handled when it returns; a returned task continues."""
 
 
+_Gathered = tuple[Call, asyncio.Future[Sequence[Reply]]]
+"""A call of a batch, and its reply; nothing if it is to have a thread of its own."""
+
+
+def _popped(pop: Callable[[], _Gathered]) -> Iterator[_Gathered]:
+    """Yield calls that another thread does not pop at the same time."""
+    while True:
+        try:
+            one = pop()
+        except IndexError:
+            return
+        yield one
+
+
+def _settle(gathered: Sequence[_Gathered], outcomes: Sequence[Sequence[Reply] | BaseException]) -> None:
+    """Set the outcomes of the first calls, unless their clients have disconnected."""
+    for (_, done), outcome in zip(gathered, outcomes, strict=False):
+        if done.done():
+            continue
+        if isinstance(outcome, BaseException):
+            done.set_exception(outcome)
+        else:
+            done.set_result(outcome)
+
+
 class GatewayCluster:
     """The cluster of a gateway.
 
@@ -111,45 +140,55 @@ class GatewayCluster:
         """Return the handler that handles calls which come together in one thread, one after the other.
 
         The members of a group send their heartbeats together, because they have joined together. A thread for each, all
-        at once, would cost several times as much. If the storage is far, each has a thread, so that none waits.
+        at once, would cost several times as much. Calls behind a slow or a failing call get a thread each, as all do if
+        the storage is far.
 
         Args:
             prepare: called in the thread before the first call of a batch.
             answer: answers a call with the result of `prepare`.
         """
+
+        def alone(call: Call) -> Reply:
+            return answer(call, prepare())
+
         if self.cluster.store.coordination.reach == "everywhere":
-            return self.in_thread(lambda call: answer(call, prepare()))
-        gathered = list[tuple[Call, asyncio.Future[Reply]]]()
+            return self.in_thread(alone)
+        gathered = list[_Gathered]()
         tasks = set[asyncio.Task[None]]()
 
-        def in_turn(calls: Sequence[Call]) -> list[Reply]:
+        def in_turn(calls: deque[_Gathered], replies: list[Reply]) -> None:
             prepared = prepare()
-            return [answer(call, prepared) for call in calls]
+            for call, _ in _popped(calls.popleft):
+                replies.append(answer(call, prepared))
 
         async def work() -> None:
             await asyncio.sleep(GATHER_SECONDS)
             taken = gathered[:]
             gathered.clear()
-            (outcome,) = await asyncio.gather(self.run(in_turn, [call for call, _ in taken]), return_exceptions=True)
-            for at, (_, done) in enumerate(taken):
-                if done.done():
-                    # The client has disconnected.
-                    continue
-                if isinstance(outcome, BaseException):
-                    done.set_exception(outcome)
-                else:
-                    done.set_result(outcome[at])
+            calls, replies, seen = deque(taken), list[Reply](), -1
+            thread = asyncio.ensure_future(self.run(in_turn, calls, replies))
+            while not thread.done() and seen < len(replies):
+                seen = len(replies)
+                await asyncio.wait([thread], timeout=SLOW_SECONDS)
+                _settle(taken, [(reply,) for reply in replies])
+            rest = list(_popped(calls.pop))
+            _settle(rest, [()] * len(rest))
+            (failure,) = await asyncio.gather(thread, return_exceptions=True)
+            _settle(taken, [(reply,) for reply in replies])
+            if failure is not None:
+                _settle(taken[len(replies) :], [failure])
 
         async def handle(call: Call) -> Reply:
             loop = asyncio.get_running_loop()
-            done: asyncio.Future[Reply] = loop.create_future()
+            done: asyncio.Future[Sequence[Reply]] = loop.create_future()
             gathered.append((call, done))
             if len(gathered) == 1:
                 task = loop.create_task(work())
                 # The loop alone would not keep it alive.
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
-            return await done
+            replies = await done
+            return replies[0] if replies else await self.run(alone, call)
 
         return handle
 

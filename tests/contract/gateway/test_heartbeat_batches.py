@@ -1,0 +1,91 @@
+"""Heartbeats that come together are handled together, and none waits for, or fails with, another one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from kafkalike.gateway import gateway_cluster
+from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
+from kafkalike.gateway.live_gateways import LiveGateways
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK
+
+MEMBERS = ["a", "b", "c", "d"]
+
+
+@pytest.fixture
+def home(served: tuple[Cluster, str]) -> Iterator[GatewayCluster]:
+    """The cluster of a gateway without a port."""
+    made = GatewayCluster(served[0], LiveGateways(served[0], ("127.0.0.1", 1), SYSTEM_CLOCK), SYSTEM_CLOCK)
+    yield made
+    made.close()
+
+
+def nothing() -> None:
+    """Prepare nothing."""
+
+
+def test_slow_heartbeat_delays_no_other(home: GatewayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_cluster, "SLOW_SECONDS", 0.02)
+    others_are_answered = threading.Event()
+
+    def beat(call: Call, _: None) -> Mapping[str, Any]:
+        if call.client_id == "b":
+            assert others_are_answered.wait(20)
+        return {"member_id": call.client_id}
+
+    async def together() -> list[str]:
+        handler, answered = home.in_batches(nothing, beat), list[str]()
+
+        async def one(member: str) -> None:
+            answer = await handler(Call(4, None, member, ""))
+            assert answer == {"member_id": member}
+            answered.append(member)
+            if len(answered) == len(MEMBERS) - 1:
+                others_are_answered.set()
+
+        await asyncio.gather(*map(one, MEMBERS))
+        return answered
+
+    answered = asyncio.run(together())
+
+    assert sorted(answered[:-1]) == ["a", "c", "d"]
+    assert answered[-1] == "b"
+
+
+def test_heartbeat_that_fails_fails_no_other(home: GatewayCluster) -> None:
+    def beat(call: Call, _: None) -> Mapping[str, Any]:
+        if call.client_id == "b":
+            raise LookupError(call.client_id)
+        return {"member_id": call.client_id}
+
+    async def together() -> list[Any]:
+        handler = home.in_batches(nothing, beat)
+        return await asyncio.gather(*(handler(Call(4, None, m, "")) for m in MEMBERS), return_exceptions=True)
+
+    found = asyncio.run(together())
+
+    assert isinstance(found.pop(1), LookupError)
+    assert found == [{"member_id": m} for m in ("a", "c", "d")]
+
+
+def test_heartbeats_that_come_together_share_one_look(home: GatewayCluster) -> None:
+    looks = list[int]()
+
+    def beat(call: Call, look: int) -> Mapping[str, Any]:
+        return {"member_id": call.client_id, "look": look}
+
+    def prepared() -> int:
+        looks.append(len(looks))
+        return looks[-1]
+
+    async def together() -> list[Any]:
+        handler = home.in_batches(prepared, beat)
+        return await asyncio.gather(*(handler(Call(4, None, m, "")) for m in MEMBERS))
+
+    assert asyncio.run(together()) == [{"member_id": m, "look": 0} for m in MEMBERS]
