@@ -333,9 +333,10 @@ class TailedTable:
 
     def _stay_at(self, damaged: int, cause: LogCorruptError) -> bool:
         """Stay at the version before a damaged commit unless a sound commit follows; return True if it stays."""
-        later = [v for v in LogFiles.listed(self.store).commits if v > damaged]
-        if not all_damaged(self.store, later):
-            return False
+        with storage_errors(self.store.uri):
+            later = [v for v in LogFiles.listed(self.store).commits if v > damaged]
+            if not all_damaged(self.store, later):
+                return False
         damage = Damage(
             where=self.store.uri,
             file=log_name(damaged),

@@ -70,6 +70,18 @@ def removed(folder: Path) -> Path:
     return version(folder, 3)
 
 
+def test_storage_that_fails_behind_a_damaged_commit_gives_the_error_of_the_storage(log_folder: Path, root: str) -> None:
+    """Clients retry at it; any other error would end them."""
+    log = open_log(connect(root))
+    log.refresh()
+    following = log.version + 1
+    version(log_folder, following).write_bytes(b"")
+    version(log_folder, following + 1).symlink_to(version(log_folder, following + 1))
+
+    with pytest.raises(KafkaStorageError):
+        log.refresh()
+
+
 DAMAGES = [empty, cut_off, no_json, removed]
 Damage = Callable[[Path], Path]
 
