@@ -15,10 +15,11 @@ from kafkalike import errors
 from kafkalike.connect import connect
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.gateway_server import GatewayServer
+from kafkalike.gateway.handlers import record_appender
 from tests.contract.gateway.test_gateway_records import Create, Served, native_records
 from tests.tools.dropping_proxy import DroppingProxy
 from tests.tools.wire_client import WireClient
-from tests.tools.wire_transcript import batch
+from tests.tools.wire_transcript import batch, produced
 
 
 @pytest.mark.slow
@@ -157,3 +158,26 @@ def test_partition_that_another_client_has_added_gets_the_records(served: Served
 
     assert before == ((0, 0), (errors.UnknownTopicOrPartitionError.errno, -1))
     assert after == (0, 0)
+
+
+def test_unexpected_error_of_an_append_closes_the_connections_of_its_requests_and_is_logged(
+    served: Served, topic: Create, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No error code says that the outcome is unknown. Clients connect again and retry."""
+
+    def fails(*args: Any, **options: Any) -> Any:
+        raise LookupError(args, options)
+
+    request = keys.PRODUCE, 9, produced(topic(1), 0, batch(b"v"))
+    with WireClient(served[1]) as one, WireClient(served[1]) as other, monkeypatch.context() as patch:
+        patch.setattr(record_appender, "append_batches", fails)
+        for client in (one, other):
+            client.send(*request)
+        for client in (one, other):
+            with pytest.raises(ConnectionError):
+                client.receive(keys.PRODUCE, 9)
+    with WireClient(served[1]) as again:
+        answer = again.ask(*request)
+
+    assert len([record for record in caplog.records if record.exc_info]) == 2
+    assert int(answer.responses[0].partition_responses[0].error_code) == 0
