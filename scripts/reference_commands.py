@@ -79,7 +79,7 @@ def _text(command: click.Command) -> Iterator[str]:
 
 def _options(context: click.Context, command: click.Command) -> list[tuple[str, str]]:
     records = (one.get_help_record(context) for one in command.get_params(context))
-    return [record for record in records if record is not None]
+    return [record for record in records if record is not None and record[1]]  # arguments stand in the usage
 
 
 def _table(head: str, rows: Sequence[tuple[str, str]]) -> list[str]:

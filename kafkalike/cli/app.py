@@ -393,7 +393,7 @@ VARIABLE: Final = "_KAFKALIKE_COMPLETE"
 SHELLS: Final = ("bash", "zsh", "fish")
 
 
-@click.command(epilog='Example: eval "$(kafkalike completion bash)", in ~/.bashrc')
+@click.command(epilog='Example, in ~/.bashrc: eval "$(kafkalike completion bash)"')
 @click.argument("shell", type=click.Choice(SHELLS))
 @version_option
 @click.pass_context

@@ -103,7 +103,7 @@ def tls_options(command: F) -> F:
         "--tls-cert-file",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False),
-        help="Certificate chain, PEM: serve https.",
+        help="Certificate chain, PEM: serve with TLS.",
     )
     # The help shows the certificate first.
     return cert(key(command))
