@@ -6,6 +6,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from confluent_kafka import KafkaError, Producer
 
 from kafkalike.connect import connect
 from kafkalike.gateway import api_versions as keys
+from tests.processes.test_gateway_soak import Gateways
 from tests.tools.mixed_group import CLASSIC, Owners, librdkafka, running
 from tests.tools.transactional import committed, values
 from tests.tools.wire_client import WireClient
@@ -112,3 +114,38 @@ def test_late_requests_of_a_paused_gateway_do_not_touch_the_next_transaction(tmp
     assert before == []
     assert values(cluster, "t") == [b"next"]
     assert committed(cluster) == {}
+
+
+KILLS = ["staged:kill@2", "before_commit:kill", "after_commit:kill", "before_apply:kill@2", "after_apply:kill"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", KILLS)
+def test_transactional_producer_whose_gateway_is_killed_before_its_answer_writes_each_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill: str
+) -> None:
+    """It sends the requests again to a gateway that knows nothing of them but what is in the storage."""
+    root = tmp_path / "root"
+    cluster = connect(str(root))
+    cluster.create_topic("t", 1, {})
+    monkeypatch.setenv("KAFKALIKE_FAULT", f"transaction.{kill}")
+    gateways = Gateways(root, 1)
+    monkeypatch.delenv("KAFKALIKE_FAULT")
+    killed = gateways.running[0]
+    next_one = threading.Thread(target=gateways.replace, args=(0,))
+    next_one.start()
+    reports: list[KafkaError | None] = []
+    settings = {"bootstrap.servers": gateways.addresses, "transactional.id": "id", "linger.ms": 1, "log_level": 0}
+    producer = Producer({**settings, "batch.num.messages": 10, "reconnect.backoff.max.ms": 100})
+    producer.init_transactions(30)
+    for number in range(3):
+        producer.begin_transaction()
+        for nth in range(COUNT // 4):
+            producer.produce("t", f"{number}.{nth}", partition=0, on_delivery=lambda e, _: reports.append(e))
+        producer.commit_transaction(60)
+    next_one.join(60)
+    gateways.stop()
+
+    assert killed.returncode == -signal.SIGKILL
+    assert reports == [None] * (3 * COUNT // 4)
+    assert values(cluster, "t") == [f"{number}.{nth}".encode() for number in range(3) for nth in range(COUNT // 4)]

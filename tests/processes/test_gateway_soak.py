@@ -74,6 +74,10 @@ class Gateways:
 
     def restart(self, at: int, how: signal.Signals) -> None:
         self.running[at].send_signal(how)
+        self.replace(at)
+
+    def replace(self, at: int) -> None:
+        """Wait until a gateway has ended, and start another one at its port."""
         self.running[at].wait(60)
         self.running[at] = self._start(self.ports[at])
 
