@@ -229,8 +229,8 @@ def main() -> None:
     if options.worker:
         worker(*options.worker)
         return
-    report = Report("queue")
     parts = options.parts.split(",")
+    report = Report("queue" if "throughput" in parts else "-".join(["queue", *parts]))
     wanted = [case for case in CASES if not options.workers or case.workers == options.workers]
     cases = [case._replace(records=case.records // 100) for case in wanted] if options.tiny else wanted
     if "throughput" in parts:

@@ -30,9 +30,11 @@ from fastavro import parse_schema, schemaless_writer
 from pyspark.sql import SparkSession
 
 from benchmarks.harness import Report
+from kafkalike.cli.jobs.kafka_jars import resolve
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.batch_decoder import BatchDecoder, reader_of
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
+from kafkalike.spark.jvm.jars import IVY
 
 ROWS = int(os.environ.get("BENCH_ROWS", "1000000"))
 BATCH = 10_000
@@ -198,19 +200,26 @@ QUERY = "SELECT currency, count(*), sum(amount), max(at), sum(size(lines)), coun
 FEW = "SELECT count(*) FROM {} WHERE amount > 50 AND note IS NOT NULL"
 
 
+def avro_jar(version: str) -> str:
+    """Spark's Avro functions; fetched if they are not in the cache of Spark's resolver."""
+    folder = Path.home() / IVY
+    jar = folder / "jars" / f"org.apache.spark_spark-avro_2.13-{version}.jar"
+    if not jar.exists():
+        resolve({"spark.jars.packages": f"org.apache.spark:spark-avro_2.13:{version}"}, folder)
+    return str(jar)
+
+
 def views() -> None:
     """Views against Spark's functions."""
     import kafkalike.spark as ks
     from kafkalike.schemas import Registry
     from kafkalike.schemas import Schema as Shape
-    from kafkalike.spark.jvm.jars import IVY, delta_jar_conf
+    from kafkalike.spark.jvm.jars import delta_jar_conf
 
     conf, report = {}, Report("typed-views")
     version = os.environ.get("SPARK_AVRO")
     if version:
-        # Where Spark's own resolver has put it: `spark.jars.packages=org.apache.spark:spark-avro_2.13:4.1.1`.
-        jars = [str(Path.home() / IVY / "jars" / f"org.apache.spark_spark-avro_2.13-{version}.jar")]
-        conf["spark.jars"] = ",".join([delta_jar_conf(s3=False)["spark.jars"], *jars])
+        conf["spark.jars"] = ",".join([delta_jar_conf(s3=False)["spark.jars"], avro_jar(version)])
     spark = ks.session("typed", "local[2]", **conf)
     spark.sparkContext.setLogLevel("ERROR")
     with tempfile.TemporaryDirectory() as folder:

@@ -70,6 +70,12 @@ class Row:
     alone: bool = False
 
 
+QUEUE_WORKERS: Final = (
+    ("1 workers in 1 processes", "1 worker"),
+    ("10 workers in 10 processes", "10 workers"),
+    ("100 workers in 10 processes", "100 workers in 10 processes"),
+)
+
 SECTIONS: Final[tuple[tuple[str, str, tuple[Row, ...]], ...]] = (
     (
         "Spark and plain Delta",
@@ -206,9 +212,27 @@ SECTIONS: Final[tuple[tuple[str, str, tuple[Row, ...]], ...]] = (
             Row("objects-15-25", "produce to poll", "from `send` to the `poll` that returns the record"),
             Row("objects-many-15-25", "appends a second", "appends a second of eight writers"),
             Row("objects-idle", "an idle consumer and topic", "an idle consumer and topic"),
-            Row("spark-objects", "spark.write, 1,000,000 records", "`ks.write`, 1 M records"),
-            Row("spark-objects", "spark.read, full scan of 3,000,000", "`ks.read`, 3 M records"),
-            Row("spark-objects", "format kafkalike, full scan of 3,000,000", '`format("kafkalike")`, 3 M records'),
+            Row("spark-objects", "spark.write, write 1,000,000", "`ks.write`, 1 M records"),
+            Row("spark-objects", "spark.read, read 3,000,000", "`ks.read`, 3 M records", "raw Delta, same"),
+            Row(
+                "spark-objects",
+                "the format, read 3,000,000",
+                '`format("kafkalike")`, 3 M records',
+                "raw Delta, same",
+            ),
+        ),
+    ),
+    (
+        "Queues",
+        "Workers of one share group take and acknowledge all records of a partition. S3 as above.",
+        (
+            *(Row("queue", f"{workers}, 500 records per poll", label) for workers, label in QUEUE_WORKERS),
+            *(
+                Row("queue-s3", f"{workers}, 500 records per poll on S3 with 15/25 ms", f"{label}, S3")
+                for workers, label in QUEUE_WORKERS
+            ),
+            Row("queue-locks-history", "1000000 locked records", "1 M records locked at once"),
+            Row("queue-locks-history", "after 1000000 earlier polls", "after 1 M polls"),
         ),
     ),
     (
