@@ -281,7 +281,8 @@ def test_statements_are_run_where_spark_is_at_hand(root: str, environ: dict[str,
         visit.get_by_role("button", name="Run").click()
         visit.get_by_role("button", name="Cancel").click()
         visit.get_by_role("alert").get_by_text("it was cancelled").wait_for(timeout=60_000)
-        # The other pages go on meanwhile and afterwards.
+        # The other pages go on meanwhile and afterwards; on a phone the menu folds their links.
+        visit.get_by_role("button", name="Menu").click()
         visit.get_by_role("link", name="Topics").click()
         assert heading(visit) == "Topics"
 

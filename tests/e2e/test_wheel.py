@@ -149,7 +149,7 @@ def test_its_jobs_settings_and_pages_are_found(home: Path, tmp_path: Path) -> No
 def test_its_job_runs_under_spark_submit(home: Path, tmp_path: Path) -> None:
     """As docs/spark.md says it: with the settings that the package brings, and as quiet as a session."""
     (tmp_path / "orders.json").write_text('{"key": "a", "value": "tea"}\n')
-    ((_, script),) = blocks("spark-submit from the wheel", "docs/spark.md")
+    (_, script), _ = blocks("Submit a job", "docs/spark.md")
     path = f"{home}{os.pathsep}{BESIDE}"
     spark = {"PATH": path, "PYSPARK_PYTHON": str(home / "python"), "PYSPARK_DRIVER_PYTHON": str(home / "python")}
     printed = ran("bash", "-euc", script, folder=tmp_path, more=spark)
