@@ -40,9 +40,9 @@ share_upkeep := $(addprefix tests/contract/,maintenance storage)
 share_logs := $(addprefix tests/contract/,log delta)
 share_clients := $(filter-out $(share_replicas) $(share_gateway) $(share_upkeep) $(share_logs) %/__pycache__,$(patsubst %/,%,$(wildcard tests/contract/*/)))
 share_modules := kafkalike tests/unit tests/architecture tests/jepsen
-# `make check` has two, as most of its tests take less than to collect them in one more process.
-quick := contract modules
-share_contract := tests/contract
+# `make check` has four of the same length: a process more costs some two seconds.
+quick := modules clients logs others
+share_others := $(share_replicas) $(share_gateway) $(share_upkeep)
 
 programs_alone := usual-programs
 streams := $(wildcard tests/spark/test_*stream*.py tests/spark/test_source_*.py tests/spark/test_missing_topics.py)
