@@ -49,7 +49,8 @@ def test_records_pass_through_a_gateway_over_each_storage(cluster: Cluster) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("leads", [True, False], ids=["the leader", "a follower"])
 def test_gateway_serves_while_one_of_three_roots_is_away_and_after_its_return(tmp_path: Path, *, leads: bool) -> None:
-    cluster = on_three_disks(tmp_path)
+    # A root that is gone is waited for so long.
+    cluster = on_three_disks(tmp_path, **{"replica.lag.time.max.ms": "2000"})
     cluster.create_topic("t", 2, {})
     known = cluster.replication.replicas("t")
     broker = next(one for one in known.replicas if (one == known.leader) is leads)
