@@ -6,6 +6,7 @@ Only these actions of the Delta protocol are read: `commitInfo`, `metaData`, `pr
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,7 +112,7 @@ class TableCommit:
     info: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The commit's `commitInfo`; the writer's fields alone in the commit that its own writer applies."""
     note: Mapping[str, Any] = field(init=False, repr=False, compare=False)
-    """User metadata that our change wrote; see `append_info`."""
+    """User metadata that our change wrote; empty for a foreign writer's commit."""
     append_id: str | None = field(init=False, repr=False, compare=False)
     """Id of the change that made the commit; None for a foreign writer's."""
     is_append: bool = field(init=False, repr=False, compare=False)
@@ -119,7 +120,15 @@ class TableCommit:
 
     def __post_init__(self) -> None:
         """Parse the user metadata once."""
-        note = append_info(self.user_metadata)
+        text, note = self.user_metadata, None
+        if text and APPEND_KEY in text:
+            # A foreign writer may have written anything.
+            with contextlib.suppress(ValueError):
+                note, end = raw_decode(text) if text[0] == "{" else (None, 0)
+                if end != len(text):
+                    note = parse_json(text)
+        if not isinstance(note, dict):
+            note = {}
         append_id = note.get(APPEND_KEY)
         object.__setattr__(self, "note", note)
         object.__setattr__(self, "append_id", append_id)
@@ -139,19 +148,6 @@ class TableCommit:
     def data_change(self) -> bool:
         """False for a commit that only moves records between files."""
         return any(a.data_change for a in self.adds) or not self.adds
-
-
-def append_info(user_metadata: str | None) -> dict[str, Any]:
-    """Return the user metadata that our change wrote into a commit; empty for a foreign writer's commit."""
-    if not user_metadata or APPEND_KEY not in user_metadata:
-        return {}
-    try:
-        info, end = raw_decode(user_metadata) if user_metadata[0] == "{" else (None, 0)
-        if end != len(user_metadata):
-            info = parse_json(user_metadata)
-    except ValueError:
-        return {}
-    return info if isinstance(info, dict) else {}
 
 
 def parse_actions(version: int, content: bytes, where: str) -> list[dict[str, Any]]:

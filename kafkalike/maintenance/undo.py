@@ -271,7 +271,7 @@ class FoundAppend:
 
 def appends_in(commit: TableCommit, log: TopicLog) -> Iterator[FoundAppend]:
     """Yield the appends in a commit: one, or several that one writer has committed for others."""
-    if not commit.is_append or maintenance_of(commit.user_metadata):
+    if not commit.is_append or maintenance_of(commit):
         return
     whole = ranges_of(segment_of(add, log.files) for add in commit.adds)
     parts = parts_of(commit.note)
@@ -281,7 +281,7 @@ def appends_in(commit: TableCommit, log: TopicLog) -> Iterator[FoundAppend]:
             version=commit.version,
             time_ms=commit.timestamp_ms,
             ranges=whole,
-            transaction=transaction_of(commit.user_metadata),
+            transaction=transaction_of(commit),
         )
         return
     for part_id, ranges, number in parts:

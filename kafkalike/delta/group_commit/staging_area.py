@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-from kafkalike.delta.actions import TableCommit, append_info, log_name, parse_commit
+from kafkalike.delta.actions import TableCommit, log_name, parse_commit
 from kafkalike.delta.commit_file import BACKOFF_SECONDS, SETTLE_TRIES
 from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.log_files import READ_BESIDE
@@ -192,8 +192,7 @@ class StagingArea:
             for commit in found:
                 if commit is None:
                     raise self._forgotten(part)
-                note = append_info(commit.user_metadata)
-                placed = from_note(commit.version, note, commit.timestamp_ms).get(part.writer)
+                placed = from_note(commit.version, commit.note, commit.timestamp_ms).get(part.writer)
                 if placed is not None and placed.sequence == part.sequence:
                     return {part.writer: placed}
         if len(wanted) > MOST_RECALLED:

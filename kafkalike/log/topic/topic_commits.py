@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from kafkalike.delta.actions import Add, TableCommit, append_info, log_name, parse_commit, version_of
+from kafkalike.delta.actions import Add, TableCommit, log_name, parse_commit, version_of
 from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.table_state import TableState, end_app, records_ends
 from kafkalike.errors import CorruptRecordError, KafkaError, KafkaStorageError, LogCorruptError
@@ -35,7 +35,7 @@ def find_write(topic: str, files: Storage, state: TableState, txn: TxnId) -> App
         return None
     found = find_commit(files, lambda c: c.txns.get(txn.app_id) == txn.version)
     if found is not None:
-        note = append_info(found.user_metadata)
+        note = found.note
         when = int(note.get("time", found.timestamp_ms))
         ranges = ranges_of_write(note, txn.app_id, txn.version)
         if ranges is None and TRANSACTIONS in found.txns:
@@ -179,15 +179,14 @@ OPERATIONS: Final = {
 """Names of maintenance operations in the table's history."""
 
 
-def maintenance_of(user_metadata: str | None) -> dict[str, Any]:
+def maintenance_of(commit: TableCommit) -> Mapping[str, Any]:
     """Return the user metadata of a maintenance commit; empty for any other commit."""
-    info = append_info(user_metadata)
-    return info if WORK_KEY in info else {}
+    return commit.note if WORK_KEY in commit.note else {}
 
 
-def transaction_of(user_metadata: str | None) -> int | None:
+def transaction_of(commit: TableCommit) -> int | None:
     """Return the number of the decision that a commit applied to the topic; None if it applied none."""
-    match append_info(user_metadata).get("txn"):
+    match commit.note.get("txn"):
         case [app, int() as number] if app == TRANSACTIONS:
             return number
     return None
@@ -338,7 +337,7 @@ def segment_of(add: Add, files: Storage) -> Segment:
                 size_bytes=add.size,
                 path=add.path,
                 modification_ms=add.modification_ms,
-                due_ms=_due(add.stats),
+                due_ms=_due(add.stats) if DUE_KEY in add.stats else 0,
             )
     except UNREADABLE_STATS:
         pass
@@ -347,7 +346,7 @@ def segment_of(add: Add, files: Storage) -> Segment:
 
 def _due(stats: Mapping[str, Any]) -> int:
     """Return `Segment.due_ms`. A foreign writer may have written anything there."""
-    found = stats.get(DUE_KEY)
+    found = stats[DUE_KEY]
     return found if type(found) is int and found > 0 else 0
 
 

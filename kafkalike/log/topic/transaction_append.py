@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kafkalike.delta.actions import Add, append_info, log_name, parse_commit
+from kafkalike.delta.actions import Add, log_name, parse_commit
 from kafkalike.delta.damage import storage_errors
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.topic.batch_payload import BEFORE_KEY, BatchPayload, Loose, Payload
@@ -222,5 +222,5 @@ class TopicDecisions:
                 for segment in (segment_of(add, log.files) for add in commit.adds):
                     ends[segment.partition] = min(ends[segment.partition], segment.start)
             if commit.txns.get(TRANSACTIONS) == last:
-                last = int(append_info(commit.user_metadata)[BEFORE_KEY])
+                last = int(commit.note[BEFORE_KEY])
         return TopicCut(topic_id=log.info.topic_id, version=version, ends=ends)

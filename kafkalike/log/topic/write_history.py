@@ -165,7 +165,7 @@ def _commit(log: TopicLog, version: int) -> TableCommit | None:
 
 
 def _appended(commit: TableCommit) -> WriteVolume:
-    if maintenance_of(commit.user_metadata) or commit.removes or not commit.data_change:
+    if maintenance_of(commit) or commit.removes or not commit.data_change:
         return NOTHING
     records = 0
     for add in commit.adds:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.delta.actions import TableCommit, append_info, log_name, parse_commit
+from kafkalike.delta.actions import TableCommit, log_name, parse_commit
 from kafkalike.errors import CorruptRecordError, LogCorruptError
 from kafkalike.log.topic.topic_commits import RUN_KEY, WORK_KEY, maintenance_of, segment_of, transaction_of, versions
 from kafkalike.model.appends.taken_appends import ids_of, parts_of
@@ -136,7 +136,7 @@ def _table_events(cluster: Cluster, info: TopicInfo) -> Iterator[Event]:
 
 
 def _ids(commit: TableCommit) -> tuple[str, ...]:
-    if not commit.is_append or maintenance_of(commit.user_metadata):
+    if not commit.is_append or maintenance_of(commit):
         return ()
     parts = parts_of(commit.note)
     # The committing writer's own append has the id of the commit.
@@ -144,13 +144,13 @@ def _ids(commit: TableCommit) -> tuple[str, ...]:
 
 
 def _described(commit: TableCommit, files: Storage) -> tuple[str, str, str]:
-    done = maintenance_of(commit.user_metadata)
+    done = maintenance_of(commit)
     if done:
         facts = {k: v for k, v in done.items() if k not in {"kafkalikeAppend", WORK_KEY, RUN_KEY}}
         what = ", ".join(f"{name}: {value}" for name, value in facts.items())
         return str(done[WORK_KEY]), f"{commit.engine} run {done.get(RUN_KEY, '?')}", what
     if commit.is_append:
-        number = transaction_of(commit.user_metadata)
+        number = transaction_of(commit)
         of = "" if number is None else f"transaction {number}: "
         return "append", commit.engine, of + _appended(commit, files)
     if commit.fences is not None:
@@ -218,6 +218,6 @@ def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
             removed=commit.removes,
             engine=commit.engine,
             fences=commit.fences,
-            parts=ids_of(append_info(commit.user_metadata)),
-            transaction=transaction_of(commit.user_metadata),
+            parts=ids_of(commit.note),
+            transaction=transaction_of(commit),
         )

@@ -296,10 +296,10 @@ def test_the_tables_history_names_the_run(root: str, log: TopicLog) -> None:
     done = run(root)
     log.refresh()
 
-    found = log.find_commit(lambda commit: bool(maintenance_of(commit.user_metadata)))
+    found = log.find_commit(lambda commit: bool(maintenance_of(commit)))
 
     assert found is not None
-    assert maintenance_of(found.user_metadata)["run"] == done.run
+    assert maintenance_of(found)["run"] == done.run
 
 
 def test_in_memory_log_starts_move_as_well() -> None:

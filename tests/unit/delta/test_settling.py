@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalike.delta.actions import FENCES_KEY, append_info, log_name, parse_commit
+from kafkalike.delta.actions import log_name, parse_commit
 from kafkalike.delta.commit_file import CommitFile, CommitPuts
 from kafkalike.delta.table_state import FENCE
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
@@ -119,7 +119,7 @@ def test_without_an_answer_the_version_is_given_to_an_empty_commit(world: World,
 
     fence = parse_commit(1, world.there() or b"", "")
     assert (fence.operation, fence.version, fence.timestamp_ms, fence.adds) == (FENCE, 1, 2_550, ())
-    assert append_info(fence.user_metadata)[FENCES_KEY] == "me"
+    assert fence.fences == "me"
     assert fence.append_id not in {None, "me"}
     assert world.store.made("durable put" if durable else "put") == [NAME] * 6
     assert world.clock.slept == WAITS

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.delta.actions import append_info
+from kafkalike.delta.actions import TableCommit
 from kafkalike.log.topic.batch_payload import iso_time
 from kafkalike.log.topic.chunk import HEADERS_TYPE, earliest_due
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS
@@ -62,4 +62,6 @@ def test_earliest_time_of_a_file_is_the_earliest_time_of_its_records(
 @pytest.mark.parametrize("metadata", [None, "", "free text", '{"kafkalikeAppend"', '["kafkalikeAppend"]', '{"a": 1}'])
 def test_a_commit_of_someone_else_is_not_taken_for_ours(metadata: str | None) -> None:
     """Whatever they put into its user metadata."""
-    assert append_info(metadata).get("kafkalikeAppend") is None
+    commit = TableCommit(version=1, timestamp_ms=0, operation="WRITE", engine="spark", user_metadata=metadata)
+
+    assert (commit.append_id, commit.is_append) == (None, False)
