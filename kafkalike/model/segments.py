@@ -80,20 +80,6 @@ _Rows = bytes | bytearray
 """Rows of one partition in offset order. Iterate over a copy: an array that is iterated over cannot grow."""
 
 
-def _row(segment: Segment, unique: bytes) -> bytes:
-    """Return the row of a segment.
-
-    Raises:
-        LogCorruptError: a number is beyond Delta's BIGINT.
-    """
-    s = segment
-    numbers = s.start, s.stop, s.num_records, s.min_timestamp, s.max_timestamp, s.size_bytes, s.modification_ms
-    try:
-        return _ROW.pack(*numbers, s.due_ms, unique)
-    except struct.error as cause:
-        raise LogCorruptError(f"the log has a number that no file can have, of {s.path}: {numbers}") from cause
-
-
 def _place(path: str) -> tuple[int, int, bytes] | None:
     """Return the partition, first offset and last field of a row whose file has a name of ours."""
     found = _NAME.fullmatch(path)
@@ -194,7 +180,7 @@ class SegmentIndex:
         """Partitions in which some offset may be in two segments, which only foreign writers of the table cause."""
         loaded: dict[int, list[bytes]] = {}
         for segment in segments:
-            loaded.setdefault(segment.partition, []).append(_row(segment, self._unique(segment)))
+            loaded.setdefault(segment.partition, []).append(self._new_row(segment))
             self.raise_end(segment)
         for partition, rows in loaded.items():
             rows.sort(key=lambda row: _span(row, 0)[0])
@@ -203,15 +189,24 @@ class SegmentIndex:
                 self._overlapping.add(partition)
             self._rows[partition] = bytearray(joined)
 
-    def _unique(self, segment: Segment) -> bytes:
-        """Return the last field of the row of a new segment."""
-        place = _place(segment.path)
-        if place is not None and place[:2] == (segment.partition, segment.start):
-            return place[2]
-        self._serial += 1
-        unique = _OTHER + self._serial.to_bytes(8, "big")
-        self._places[segment.path], self._others[unique] = (segment.partition, segment.start, unique), segment.path
-        return unique
+    def _new_row(self, segment: Segment) -> bytes:
+        """Return the row of a new segment, and note the name of its file if it is a foreign name.
+
+        Raises:
+            LogCorruptError: a number is beyond Delta's BIGINT.
+        """
+        s, place = segment, _place(segment.path)
+        if place is not None and place[:2] == (s.partition, s.start):
+            unique = place[2]
+        else:
+            self._serial += 1
+            unique = _OTHER + self._serial.to_bytes(8, "big")
+            self._places[s.path], self._others[unique] = (s.partition, s.start, unique), s.path
+        numbers = s.start, s.stop, s.num_records, s.min_timestamp, s.max_timestamp, s.size_bytes, s.modification_ms
+        try:
+            return _ROW.pack(*numbers, s.due_ms, unique)
+        except struct.error as cause:
+            raise LogCorruptError(f"the log has a number that no file can have, of {s.path}: {numbers}") from cause
 
     def _find(self, path: str) -> tuple[int, int] | None:
         """Return the partition of a live file, and the place of its row."""
@@ -253,18 +248,18 @@ class SegmentIndex:
             LogCorruptError: a number is beyond Delta's BIGINT.
         """
         partition, start = segment.partition, segment.start
-        rows = self._rows.setdefault(partition, bytearray())
-        count = len(rows) // _SIZE
-        last = _span(rows, count - 1) if count else (-1, -1)
-        late = last[0] >= start
+        rows, end = self._rows.setdefault(partition, bytearray()), self.ends.get(partition, 0)
+        # Appends start at the log end or above it, behind all other segments.
+        late = start < end
         if (late or segment.path in self._places) and self.has(segment.path):
             return
-        at, before = count, last[1]
+        at = count = len(rows) // _SIZE
+        before = 0
         if late:
             at = _first_from(rows, start + 1)
             before = _span(rows, at - 1)[1] if at else 0
-        rows[at * _SIZE : at * _SIZE] = _row(segment, self._unique(segment))
-        if segment.stop > self.ends.get(partition, 0):
+        rows[at * _SIZE : at * _SIZE] = self._new_row(segment)
+        if segment.stop > end:
             self.ends[partition] = segment.stop
         if before > start or (at < count and segment.stop > _span(rows, at + 1)[0]):
             self._overlapping.add(partition)
