@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kafkalike.delta.actions import APPEND
@@ -186,7 +187,7 @@ class ControlLog(Generic[S, R]):
     def num_rows(self) -> int:
         """Number of rows in the table's data files, as of the last look."""
         self.look_once()
-        return sum(file.num_records for file in self._table.state.index) if self._rows.exists else 0
+        return sum(map(attrgetter("num_records"), self._table.state.index)) if self._rows.exists else 0
 
     def live_files(self) -> set[str]:
         """Return the paths of the table's data files, fresh."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kafkalike.delta.layout import CLUSTER_METADATA, CONTROL_TABLES, DELETED, LOCKS, SCHEMAS, STAGING
+from kafkalike.delta.layout import CLUSTER_METADATA, CONTROL_TABLES, DELETED, LOCKS, SCHEMAS, STAGING, TRANSACTIONS
 from kafkalike.delta.table_change import turns_of
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.topic_folders import dead_folders, live_topic, remove_folder, suspects, topic_id_of
@@ -50,7 +50,12 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
     with only_run(cluster, CONTROL) as mine:
         if not mine:
             return
-        maintain_transactions(cluster, report, clock)
+        folders: Collection[str] = ()
+        try:
+            folders = cluster.store.folders()
+        except (KafkaError, OSError) as error:
+            report.problems.append(f"folders of the root: {type(error).__name__}: {error}")
+        maintain_transactions(cluster, folders, report, clock)
         _expire(cluster, report, clock)
         for name in tables:
             table = ControlReport(table=name)
@@ -63,10 +68,19 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
                 table.problem = f"{type(error).__name__}: {error}"
                 report.problems.append(f"{name}: {table.problem}")
         if not report.dry_run:
-            _clear_leftovers(cluster, report, clock)
+            _clear_leftovers(cluster, report)
+            if STAGING in folders:
+                _clear_staging(cluster, report, clock)
 
 
-def _clear_leftovers(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
+def _clear_staging(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
+    try:
+        clear_staging(cluster.store, Deadline(clock, COMMIT_TIMEOUT_MS), clock)
+    except KafkaError as error:
+        report.problems.append(f"{STAGING}: {type(error).__name__}: {error}")
+
+
+def _clear_leftovers(cluster: Cluster, report: MaintenanceReport) -> None:
     try:
         report.cleared_folders = clear_folders(cluster)
         report.cleared_folders += clear_dead_tables(cluster, report.problems.append)
@@ -81,10 +95,6 @@ def _clear_leftovers(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
             report.cleared_replicas = cluster.replication.clear_former()
         except (KafkaError, OSError) as error:
             report.problems.append(f"former replicas: {type(error).__name__}: {error}")
-    try:
-        clear_staging(cluster.store, Deadline(clock, COMMIT_TIMEOUT_MS), clock)
-    except KafkaError as error:
-        report.problems.append(f"{STAGING}: {type(error).__name__}: {error}")
     try:
         clear_locks(cluster)
     except (KafkaError, OSError) as error:
@@ -116,12 +126,20 @@ Due = tuple[str, str, int, int, int]
 """The kind of work, the transactional id, and the producer id, epoch and number of its transaction."""
 
 
-def maintain_transactions(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
+def maintain_transactions(cluster: Cluster, folders: Collection[str], report: MaintenanceReport, clock: Clock) -> None:
     """Settle the transactions that are due, or only count them in a dry run; fill the report.
 
     A failure goes into the report and does not stop the other work.
+
+    Args:
+        cluster: the cluster.
+        folders: the folders of its root. Without the one of staged files, nothing has to be removed.
+        report: gets the counts and problems.
+        clock: the time.
     """
     try:
+        if not cluster.groups.state.transactions and TRANSACTIONS not in folders:
+            return
         before = set(_due(cluster, clock))
         after: set[Due] = set()
         if not report.dry_run:
@@ -219,8 +237,9 @@ def compact_control(cluster: Cluster, table: str, *, dry_run: bool) -> tuple[int
 
 
 def _compact(log: ControlLog[S, R], keep: Callable[[Sequence[R]], Sequence[R]], *, dry_run: bool) -> tuple[int, int]:
+    log.check_sound()
     count = log.num_rows
-    if max(count, len(log.known_files())) < MIN_GAIN:
+    if count < MIN_GAIN:
         # The possible gain is not worth a version, so skip reading rows.
         return count, count
     rows = log.rows

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -98,11 +98,12 @@ def leftovers(
     Raises:
         LogCorruptError: the table's log cannot be read.
     """
-    found = _data_files(files)
+    entries = files.list(deep=True)
+    found = _data_files(entries)
     unnamed = found.keys() - known
     if unnamed:
         unnamed = found.keys() - live()
-    litter = [*_old_temporaries(files, now_ms), *_old_waiting(files, now_ms)]
+    litter = [*_old_temporaries(files, now_ms), *_old_waiting(entries, now_ms)]
     if not unnamed:
         return litter
     # A file that no recent commit has removed either left the table long ago, or is young and never was in it. To tell
@@ -168,11 +169,11 @@ def _unlink(files: Storage, path: str) -> bool:
     return True
 
 
-def _data_files(files: Storage) -> dict[str, tuple[int, int]]:
+def _data_files(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
     """Return bytes and modification time (ms) of the data files, committed or not, by path."""
     return {
         entry.name: (entry.size, entry.modified_ms)
-        for entry in files.list(deep=True)
+        for entry in entries
         if entry.name.endswith(".parquet") and not entry.name.rpartition("/")[2].startswith(".")
     }
 
@@ -229,11 +230,13 @@ def _old_temporaries(files: Storage, now_ms: int) -> Iterator[Leftover]:
             yield Leftover(f"{TABLE_LOG}/{entry.name}", entry.size)
 
 
-def _old_waiting(files: Storage, now_ms: int) -> Iterator[Leftover]:
-    """Yield appends that waited beside the table, and marks against them, once no request can be that late."""
-    for entry in files.list(WAITING):
-        if now_ms - entry.modified_ms >= WAITING_MS:
-            yield Leftover(f"{WAITING}/{entry.name}", entry.size)
+def _old_waiting(entries: Iterable[Entry], now_ms: int) -> list[Leftover]:
+    """Return appends that waited beside the table, and marks against them, once no request can be that late."""
+    return [
+        Leftover(entry.name, entry.size)
+        for entry in entries
+        if entry.name.startswith(f"{WAITING}/") and now_ms - entry.modified_ms >= WAITING_MS
+    ]
 
 
 def _is_stale_checksum(name: str, oldest: int) -> bool:
