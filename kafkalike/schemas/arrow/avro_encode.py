@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from kafkalike.errors import SerializationError
 from kafkalike.schemas.arrow.avro_arrow_types import DURATION, arrow_type, branches_of, default_array, wider
-from kafkalike.schemas.arrow.column_reader import UnmatchedError
+from kafkalike.schemas.arrow.column_reader import UnmatchedError, check_struct
 from kafkalike.schemas.arrow.exact_cast import can_be, doubled_key, exactly
+from kafkalike.schemas.arrow.value_arrays import unchanged
 from kafkalike.schemas.avro_schema import AvroField, AvroType
 
 Write = Callable[[pa.Array], pa.BinaryArray]
@@ -60,13 +61,9 @@ class _Writers:
         return _without_nulls(_leaf(of, kind, path), path)
 
     def _record(self, of: AvroType, kind: pa.DataType, path: str, around: tuple[str, ...]) -> Write:
-        if not pa.types.is_struct(kind):
-            raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has {of.label}")
+        check_struct(kind, [field.name for field in of.fields], path, of.label)
         inside = (*around, of.name)
         names = {field.name for field in kind}
-        extra = sorted(names - {field.name for field in of.fields})
-        if extra:
-            raise UnmatchedError(f"{path or 'the value'} has {', '.join(extra)}, which {of.label} does not have")
         parts: list[tuple[str | None, Write]] = []
         for field in of.fields:
             where = f"{path}.{field.name}" if path else field.name
@@ -256,7 +253,7 @@ def _make(of: AvroType, wanted: pa.DataType) -> Write:  # noqa: PLR0911 - one fo
         return _decimal(of)
     if of.kind == "fixed":
         return _of_size(of, wanted)
-    check = _check_uuids if of.logical == "uuid" and of.kind == "string" else _same
+    check = _check_uuids if of.logical == "uuid" and of.kind == "string" else unchanged
     return lambda values: joined(_zigzag(_lengths(values)), check(values).cast(pa.binary()))
 
 
@@ -307,10 +304,6 @@ def _of_size(of: AvroType, wanted: pa.DataType) -> Write:
         return values
 
     return write
-
-
-def _same(values: pa.Array) -> pa.Array:
-    return values
 
 
 def _check_uuids(values: pa.Array) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -70,3 +70,23 @@ def check_type(schema: Schema, wants: SchemaType) -> None:
     """
     if schema.type != wants:
         raise UnmatchedError(f"it is a schema of type {schema.type}, not {wants}")
+
+
+def check_struct(kind: pa.DataType, fields: Collection[str], path: str, label: str, lacks: str = "") -> None:
+    """Reject a type that is not a struct, or has other fields than the schema.
+
+    Args:
+        kind: the type.
+        fields: names of the schema's fields.
+        path: the place of the values, for errors.
+        label: the schema's type, for errors.
+        lacks: says that the schema does not have a field; empty for "label does not have".
+
+    Raises:
+        UnmatchedError: the type is not such a struct; the message names the path.
+    """
+    if not pa.types.is_struct(kind):
+        raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has {label}")
+    extra = sorted({field.name for field in kind}.difference(fields))
+    if extra:
+        raise UnmatchedError(f"{path or 'the value'} has {', '.join(extra)}, which {lacks or f'{label} does not have'}")

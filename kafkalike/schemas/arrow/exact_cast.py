@@ -48,6 +48,11 @@ def is_bytes(kind: pa.DataType) -> bool:
     )
 
 
+def is_numeric(kind: pa.DataType) -> bool:
+    """Return True for Arrow's types of integers, floats and decimals."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
 def can_be(kind: pa.DataType, wanted: pa.DataType) -> bool:
     """Return True if values of a type may mean the same as values of another type; `exactly` checks each value.
 

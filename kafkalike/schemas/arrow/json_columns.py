@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -19,8 +19,8 @@ import pyarrow as pa
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow import value_arrays as arrays
-from kafkalike.schemas.arrow.column_reader import UnmatchedError, ValueReader, check_type
-from kafkalike.schemas.arrow.exact_cast import at, check_kind, is_list, is_text, objects, without_doubles
+from kafkalike.schemas.arrow.column_reader import UnmatchedError, ValueReader, check_struct, check_type
+from kafkalike.schemas.arrow.exact_cast import at, check_kind, is_list, is_numeric, is_text, objects, without_doubles
 from kafkalike.schemas.json_documents import JsonReferences, Resolver, valid_json_schema
 from kafkalike.schemas.limits import load_json
 from kafkalike.schemas.schema_source import SchemaSource
@@ -55,19 +55,19 @@ class JsonColumns:
     """The columns of a JSON Schema.
 
     Args:
-        text: the schema.
-        used: the schemas that it references, by reference name.
+        schema: the schema.
+        source: looks up the schemas that it references.
         depth: how many times a referenced schema may be nested in itself; deeper properties are left out.
 
     Raises:
         InvalidSchemaError: a schema is not valid JSON, or a `$ref` cannot be resolved.
     """
 
-    def __init__(self, text: str, used: Mapping[str, str], depth: int) -> None:
+    def __init__(self, schema: Schema, source: SchemaSource, depth: int) -> None:
         self._depth = depth
-        documents = {name: load_json(other) for name, other in used.items()}
+        documents = {name: load_json(other.text) for name, other in source.referenced(schema).items()}
         with valid_json_schema():
-            self._references = JsonReferences(load_json(text), documents)
+            self._references = JsonReferences(load_json(schema.text), documents)
 
     def top(self) -> tuple[arrays.Structs, bool]:
         """Return the column of whole values, and True if it has an object's fields; else it has one field `value`."""
@@ -293,8 +293,7 @@ class JsonReader:
     """
 
     def __init__(self, schema: Schema, source: SchemaSource, depth: int) -> None:
-        used = {name: used.text for name, used in source.referenced(schema).items()}
-        self._top, self.is_record = JsonColumns(schema.text, used, depth).top()
+        self._top, self.is_record = JsonColumns(schema, source, depth).top()
         self.columns = pa.schema(list(self._top.kind))
 
     def of(self, schema: Schema) -> ValueReader:
@@ -323,8 +322,7 @@ def json_encoder(
     Raises:
         UnmatchedError: the type has fields that the schema does not name.
     """
-    used = {name: other.text for name, other in source.referenced(schema).items()}
-    top, is_record = JsonColumns(schema.text, used, depth).top()
+    top, is_record = JsonColumns(schema, source, depth).top()
     if not is_record and not (pa.types.is_struct(kind) and kind.names == ["value"]):
         plain = _plain(top.fields[0][2], kind, "")
     else:
@@ -358,12 +356,8 @@ def _plain(column: arrays.Column, kind: pa.DataType, path: str) -> Plain:
 
 
 def _object(column: arrays.Structs, kind: pa.DataType, path: str) -> Plain:
-    if not pa.types.is_struct(kind):
-        raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has an object")
     known = {name: inner for name, _, inner in column.fields}
-    extra = sorted({field.name for field in kind} - set(known))
-    if extra:
-        raise UnmatchedError(f"{path or 'the value'} has {', '.join(extra)}, which the schema does not name")
+    check_struct(kind, known, path, "an object", "the schema does not name")
     parts = [(f.name, _plain(known[f.name], f.type, f"{path}.{f.name}".lstrip("."))) for f in kind]
     required = column.required
 
@@ -383,21 +377,20 @@ def _object(column: arrays.Structs, kind: pa.DataType, path: str) -> Plain:
 def _leaf_encoder(column: arrays.LeafColumn, kind: pa.DataType) -> Plain | None:
     """Return an encoder of values of a type for a leaf of the schema; None if none of them can mean the same."""
     if pa.types.is_null(kind):
-        return _same
+        return arrays.unchanged
     if column.convert is json_text:
         return _any(kind)
     wanted = column.kind
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     known: list[tuple[bool, bool, Plain]] = [
-        (pa.types.is_integer(wanted), is_number, arrays.whole_number),
-        (pa.types.is_floating(wanted), is_number, _double),
-        (pa.types.is_boolean(wanted), pa.types.is_boolean(kind), _same),
+        (pa.types.is_integer(wanted), is_numeric(kind), arrays.whole_number),
+        (pa.types.is_floating(wanted), is_numeric(kind), _double),
+        (pa.types.is_boolean(wanted), pa.types.is_boolean(kind), arrays.unchanged),
         (pa.types.is_null(wanted), not pa.types.is_nested(kind), _nothing),
         (pa.types.is_date(wanted), pa.types.is_date(kind), _time),
         (pa.types.is_date(wanted), is_text(kind), _checked(column)),
         (pa.types.is_timestamp(wanted), pa.types.is_timestamp(kind) and kind.tz is not None, _time),
         (pa.types.is_timestamp(wanted), is_text(kind), _checked(column)),
-        (pa.types.is_string(wanted), is_text(kind), _same),
+        (pa.types.is_string(wanted), is_text(kind), arrays.unchanged),
         (pa.types.is_string(wanted), pa.types.is_date(kind) or pa.types.is_timestamp(kind), _time),
     ]
     return next((plain for is_wanted, is_kind, plain in known if is_wanted and is_kind), None)
@@ -407,15 +400,11 @@ def _any(kind: pa.DataType) -> Plain | None:
     """Return an encoder of values for a place that accepts any JSON; strings are parsed as JSON."""
     if is_text(kind):
         return _json
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if is_numeric(kind):
         return arrays.exact
     if pa.types.is_boolean(kind):
-        return _same
+        return arrays.unchanged
     return _time if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else None
-
-
-def _same(value: Any) -> Any:  # noqa: ANN401
-    return value
 
 
 def _nothing(value: Any) -> Any:  # noqa: ANN401
@@ -430,7 +419,7 @@ def _double(value: Any) -> Any:  # noqa: ANN401
 
 def _checked(column: arrays.LeafColumn) -> Plain:
     """Return an encoder of strings that readers parse as dates or timestamps."""
-    convert = column.convert or _same
+    convert = column.convert or arrays.unchanged
 
     def checked(value: str) -> str:
         convert(value)
@@ -449,12 +438,10 @@ def _undecimal(value: Any) -> Any:  # noqa: ANN401 - any JSON
         return {name: _undecimal(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [_undecimal(inner) for inner in value]
-    return _float(value) if isinstance(value, Decimal) else value
-
-
-def _float(value: Decimal) -> float:
-    arrays.exact(value)
-    return arrays.nearest(value)
+    if isinstance(value, Decimal):
+        arrays.exact(value)
+        return arrays.nearest(value)
+    return value
 
 
 def _time(value: date | datetime) -> str:

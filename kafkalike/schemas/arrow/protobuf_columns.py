@@ -22,7 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 from kafkalike.errors import IllegalArgumentError, InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow import value_arrays as arrays
-from kafkalike.schemas.arrow.column_reader import UnmatchedError, ValueReader, check_type
+from kafkalike.schemas.arrow.column_reader import UnmatchedError, ValueReader, check_struct, check_type
 from kafkalike.schemas.arrow.exact_cast import at, check_kind, is_bytes, is_list, is_text, objects, without_doubles
 from kafkalike.schemas.proto.field_changes import check_of
 from kafkalike.schemas.proto.parser import TYPE_NAMES
@@ -87,15 +87,11 @@ def _message(message: Descriptor, depth: int, around: tuple[str, ...]) -> arrays
 
 def _taking(field: FieldDescriptor) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Return a function that reads a field of all messages: None if the field has presence and is not set."""
-    get = attrgetter(field.name) if "." not in field.name else partial(_get, field.name)
+    name = field.name
+    get: Callable[[Any], Any] = attrgetter(name) if "." not in name else lambda message: getattr(message, name)
     if field.has_presence:
-        name = field.name
         return lambda messages: [get(message) if message.HasField(name) else None for message in messages]
     return lambda messages: list(map(get, messages))
-
-
-def _get(name: str, message: Any) -> Any:  # noqa: ANN401
-    return getattr(message, name)
 
 
 def _column(field: FieldDescriptor, depth: int, around: tuple[str, ...]) -> arrays.Column | None:
@@ -269,11 +265,7 @@ def _fill(message: Descriptor, kind: pa.DataType, path: str) -> Fill:
     known = _fill_well_known(message, kind, path)
     if known is not None:
         return known
-    if not pa.types.is_struct(kind):
-        raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has {message.full_name}")
-    extra = sorted({field.name for field in kind} - set(message.fields_by_name))
-    if extra:
-        raise UnmatchedError(f"{path or 'the value'} has {', '.join(extra)}, which {message.full_name} does not have")
+    check_struct(kind, message.fields_by_name, path, message.full_name)
     parts = [
         (field.name, _field(message.fields_by_name[field.name], field.type, f"{path}.{field.name}".lstrip(".")))
         for field in kind
@@ -358,9 +350,9 @@ def _scalar(field: FieldDescriptor, kind: pa.DataType, path: str) -> Callable[[A
         (of in _WHOLE, number or pa.types.is_decimal(kind), arrays.whole_number),
         (of == _F.CPPTYPE_DOUBLE, number, _double),
         (of == _F.CPPTYPE_FLOAT, number, _float),
-        (of == _F.CPPTYPE_BOOL, pa.types.is_boolean(kind), _same),
-        (field.type == _F.TYPE_STRING, is_text(kind), _same),
-        (field.type == _F.TYPE_BYTES, is_bytes(kind), _same),
+        (of == _F.CPPTYPE_BOOL, pa.types.is_boolean(kind), arrays.unchanged),
+        (field.type == _F.TYPE_STRING, is_text(kind), arrays.unchanged),
+        (field.type == _F.TYPE_BYTES, is_bytes(kind), arrays.unchanged),
     ]
     for is_wanted, is_kind, convert in known:
         if is_wanted and (is_kind or pa.types.is_null(kind)):
@@ -372,10 +364,6 @@ def _not_null(convert: Callable[[Any], Any], value: Any) -> Any:  # noqa: ANN401
     if value is None:
         raise ValueError("it has a null among its values")
     return convert(value)
-
-
-def _same(value: Any) -> Any:  # noqa: ANN401
-    return value
 
 
 def _double(value: float) -> float:
@@ -424,13 +412,17 @@ def _fill_well_known(message: Descriptor, kind: pa.DataType, path: str) -> Fill 
     fits, fill = known[name]
     if not (fits or pa.types.is_null(kind)):
         raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has {name}")
-    return at(path, fill)
+    return at(path, partial(_fill_given, fill))
 
 
-def _fill_json(made: Any, text: str | None) -> None:  # noqa: ANN401
-    """Parse JSON into a message. Numbers become doubles, so a number without an equal double is rejected."""
-    if text is None:
+def _fill_given(fill: Fill, made: Any, value: Any) -> None:  # noqa: ANN401
+    if value is None:
         raise ValueError("it is null")
+    fill(made, value)
+
+
+def _fill_json(made: Any, text: str) -> None:  # noqa: ANN401
+    """Parse JSON into a message. Numbers become doubles, so a number without an equal double is rejected."""
     waiting = [arrays.parsed(text)]
     while waiting:
         value = waiting.pop()
@@ -445,16 +437,12 @@ def _fill_json(made: Any, text: str | None) -> None:  # noqa: ANN401
         raise ValueError(str(cause)) from cause
 
 
-def _fill_timestamp(made: Any, value: datetime | None) -> None:  # noqa: ANN401
-    if value is None:
-        raise ValueError("it is null")
+def _fill_timestamp(made: Any, value: datetime) -> None:  # noqa: ANN401
     made.FromDatetime(value)
 
 
-def _fill_duration(made: Any, value: timedelta | int | None) -> None:  # noqa: ANN401
+def _fill_duration(made: Any, value: timedelta | int) -> None:  # noqa: ANN401
     """Set a duration, given as a `timedelta` or as microseconds, as in Spark."""
-    if value is None:
-        raise ValueError("it is null")
     micros = value if isinstance(value, int) else value // timedelta(microseconds=1)
     if abs(micros) > MOST_SECONDS * MICROS:
         raise ValueError(f"a duration of {micros} microseconds is beyond 10,000 years")

@@ -295,3 +295,8 @@ def exact(value: Any) -> int | float:  # noqa: ANN401 - a number
 def _same(found: float, value: Decimal) -> bool:
     """Return True if the shortest decimal form of a double equals a decimal number."""
     return math.isfinite(found) and Decimal(repr(found)) == value
+
+
+def unchanged(value: Any) -> Any:  # noqa: ANN401
+    """Return the value: a conversion that has nothing to do."""
+    return value
