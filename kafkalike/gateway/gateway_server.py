@@ -29,10 +29,11 @@ from kafkalike.gateway.handlers.consumer_members import ConsumerMembers
 from kafkalike.gateway.handlers.group_requests import GroupRequests
 from kafkalike.gateway.handlers.offset_requests import OffsetRequests
 from kafkalike.gateway.handlers.record_appender import RecordAppender
-from kafkalike.gateway.handlers.record_fetcher import RecordFetcher, TopicTails
+from kafkalike.gateway.handlers.record_fetcher import RecordFetcher
 from kafkalike.gateway.handlers.share_members import ShareMembers
 from kafkalike.gateway.handlers.share_sessions import ShareSessions
 from kafkalike.gateway.handlers.topic_requests import TopicRequests
+from kafkalike.gateway.handlers.topic_tails import TopicTails
 from kafkalike.gateway.handlers.transaction_requests import TransactionRequests
 from kafkalike.gateway.handlers.user_requests import UserRequests
 from kafkalike.gateway.live_gateways import LiveGateways

@@ -13,7 +13,7 @@ from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler
 from kafkalike.gateway.handlers.cluster_metadata import LEADER_EPOCH, check_leader_epoch
-from kafkalike.gateway.handlers.record_fetcher import TopicTails
+from kafkalike.gateway.handlers.topic_tails import TopicTails
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:

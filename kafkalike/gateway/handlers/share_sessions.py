@@ -23,7 +23,8 @@ from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
-from kafkalike.gateway.handlers.record_fetcher import ANSWER_BYTES, CHUNK_BYTES, MAX_WAIT_SECONDS, TopicTails
+from kafkalike.gateway.handlers.record_fetcher import ANSWER_BYTES, MAX_WAIT_SECONDS
+from kafkalike.gateway.handlers.topic_tails import CHUNK_BYTES, TopicTails
 from kafkalike.log.group.group_config import RESET
 from kafkalike.log.group.share_group import MOST_AHEAD, ShareGroup, later_ranges, ranges, start_of, undelivered
 from kafkalike.log.share_exchange import ShareSource, share_of

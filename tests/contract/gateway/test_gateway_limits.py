@@ -26,7 +26,8 @@ from kafkalike.gateway.byte_budget import ByteBudget, RequestMemory
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster
 from kafkalike.gateway.gateway_metrics import GatewayMetrics
 from kafkalike.gateway.handlers import record_appender
-from kafkalike.gateway.handlers.record_fetcher import RecordFetcher, TopicTails
+from kafkalike.gateway.handlers.record_fetcher import RecordFetcher
+from kafkalike.gateway.handlers.topic_tails import TopicTails
 from kafkalike.gateway.live_gateways import LiveGateways
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.producer_append import append_batches
