@@ -131,7 +131,7 @@ def _exact_decoder(codec: Codec, source: SchemaSource) -> Callable[[bytes], Any]
     """Return a decoder that names the records in unions of Avro."""
     if codec.schema.type != "AVRO":
         return codec.decode
-    from kafkalike.schemas.serde.avro_serde import AvroCodec
+    from kafkalike.schemas.serde.avro_codec import AvroCodec
 
     return AvroCodec(codec.schema, source, return_record_name=True).decode
 
@@ -360,7 +360,7 @@ def _named(branch: AvroType, value: Any) -> Any:  # noqa: ANN401
 
 
 def _default(of: AvroType, value: Any) -> Any:  # noqa: ANN401 - JSON in, a value for fastavro out
-    from kafkalike.schemas.serde.avro_serde import default_value
+    from kafkalike.schemas.serde.avro_codec import default_value
 
     return default_value(of, value)
 

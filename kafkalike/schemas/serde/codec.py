@@ -66,7 +66,7 @@ class Codec(ABC):
 
 
 _HOMES: Final[dict[SchemaType, tuple[str, str]]] = {
-    "AVRO": ("kafkalike.schemas.serde.avro_serde", "AvroCodec"),
+    "AVRO": ("kafkalike.schemas.serde.avro_codec", "AvroCodec"),
     "PROTOBUF": ("kafkalike.schemas.serde.protobuf_serde", "ProtobufCodec"),
     "JSON": ("kafkalike.schemas.serde.json_serde", "JsonCodec"),
 }

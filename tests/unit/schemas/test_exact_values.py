@@ -20,7 +20,7 @@ from kafkalike.schemas.arrow.batch_decoder import BatchDecoder, reader_of
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
 from kafkalike.schemas.compatibility.json_compatibility import problems
 from kafkalike.schemas.proto.proto_files import build_file
-from kafkalike.schemas.serde.avro_serde import AvroCodec
+from kafkalike.schemas.serde.avro_codec import AvroCodec
 from kafkalike.schemas.serde.json_serde import JsonCodec
 from tests.tools.avro_cases import framed
 from tests.tools.schemas import SchemasInMemory
