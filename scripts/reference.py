@@ -19,7 +19,7 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from kafkalike.model.config import client_config, consumer_config, producer_config
+from kafkalike.model.config import admin_config, consumer_config, producer_config
 from kafkalike.model.config.client_config import NO_MEANING
 from kafkalike.model.config.properties import LONG_MAX, Property
 from kafkalike.model.config.server_config import SERVER_PROPERTIES
@@ -165,7 +165,7 @@ def clients() -> tuple[Client, ...]:
         Client(
             title="KafkaAdminClient",
             typed="AdminSettings",
-            settings=settings_of(client_config.AdminConfig, client_config.NO_EFFECT, of_admin),
+            settings=settings_of(admin_config.AdminConfig, admin_config.NO_EFFECT, of_admin),
         ),
     )
 

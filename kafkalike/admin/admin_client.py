@@ -23,7 +23,8 @@ from kafkalike.admin.share_group_operations import ShareGroupOperations
 from kafkalike.admin.transaction_operations import TransactionOperations
 from kafkalike.connect import connect
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.model.config.client_config import NO_EFFECT, AdminConfig, refuse_positional, refuse_to_pickle
+from kafkalike.model.config.admin_config import NO_EFFECT, AdminConfig
+from kafkalike.model.config.client_config import refuse_positional, refuse_to_pickle
 from kafkalike.model.config.properties import nearest
 from kafkalike.model.config.setting_types import AdminSettings, documented
 from kafkalike.model.names import check_topic_name

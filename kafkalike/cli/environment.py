@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kafkalike.admin.admin_client import KafkaAdminClient
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.model.config.client_config import AdminConfig
+    from kafkalike.model.config.admin_config import AdminConfig
     from kafkalike.spark.sql.queries import Queries
 
 
@@ -119,7 +119,7 @@ def checked(settings: Mapping[str, Any]) -> AdminConfig:
     Raises:
         KafkaConfigurationError: the admin client does not know a setting.
     """
-    from kafkalike.model.config.client_config import AdminConfig
+    from kafkalike.model.config.admin_config import AdminConfig
 
     return AdminConfig.from_configs(settings)
 

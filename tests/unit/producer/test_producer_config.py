@@ -9,7 +9,7 @@ import pytest
 
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.model.config.client_config import AdminConfig
+from kafkalike.model.config.admin_config import AdminConfig
 from kafkalike.model.config.consumer_config import ConsumerConfig
 from kafkalike.model.config.producer_config import WITHOUT_EFFECT, ProducerConfig
 from kafkalike.producer import KafkaProducer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.model.config.client_config import AdminConfig
+from kafkalike.model.config.admin_config import AdminConfig
 from kafkalike.model.config.consumer_config import ConsumerConfig
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.config.storage_option_names import CLIENT, SECRETS, Provider
