@@ -133,7 +133,7 @@ def maintain_transactions(cluster: Cluster, folders: Collection[str], report: Ma
 
     Args:
         cluster: the cluster.
-        folders: the folders of its root. Without the one of staged files, nothing has to be removed.
+        folders: the folders of its root. Without a folder of staged files, nothing has to be removed.
         report: gets the counts and problems.
         clock: the time.
     """
