@@ -25,7 +25,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, Protocol, TypeVar
 
 import kafkalike
-from tests.tools.effort import LEVEL
+from tests.tools.effort import LEVEL, examples
 
 PACKAGE: Final = str(Path(kafkalike.__file__).parent)
 
@@ -277,6 +277,9 @@ PRODUCER: Final = ("kafkalike/producer/", "kafkalike/model/concurrency.py")
 
 EACH: Final = 0 if LEVEL == "all" else 1
 """How often a spot of the code is interrupted that is passed again and again; 0 is each time."""
+
+STEP: Final = examples(1, 3)
+"""`make test` tries one of so many places of long operations, and `make test-all` each."""
 
 W = TypeVar("W")
 

@@ -10,7 +10,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer.future import FutureRecordMetadata
-from tests.tools.interrupts import PRODUCER, interrupted
+from tests.tools.interrupts import PRODUCER, STEP, interrupted
 from tests.tools.partitions import partition_values
 
 T0 = TopicPartition("t", 0)
@@ -100,7 +100,7 @@ def test_interrupted_offsets_are_all_there_or_none() -> None:
     """And the transaction goes on."""
     offsets = {T0: OffsetAndMetadata(7)}
     for (cluster, producer), hit in interrupted(
-        begun, lambda client: client[1].send_offsets_to_transaction(offsets, "g"), PRODUCER, least=5
+        begun, lambda client: client[1].send_offsets_to_transaction(offsets, "g"), PRODUCER, least=5, step=STEP
     ):
         producer.send("t", b"v")
         producer.commit_transaction()
@@ -114,7 +114,7 @@ def test_interrupted_offsets_are_all_there_or_none() -> None:
 def test_an_interrupted_commit_has_one_outcome(then: str) -> None:
     """Asked for again it is made once; an abort finds out; close settles it."""
     for (cluster, producer), _ in interrupted(
-        with_offsets, lambda client: client[1].commit_transaction(), PRODUCER, least=10
+        with_offsets, lambda client: client[1].commit_transaction(), PRODUCER, least=10, step=STEP
     ):
         kept = _settled(producer, then)
 
@@ -170,7 +170,7 @@ def test_an_interrupted_block_is_one_outcome_and_leaves_nothing_open() -> None:
             client[1].send("t", b"v")
             client[1].send_offsets_to_transaction({T0: OffsetAndMetadata(7)}, "g")
 
-    for (cluster, producer), hit in interrupted(new, run, PRODUCER, least=20):
+    for (cluster, producer), hit in interrupted(new, run, PRODUCER, least=20, step=STEP):
         kept = committed(cluster) == 7
         assert kept or hit
         assert partition_values(cluster.log("t")) == ([b"v"] if kept else [])

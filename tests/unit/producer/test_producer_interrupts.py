@@ -9,7 +9,7 @@ from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import KafkaError
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer.future import FutureRecordMetadata
-from tests.tools.interrupts import PRODUCER, interrupted
+from tests.tools.interrupts import PRODUCER, STEP, interrupted
 from tests.tools.partitions import partition_values
 
 SETTINGS: list[dict[str, Any]] = [{}, {"partitioner": lambda _key, parts, _available: parts[0]}, {"batch_size": 1}]
@@ -36,7 +36,7 @@ def test_an_interrupted_send_is_whole_or_not_at_all(settings: dict[str, Any], *,
         return client(0 if first else 1, **settings)
 
     for (cluster, producer, sent), _ in interrupted(
-        new, lambda made: made[1].send("orders", b"interrupted"), PRODUCER, least=10
+        new, lambda made: made[1].send("orders", b"interrupted"), PRODUCER, least=10, step=STEP
     ):
         sent.append(producer.send("orders", b"after"))
         producer.flush(60)
