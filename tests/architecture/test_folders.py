@@ -15,12 +15,15 @@ JVM = {"spark"}
 FORBIDDEN = {"unit": LOGS | PROGRAMS, "contract": PROGRAMS, "architecture": LOGS}
 
 
-def used(file: Path) -> set[str]:
-    """The modules that a file imports, anywhere in it, and the fixtures of `JVM` that one of its functions has."""
-    nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+def used(file: Path, of: set[str]) -> set[str]:
+    """Those of some modules and fixtures that a file imports, anywhere in it, or that one of its functions has."""
+    text = file.read_text(encoding="utf-8")
+    if not any(name.rpartition(".")[2] in text for name in of):
+        return set()
+    nodes = list(ast.walk(ast.parse(text)))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     plain |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
-    return plain | (JVM & {node.arg for node in nodes if isinstance(node, ast.arg)})
+    return of & (plain | (JVM & {node.arg for node in nodes if isinstance(node, ast.arg)}))
 
 
 def test_every_test_file_lies_in_a_folder_of_the_rule() -> None:
@@ -37,7 +40,7 @@ def test_every_test_file_lies_in_a_folder_of_the_rule() -> None:
 def test_no_test_needs_more_than_its_folder_says(folder: str) -> None:
     """Unit tests open no log, and neither they nor contract tests start a program or a JVM."""
     files = sorted((TESTS / folder).rglob("test_*.py"))
-    needs = {file.name: sorted(used(file) & (FORBIDDEN[folder] | JVM)) for file in files}
+    needs = {file.name: sorted(used(file, FORBIDDEN[folder] | JVM)) for file in files}
 
     assert files
     assert {name: found for name, found in needs.items() if found} == {}
