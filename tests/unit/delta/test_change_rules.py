@@ -12,7 +12,7 @@ from kafkalike.delta.actions import Add, log_name
 from kafkalike.delta.commit_file import creation, lines_of
 from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change, Landed, Unchanged
-from kafkalike.delta.table_state import TableState
+from kafkalike.delta.table_state import CLOSE, TableState
 from kafkalike.errors import KafkaStorageError, PolicyViolationError
 from kafkalike.model.clock import Deadline
 from kafkalike.model.segments import Segment
@@ -88,6 +88,24 @@ def change_while_another_writes(
     landed: Landed | Unchanged[None] = table.change(plan, Deadline(ManualClock(), 60_000), refresh)
     assert isinstance(landed, Landed)
     return landed
+
+
+@pytest.mark.parametrize(("closes", "closed"), [(True, True), (False, False), (None, True)])
+def test_change_of_the_protocol_is_read_by_other_clients(
+    table: Table,
+    store: SyncedStore,
+    *,
+    closes: bool | None,
+    closed: bool,
+) -> None:
+    """Before it, the table is closed; None leaves it so."""
+    for wanted in (True, closes):
+        change = Change(operation=CLOSE, time_ms=0, closes=wanted)
+        table.change(lambda _, change=change: change, Deadline(ManualClock(), 60_000))  # type: ignore[misc]
+
+    other = Table(store, ManualClock(), to_segment=segment_of, jitter=lambda: 0.0)
+
+    assert (other.state.version, other.state.closed) == (2, closed)
 
 
 @pytest.mark.parametrize("data_change", [False, True])

@@ -12,6 +12,7 @@ from kafkalike.delta.actions import APPEND, APPEND_KEY, Add, TableCommit
 from kafkalike.delta.table_change import EndsAt, FilesLive, LastOf, Requirement, Still
 from kafkalike.delta.table_state import FENCE, REPAIR, REWINDING, TableState, end_app, records_ends, rewinds, took
 from kafkalike.errors import LogCorruptError
+from kafkalike.model.appends.producer_sequences import BATCHES_KEY, BEFORE_KEY, ProducerEntry
 from kafkalike.model.appends.taken_appends import PARTS_KEY, Placed
 from kafkalike.model.segments import Segment, SegmentIndex
 
@@ -124,8 +125,9 @@ def test_a_rewind_counts_until_a_change_of_ours_follows(operation: str) -> None:
     for harmless in (commit(6, FENCE, {}), commit(6, REPAIR, {}), commit(6, "DELETE")):
         known = applied(rewind, harmless)
         assert (known.rewound, known.went_on) == (rewind, False)
-    known = applied(rewind, commit(6, APPEND, {}))
-    assert (known.rewound, known.went_on) == (None, True)
+    for ours in (commit(6, APPEND, {}), commit(6, "OPTIMIZE", {})):
+        known = applied(rewind, ours)
+        assert (known.rewound, known.went_on) == (None, True)
 
 
 def test_a_fence_is_known_by_its_version() -> None:
@@ -146,6 +148,14 @@ def test_appends_that_a_commit_took_for_others_are_known() -> None:
     known = applied(took_two)
     assert known.taken.latest["a"] == Placed(3, 5, {0: range(2)}, 70)
     assert applied(deaf).taken.latest == {}
+
+
+def test_sequences_of_producers_are_known_from_the_notes_of_appends() -> None:
+    """A batch of producer 9 in partition 0: sequences 5 and 6, from offset 10 on, at the time of its commit."""
+    sent = commit(5, APPEND, {BATCHES_KEY: [[9, 1, 0, 5, 2, 10]], BEFORE_KEY: 4}, timestamp_ms=70)
+
+    assert applied(sent).producers.entries == {(9, 0): ProducerEntry(1, ((5, 6, 10),), 70)}
+    assert applied(commit(5, APPEND, {})).producers.entries == {}
 
 
 def test_ends_are_recorded_by_appends_of_ours_that_say_them() -> None:
