@@ -98,8 +98,13 @@ class TimedCalls:
         self._deferred.clear()
 
     def __del__(self) -> None:
-        """End the idle workers: they would wait for a minute for calls that nobody can make."""
-        self._waiting.put(None)
+        """End the idle workers, which would wait a minute for calls that nobody can make.
+
+        The garbage collector may still close files of this root after that: their calls start new workers.
+        """
+        ended = self._waiting
+        self._waiting, self._idle = queue.SimpleQueue(), []
+        ended.put(None)
 
     def set_lag(self, lag_ms: int) -> None:
         """Set the timeout to a tenth of `replica.lag.time.max.ms`, at least one second and at most three."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -236,6 +237,20 @@ def test_file_that_opens_too_late_is_closed(tmp_path: Path, stuck: threading.Eve
             threading.Event().wait(0.001)
 
     assert str(path) not in {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if exists(fd)}  # noqa: PTH115, PTH208
+
+
+def test_abandoned_file_is_closed_at_once_when_its_root_is_collected_first(tmp_path: Path) -> None:
+    """Both are in one cycle, and the garbage collector ends the root's threads before it closes the file."""
+    (tmp_path / "f").write_bytes(b"x")
+    calls = TimedCalls(str(tmp_path), 0.05)
+    file = TimedFile(calls, str(tmp_path / "f"))
+    descriptor = file._file.descriptor
+    vars(calls)["file"] = file
+
+    del calls, file
+    gc.collect()
+
+    assert not exists(str(descriptor))
 
 
 def exists(descriptor: str) -> bool:
