@@ -32,7 +32,7 @@ SECONDS = 20
 CREATE_TOPICS, METADATA, PRODUCE, INIT_PRODUCER_ID = 19, 3, 0, 22
 
 OWN = {
-    "throttle_time", "error_message", "batch_index_error_message",
+    "throttle_time", "error_message", "batch_index_error_message", "acknowledge_error_message",
     "cluster_id", "host", "port", "rack", "node_id", "broker_id", "controller_id",
     "leader_id", "leader", "replica_nodes", "isr_nodes", "node_endpoints", "log_dir", "total_bytes", "usable_bytes",
     "is_cordoned",

@@ -50,18 +50,27 @@ LOOK_SECONDS: Final = 0.25
 
 FINAL_EPOCH: Final = -1
 
+RENEW: Final = 4
+
 VERDICTS: Final = {
     0: RecordVerdict.REJECT,
     1: RecordVerdict.ACCEPT,
     2: RecordVerdict.RELEASE,
     3: RecordVerdict.REJECT,
-    4: RecordVerdict.RENEW,
+    RENEW: RecordVerdict.RENEW,
 }
 """Verdicts by Kafka's ids; 0 is a gap that compaction has left."""
+
+UNKNOWN_TOPIC: Final = Outcome.of(errors.UnknownTopicIdError("no topic has this id"))
+NOT_SHARED: Final = Outcome.of(errors.UnknownTopicOrPartitionError("the group has no records of this partition"))
+NOT_ACQUIRED: Final = Outcome.of(errors.InvalidRecordStateError("the member does not hold all of these records"))
 
 NO_LEADER: Final = {"leader_id": -1, "leader_epoch": -1}
 
 Acknowledgements = dict[TopicPartition, list[Acknowledgement]]
+
+_Refused = dict[tuple[uuid.UUID | None, int], Outcome]
+"""Outcomes by topic id and partition."""
 
 
 @dataclass(slots=True)
@@ -82,7 +91,6 @@ class ShareSession:
 
     def use(self, named: Iterable[Any], forgotten: Iterable[Any]) -> None:
         """Apply the changes that a request names."""
-        self.used = time.monotonic()
         for topic in named:
             for partition in topic.partitions:
                 self.places[topic.topic_id, int(partition.partition_index)] = None
@@ -104,7 +112,7 @@ class _Delivery(NamedTuple):
     """Acknowledgements of records that were not delivered."""
 
 
-_Exchanged = tuple[set[TopicPartition], dict[TopicPartition, _Delivery], dict[TopicPartition, Outcome]]
+_Exchanged = tuple[dict[TopicPartition, Outcome], dict[TopicPartition, _Delivery], dict[TopicPartition, Outcome]]
 """Refused acknowledgements, records and errors, by partition."""
 
 
@@ -131,16 +139,20 @@ class ShareSessions:
 
     # --- share sessions ----------------------------------------------------------------------------
 
-    def _session(self, call: Call) -> ShareSession:
-        """Return the session of a request, with its changes.
+    def _session(self, call: Call, *, fetches: bool) -> ShareSession:
+        """Return the session of a request. A fetch begins a session, and changes its partitions.
 
         Raises:
-            InvalidRequestError: the request names no group or member.
+            InvalidRequestError: the request names no group or member, or begins a session with acknowledgements.
             ShareSessionNotFoundError, InvalidShareSessionEpochError: the client has to make a new session.
         """
         body, epoch = call.body, int(call.body.share_session_epoch)
         if not body.group_id or not body.member_id:
             raise errors.InvalidRequestError("a share session needs a group and a member")
+        if epoch == 0 and not fetches:
+            raise errors.InvalidShareSessionEpochError("a share session begins with a fetch")
+        if epoch == 0 and any(p.acknowledgement_batches for topic in body.topics for p in topic.partitions):
+            raise errors.InvalidRequestError("a new share session has no records to acknowledge")
         key = body.group_id, body.member_id
         session = self._sessions.get(key)
         if epoch == 0:
@@ -156,8 +168,9 @@ class ShareSessions:
             raise errors.InvalidShareSessionEpochError(f"epoch {session.epoch} comes next, not {epoch}")
         else:
             session.epoch += 1
-        session.connection = call.connection
-        session.use(body.topics, call.field("forgotten_topics_data", ()))
+        session.connection, session.used = call.connection, time.monotonic()
+        if fetches:
+            session.use(body.topics, body.forgotten_topics_data)
         return session
 
     async def close_connection(self, connection: int) -> None:
@@ -182,35 +195,34 @@ class ShareSessions:
             # The locks end by time.
             logger.warning("gateway: share group %s keeps the locks of %r: %s", group_id, member_id, outcome.message)
 
-    def _acknowledgements(self, topics: Iterable[Any]) -> Acknowledgements:
-        """Return a request's acknowledgements without unknown topics.
-
-        Raises:
-            InvalidRequestError: a batch is malformed.
-        """
+    def _acknowledgements(self, call: Call) -> tuple[Acknowledgements, _Refused]:
+        """Return a request's acknowledgements, and the outcomes of malformed ones and of unknown topics."""
         found: Acknowledgements = {}
-        for topic in topics:
+        wrong: _Refused = {}
+        renews = bool(call.field("is_renew_ack", default=False))
+        for topic in call.body.topics:
             name = self._home.topic_name(topic)
             for partition in topic.partitions:
-                acks = [ack for batch in partition.acknowledgement_batches for ack in _acks(batch)]
-                if acks and name is not None:
-                    found.setdefault(TopicPartition(name, int(partition.partition_index)), []).extend(acks)
-        return found
+                batches, index = partition.acknowledgement_batches, int(partition.partition_index)
+                outcome, acks = attempt(_acks, batches, renews=renews) if name is not None else (UNKNOWN_TOPIC, None)
+                if acks is None:
+                    wrong[topic.topic_id, index] = outcome
+                elif acks and name is not None:
+                    found.setdefault(TopicPartition(name, index), []).extend(acks)
+        return found, wrong
 
     # --- fetching ------------------------------------------------------------------------------
 
     async def _fetch(self, call: Call) -> Reply | asyncio.Task[Reply]:
-        outcome, session = attempt(self._session, call)
+        outcome, session = attempt(self._session, call, fetches=True)
         if session is None:
-            return _failed(outcome)
+            return _answer_of(outcome)
         return asyncio.create_task(self._poll(call, session))
 
     async def _poll(self, call: Call, session: ShareSession) -> Reply:
         body = call.body
         await self._home.topic_names([_Topic(topic_id) for topic_id, _ in session.places])
-        outcome, acks = attempt(self._acknowledgements, body.topics)
-        if acks is None:
-            return _failed(outcome)
+        acks, wrong = self._acknowledgements(call)
         closes = int(body.share_session_epoch) == FINAL_EPOCH
         places = {} if closes else self._places(session)
         loop = asyncio.get_running_loop()
@@ -220,17 +232,17 @@ class ShareSessions:
                 event.clear()
                 outcome, done = await self._home.run(attempt, self._exchange, call, session, acks, places)
                 if done is None:
-                    return _failed(outcome)
+                    return _answer_of(outcome)
                 refused, delivered, problems = done
                 call.memory.keep(sum(len(one.records) for one in delivered.values()))
                 left = end - loop.time()
-                if delivered or acks or problems or closes or left <= 0:
+                if delivered or acks or wrong or problems or closes or left <= 0:
                     break
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(event.wait(), min(left, LOOK_SECONDS))
         if closes:
             await self._home.run(attempt, self._home.share_group(body.group_id).leave, body.member_id, {})
-        return self._answer(call, session, refused, delivered, problems)
+        return self._answer(call, session, wrong, (refused, delivered, problems))
 
     def _places(self, session: ShareSession) -> dict[str, list[int]]:
         """Return the session's partitions by topic, without unknown topics."""
@@ -253,7 +265,7 @@ class ShareSessions:
         state = group.groups.refresh(waiting=True)
         sources, problems = self._sources(group, state, places)
         if not acks and not group.is_ready(state, sources):
-            return set(), {}, problems
+            return {}, {}, problems
         most = min(int(call.field("max_records", MOST_RECORDS)), MOST_RECORDS)
         done = group.exchange(member_id, acks, sources, most=max(0, most), whole=True)
         delivered: dict[TopicPartition, _Delivery] = {}
@@ -273,7 +285,7 @@ class ShareSessions:
                 back[tp] = found.rest
         if back:
             group.exchange(member_id, back)
-        return set(done.refused), delivered, problems
+        return _refusals(group, done.refused), delivered, problems
 
     def _sources(
         self, group: ShareGroup, state: GroupsState, places: Mapping[str, Sequence[int]]
@@ -291,14 +303,8 @@ class ShareSessions:
             problems |= dict.fromkeys(missing, Outcome.of(errors.UnknownTopicOrPartitionError("no such partition")))
         return sources, problems
 
-    def _answer(
-        self,
-        call: Call,
-        session: ShareSession,
-        refused: set[TopicPartition],
-        delivered: Mapping[TopicPartition, _Delivery],
-        problems: Mapping[TopicPartition, Outcome],
-    ) -> Answer:
+    def _answer(self, call: Call, session: ShareSession, wrong: _Refused, done: _Exchanged) -> Answer:
+        refused, delivered, problems = done
         asked = {
             (topic.topic_id, int(p.partition_index)): bool(p.acknowledgement_batches)
             for topic in call.body.topics
@@ -308,83 +314,84 @@ class ShareSessions:
         for topic_id, partition in {**session.places, **asked}:
             name = self._home.topic_name(_Topic(topic_id))
             tp = TopicPartition(name or "", partition)
-            outcome = problems.get(tp, DONE) if name is not None else Outcome.of(errors.UnknownTopicIdError("no topic"))
+            outcome = problems.get(tp, DONE) if name is not None else UNKNOWN_TOPIC
             found = delivered.get(tp, _Delivery())
             acked = asked.get((topic_id, partition), False)
             if not (found.acquired or outcome.code or acked or int(call.body.share_session_epoch) == 0):
                 continue
-            lost = tp in refused or (acked and name is None)
+            ack = wrong.get((topic_id, partition)) or refused.get(tp) or DONE
             by_topic.setdefault(topic_id, []).append(
                 {
                     "partition_index": partition,
                     "error_code": outcome.code,
                     "error_message": outcome.message,
-                    "acknowledge_error_code": errors.InvalidRecordStateError.errno if lost else NONE,
+                    "acknowledge_error_code": ack.code if acked else NONE,
+                    "acknowledge_error_message": ack.message if acked else None,
                     "current_leader": NO_LEADER,
                     "records": found.records,
                     "acquired_records": found.acquired,
                 }
             )
-        return {
-            "error_code": NONE,
-            "acquisition_lock_timeout": self._home.share_group(call.body.group_id).limits.lock_ms,
-            "responses": [{"topic_id": topic, "partitions": parts} for topic, parts in by_topic.items()],
-            "node_endpoints": (),
-        }
+        return _answer_of(DONE, self._home.share_group(call.body.group_id).limits.lock_ms, by_topic)
 
     # --- acknowledging -------------------------------------------------------------------------
 
     def _acknowledge(self, call: Call) -> Answer:
         self._home.cluster.topics()
-        outcome, session = attempt(self._session, call)
-        acks: Acknowledgements | None = None
-        if session is not None:
-            outcome, acks = attempt(self._acknowledgements, call.body.topics)
-        if acks is None:
-            return _failed(outcome)
+        outcome, session = attempt(self._session, call, fetches=False)
+        if session is None:
+            return _answer_of(outcome)
+        acks, wrong = self._acknowledgements(call)
         group = self._home.share_group(call.body.group_id)
         outcome, done = attempt(lambda: group.exchange(call.body.member_id, acks, whole=True))
         if int(call.body.share_session_epoch) == FINAL_EPOCH:
             attempt(group.leave, call.body.member_id, {})
-        refused = set() if done is None else set(done.refused)
-        responses = []
+        refused = {} if done is None else _refusals(group, done.refused)
+        by_topic: dict[uuid.UUID | None, list[dict[str, Any]]] = {}
         for topic in call.body.topics:
-            name = self._home.topic_name(topic)
-            parts = []
+            name = self._home.topic_name(topic) or ""
             for p in topic.partitions:
-                code = outcome.code
-                if name is None or TopicPartition(name, int(p.partition_index)) in refused:
-                    code = errors.InvalidRecordStateError.errno
-                parts.append({"partition_index": p.partition_index, "error_code": code, "current_leader": NO_LEADER})
-            responses.append({"topic_id": topic.topic_id, "partitions": parts})
-        lock_ms = group.limits.lock_ms
-        return {
-            "error_code": NONE,
-            "acquisition_lock_timeout": lock_ms,
-            "responses": responses,
-            "node_endpoints": (),
-        }
+                index = int(p.partition_index)
+                ack = wrong.get((topic.topic_id, index)) or refused.get(TopicPartition(name, index)) or outcome
+                if p.acknowledgement_batches:
+                    part = {"partition_index": index, "error_code": ack.code, "current_leader": NO_LEADER}
+                    by_topic.setdefault(topic.topic_id, []).append(part)
+        return _answer_of(DONE, group.limits.lock_ms, by_topic)
 
 
-def _failed(outcome: Outcome) -> Answer:
+def _answer_of(
+    outcome: Outcome, lock_ms: int = 0, by_topic: Mapping[uuid.UUID | None, Sequence[Answer]] | None = None
+) -> Answer:
     return {
         "error_code": outcome.code,
         "error_message": outcome.message,
-        "acquisition_lock_timeout": 0,
-        "responses": (),
+        "acquisition_lock_timeout": lock_ms,
+        "responses": [{"topic_id": topic, "partitions": parts} for topic, parts in (by_topic or {}).items()],
         "node_endpoints": (),
     }
 
 
-def _acks(batch: Any) -> list[Acknowledgement]:  # noqa: ANN401 - of any version
-    first, last, types = int(batch.first_offset), int(batch.last_offset), [int(t) for t in batch.acknowledge_types]
-    size = last - first + 1
-    if first < 0 or size < 1 or len(types) not in {1, size} or not set(types) <= VERDICTS.keys():
-        raise errors.InvalidRequestError(f"acknowledgements of {first} to {last} with {len(types)} types {types[:5]}")
-    if len(types) == 1:
-        return [Acknowledgement(first, last, VERDICTS[types[0]])]
-    said = ((first + nth, (VERDICTS[kind],)) for nth, kind in enumerate(types))
-    return [Acknowledgement(a, b, *facts) for a, b, facts in merged_offsets(said)]
+def _acks(batches: Iterable[Any], *, renews: bool) -> list[Acknowledgement]:
+    """Return a partition's acknowledgements; raise InvalidRequestError for malformed ones and unannounced renewals."""
+    found: list[Acknowledgement] = []
+    for batch in batches:
+        first, last, types = int(batch.first_offset), int(batch.last_offset), [int(t) for t in batch.acknowledge_types]
+        size = last - first + 1
+        known = set(types) <= VERDICTS.keys() and (renews or RENEW not in types)
+        if size < 1 or len(types) not in {1, size} or not known:
+            raise errors.InvalidRequestError(f"records {first} to {last} are acknowledged by {len(types)} types")
+        if len(types) == 1:
+            found.append(Acknowledgement(first, last, VERDICTS[types[0]]))
+        else:
+            said = ((first + nth, (VERDICTS[kind],)) for nth, kind in enumerate(types))
+            found += [Acknowledgement(a, b, *facts) for a, b, facts in merged_offsets(said)]
+    return found
+
+
+def _refusals(group: ShareGroup, refused: Iterable[TopicPartition]) -> dict[TopicPartition, Outcome]:
+    """Return the outcomes of partitions whose acknowledgements the group refuses."""
+    known = group.shares(group.groups.state)
+    return {tp: NOT_ACQUIRED if tp in known else NOT_SHARED for tp in refused}
 
 
 def _sources_of(group: ShareGroup, state: GroupsState, partitions: Sequence[int], log: TopicLog) -> list[ShareSource]:

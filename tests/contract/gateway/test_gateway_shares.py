@@ -153,8 +153,8 @@ class Raw:
         self.wire, self._group, self._member = wire, topic, str(uuid.uuid4())
         self._id = uuid.UUID(cluster.topic(topic).topic_id)
 
-    def send(self, key: int, epoch: int, batches: Any = (), **more: Any) -> None:
-        body = {
+    def body(self, epoch: int, batches: Any = (), **more: Any) -> dict[str, Any]:
+        return {
             "group_id": self._group,
             "member_id": self._member,
             "share_session_epoch": epoch,
@@ -172,7 +172,9 @@ class Raw:
             "forgotten_topics_data": (),
             **more,
         }
-        self.wire.send(key, 1, body)
+
+    def send(self, key: int, epoch: int, batches: Any = (), **more: Any) -> None:
+        self.wire.send(key, 1, self.body(epoch, batches, **more))
 
     def ask(self, key: int, epoch: int, batches: Any = (), **more: Any) -> Any:
         self.send(key, epoch, batches, **more)
@@ -279,9 +281,46 @@ def test_session_that_moved_to_another_connection_keeps_its_records(served: Serv
     assert cluster.groups.refresh().shares[name][TopicPartition(name, 0)].start == 4
 
 
+def test_session_begins_with_a_fetch_that_acknowledges_nothing(raw: Raw) -> None:
+    begun = [raw.fetch(0, [batch(0, 0, 1)]), raw.acknowledge(0, [batch(0, 0, 1)]), raw.acknowledge(1, ())]
+    assert [int(one.error_code) for one in begun] == [
+        errors.InvalidRequestError.errno,
+        errors.InvalidShareSessionEpochError.errno,
+        errors.ShareSessionNotFoundError.errno,
+    ]
+
+
+def test_acknowledgement_adds_no_partition_to_the_session_and_names_what_is_unknown(raw: Raw) -> None:
+    """A consumer may acknowledge a partition that it has just lost, and does not want its next records."""
+    raw.fetch(0)
+    body = raw.body(1, [batch(0, 0, 1)])
+    (topic,) = body["topics"]
+    lost = {**topic, "partitions": [{**topic["partitions"][0], "partition_index": 9}]}
+    unknown = {**topic, "topic_id": uuid.UUID(int=7)}
+    acknowledged = raw.wire.ask(keys.SHARE_ACKNOWLEDGE, 1, {**body, "topics": [topic, lost, unknown]})
+    fetched = raw.fetch(2, [batch(1, 1, 2)])
+
+    parts = [one for response in acknowledged.responses for one in response.partitions]
+    assert [(p.partition_index, int(p.error_code)) for p in parts] == [
+        (0, 0),
+        (9, errors.UnknownTopicOrPartitionError.errno),
+        (0, errors.UnknownTopicIdError.errno),
+    ]
+    assert [p.partition_index for response in fetched.responses for p in response.partitions] == [0]
+
+
+def test_lock_is_renewed_only_by_a_request_that_says_so(raw: Raw) -> None:
+    raw.fetch(0)
+    codes = []
+    for epoch, renews in ((1, False), (2, True)):
+        body = {**raw.body(epoch, [batch(0, 0, 4)]), "is_renew_ack": renews}
+        answer = raw.wire.ask(keys.SHARE_ACKNOWLEDGE, 2, body)
+        codes.append(int(answer.responses[0].partitions[0].error_code))
+    assert codes == [errors.InvalidRequestError.errno, 0]
+
+
 MALFORMED = {
     "backwards": batch(3, 1, 1),
-    "negative": batch(-1, 1, 1),
     "too few types": batch(0, 3, 1, 1),
     "no types": batch(0, 3),
     "unknown type": batch(0, 0, 9),
@@ -291,7 +330,8 @@ MALFORMED = {
 @pytest.mark.parametrize("wrong", MALFORMED.values(), ids=MALFORMED)
 def test_malformed_acknowledgement_is_refused(raw: Raw, wrong: dict[str, Any]) -> None:
     raw.fetch(0)
-    assert int(raw.acknowledge(1, [wrong]).error_code) == errors.InvalidRequestError.errno
+    (answer,) = raw.acknowledge(1, [wrong]).responses
+    assert [int(one.error_code) for one in answer.partitions] == [errors.InvalidRequestError.errno]
 
 
 def test_heartbeat_of_a_later_epoch_is_fenced(served: Served, topic: Create) -> None:
