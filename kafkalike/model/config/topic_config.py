@@ -7,19 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from kafkalike.errors import InvalidPartitionsError
-from kafkalike.model.config.properties import (
-    INT_MAX,
-    LONG_MAX,
-    Property,
-    PropertySet,
-    Value,
-    boolean,
-    group_ids,
-    one_of,
-    ratio,
-    whole,
-    words_of,
-)
+from kafkalike.model.config import properties
+from kafkalike.model.config.properties import INT_MAX, LONG_MAX, Property, PropertySet, Value
 from kafkalike.model.names import STRATEGIES, TOPIC_NAME, Part
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -38,7 +27,7 @@ _NO_TIER = "the storage root itself is the remote tier"
 
 def strategy(text: str) -> str:
     """Parse the name of a subject strategy, with or without the package of Confluent's class."""
-    return one_of(*STRATEGIES)(text.removeprefix("io.confluent.kafka.serializers.subject."))
+    return properties.one_of(*STRATEGIES)(text.removeprefix("io.confluent.kafka.serializers.subject."))
 
 
 TOPIC_PROPERTIES: Final = PropertySet(
@@ -46,7 +35,7 @@ TOPIC_PROPERTIES: Final = PropertySet(
     [
         Property(
             name="cleanup.policy",
-            parse=words_of("delete", "compact", empty=True),
+            parse=properties.words_of("delete", "compact", empty=True),
             default="delete",
             doc="What maintenance may do with old records: delete, compact, both (`compact,delete`), or nothing (the "
             "empty text).",
@@ -54,33 +43,33 @@ TOPIC_PROPERTIES: Final = PropertySet(
         ),
         Property(
             name="compression.type",
-            parse=one_of("producer", "uncompressed", *CODECS),
+            parse=properties.one_of("producer", "uncompressed", *CODECS),
             default="producer",
             doc="Codec of the data files; `producer` keeps the producer's codec. `uncompressed`, Kafka's "
             "name for topics, is the same as `none`.",
         ),
         Property(
             name="delete.retention.ms",
-            parse=whole(0),
+            parse=properties.whole(0),
             default="86400000",
             doc="How long (ms) a tombstone stays readable after compaction.",
         ),
         Property(
             name="file.delete.delay.ms",
-            parse=whole(0),
+            parse=properties.whole(0),
             default="60000",
             doc="How long (ms) a deleted segment's file stays on disk for readers that still need it.",
         ),
         Property(
             name="kafkalike.flush",
-            parse=one_of("true", "false"),
+            parse=properties.one_of("true", "false"),
             default="false",
             doc="Whether records and their table commit are flushed to disk (fsync) before they are acknowledged, "
             "so that they survive a power failure. Like Kafka's, the default does not flush.",
         ),
         Property(
             name=FOREIGN_WRITES,
-            parse=one_of("reject", "allow"),
+            parse=properties.one_of("reject", "allow"),
             default="reject",
             doc="Whether Delta writers other than kafkalike may change the topic's table. `reject` gives the table a "
             "writer feature that they do not know, so Spark, delta-rs and others reject INSERT, UPDATE, DELETE, "
@@ -92,7 +81,7 @@ TOPIC_PROPERTIES: Final = PropertySet(
             for prop in (
                 Property(
                     name=f"kafkalike.{part}.schema.validation",
-                    parse=one_of("true", "false"),
+                    parse=properties.one_of("true", "false"),
                     default="false",
                     doc=f"Whether a record's {part} must begin with the magic byte 0 and the id of a schema that the "
                     "registry has under the topic's subject; null passes. Also as "
@@ -109,33 +98,33 @@ TOPIC_PROPERTIES: Final = PropertySet(
         ),
         Property(
             name="kafkalike.merge.bytes",
-            parse=whole(14, INT_MAX),
+            parse=properties.whole(14, INT_MAX),
             default="134217728",
             doc="Size (bytes) up to which maintenance merges small files; at most segment.bytes.",
         ),
         Property(
             name="kafkalike.merge.min.age.ms",
-            parse=whole(0),
+            parse=properties.whole(0),
             default="60000",
             doc="Age (ms, since its append) at which a file may be merged, so that the tail of the log is left alone.",
         ),
         Property(
             name="kafkalike.replaced.file.delay.ms",
-            parse=whole(0),
+            parse=properties.whole(0),
             default="86400000",
             doc="How long (ms) a file whose records were merged or compacted into another one stays on disk, for Spark "
             "queries and native Delta streams that still read it.",
         ),
         Property(
             name="kafkalike.retention.clock",
-            parse=one_of("record", "append"),
+            parse=properties.one_of("record", "append"),
             default="record",
             doc="Start of a segment's age: its newest record's time, but at the latest its append (`record`), or its "
             "append (`append`).",
         ),
         Property(
             name="kafkalike.retention.wait.groups",
-            parse=group_ids,
+            parse=properties.group_ids,
             default="",
             doc="Groups, separated by commas, that must have committed an offset past a record before retention by "
             "time or size may delete it.",
@@ -143,91 +132,91 @@ TOPIC_PROPERTIES: Final = PropertySet(
         ),
         Property(
             name="kafkalike.retention.wait.max.bytes",
-            parse=whole(-1),
+            parse=properties.whole(-1),
             default="-1",
             doc="Size of a partition (bytes) above which retention does not wait for groups; -1 for no limit.",
         ),
         Property(
             name="kafkalike.retention.wait.max.ms",
-            parse=whole(1),
+            parse=properties.whole(1),
             default="2592000000",
             doc="Age (ms) of a segment above which retention does not wait for groups.",
         ),
         Property(
             name="max.compaction.lag.ms",
-            parse=whole(1),
+            parse=properties.whole(1),
             default=str(LONG_MAX),
             doc="Longest time (ms) a record may wait for compaction.",
         ),
         Property(
             name="max.message.bytes",
-            parse=whole(0, INT_MAX),
+            parse=properties.whole(0, INT_MAX),
             default="1048588",
             doc="Largest record (bytes of key, value and headers with Kafka's per-record overhead).",
         ),
         Property(
             name="message.timestamp.after.max.ms",
-            parse=whole(0),
+            parse=properties.whole(0),
             default="3600000",
             doc="How far (ms) a record's CreateTime may be after the time of the append.",
         ),
         Property(
             name="message.timestamp.before.max.ms",
-            parse=whole(0),
+            parse=properties.whole(0),
             default=str(LONG_MAX),
             doc="How far (ms) a record's CreateTime may be before the time of the append.",
         ),
         Property(
             name="message.timestamp.type",
-            parse=one_of("CreateTime", "LogAppendTime"),
+            parse=properties.one_of("CreateTime", "LogAppendTime"),
             default="CreateTime",
             doc="Whether a record keeps its producer's time or gets the time of the append.",
         ),
         Property(
             name="min.cleanable.dirty.ratio",
-            parse=ratio,
+            parse=properties.ratio,
             default="0.5",
             doc="Share of uncompacted bytes above which a partition is compacted.",
         ),
         Property(
             name="min.compaction.lag.ms",
-            parse=whole(0),
+            parse=properties.whole(0),
             default="0",
             doc="Shortest time (ms) before a record may be compacted.",
         ),
         Property(
             name="min.insync.replicas",
-            parse=whole(1, INT_MAX),
+            parse=properties.whole(1, INT_MAX),
             default="1",
             doc="Number of replicas in sync that an append requires.",
         ),
         Property(
             name="unclean.leader.election.enable",
-            parse=boolean,
+            parse=properties.boolean,
             default="false",
             doc="Whether a replica out of sync, which may lack records, may become leader if no other one answers.",
         ),
         Property(
             name="retention.bytes",
-            parse=whole(-1),
+            parse=properties.whole(-1),
             default="-1",
             doc="Size of a partition (bytes) above which its oldest segments are deleted; -1 for no limit.",
         ),
         Property(
             name="retention.ms",
-            parse=whole(-1),
+            parse=properties.whole(-1),
             default="604800000",
             doc="Age (ms) above which a segment is deleted; -1 keeps it forever.",
         ),
         Property(
             name="segment.bytes",
-            parse=whole(14, INT_MAX),
+            parse=properties.whole(14, INT_MAX),
             default="1073741824",
             doc="Size (bytes) up to which maintenance merges small segments.",
         ),
         Property(
             name="segment.ms",
-            parse=whole(1),
+            parse=properties.whole(1),
             default="604800000",
             doc="Age (ms) after which a segment is sealed regardless of its size.",
         ),
