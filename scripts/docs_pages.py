@@ -42,9 +42,9 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:  # noqa: ANN
     return re.sub(r"`[^`\n]+`", lambda code: code[0].replace(r"\|", "|"), text)
 
 
-def on_page_content(html: str, page: Any, **_: object) -> str:  # noqa: ANN401 - of mkdocs
+def on_page_content(html: str, **_: object) -> str:
     """Mark the tables of settings: `site.css` stacks their cells on narrow screens."""
-    return html.replace("<table>", "<table data-stacked>") if page.file.src_uri == "reference/settings.md" else html
+    return re.sub(r"<table>(?=\s*<thead>\s*<tr>\s*<th>setting</th>)", "<table data-stacked>", html)
 
 
 def _linked(text: str, to: str, above: str = "") -> str:

@@ -23,6 +23,10 @@ COMMON: Final = ("--bootstrap-server ", "--command-config ", "--version", "--hel
 """Options of nearly all commands: the page has them once."""
 
 
+CODE: Final = re.compile(r"(?<![\w-])--[a-z][\w-]*|\$?KAFKALIKE_\w+(?:=1)?")
+"""Options and variables in a text, which a narrow page would break at their hyphens."""
+
+
 def page() -> str:
     """The page of all commands."""
     context = click.Context(app, info_name="kafkalike")
@@ -92,7 +96,8 @@ def _cell(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text whose signs mean nothing in Markdown, outside of code."""
+    """Text whose signs mean nothing in Markdown, outside of code; options and variables become code."""
     return "".join(
-        part if part.startswith("`") else re.sub(r"[*<]", r"\\\g<0>", part) for part in re.split("(`[^`]*`)", text)
+        part if part.startswith("`") else CODE.sub(r"`\g<0>`", part.replace("*", r"\*").replace("<", "&lt;"))
+        for part in re.split("(`[^`]*`)", text)
     )

@@ -271,7 +271,7 @@ class LazyGroup(SuggestingGroup):
     "--log-level",
     type=click.Choice(LEVELS),
     envvar="KAFKALIKE_LOG_LEVEL",
-    help="Level of the log on standard error; default: warning, with --debug debug. Also $KAFKALIKE_LOG_LEVEL.",
+    help="Level of the log on standard error; default: warning, or debug with --debug. Also $KAFKALIKE_LOG_LEVEL.",
 )
 @click.option(
     "--log-format",
