@@ -44,7 +44,8 @@ share_modules := kafkalike tests/unit tests/architecture tests/jepsen
 quick := modules clients logs others
 share_others := $(share_replicas) $(share_gateway) $(share_upkeep)
 
-programs_alone := usual-programs
+# Those without a JVM wait for most of their time, so they are beside the others.
+programs_alone := usual-programs usual-processes
 streams := $(wildcard tests/spark/test_*stream*.py tests/spark/test_source_*.py tests/spark/test_missing_topics.py)
 
 .PHONY: $(quick:%=quick-%) $(shares:%=usual-%) $(programs_alone)
@@ -161,12 +162,16 @@ e2e: classes ## Run the command line, the jobs and the notebooks, as a user runs
 	@$(pytest) tests/e2e
 
 programs: classes ## Run the last three, as `make test` does: all tests that start programs and JVMs.
-	@$(MAKE) --no-print-directory $(programs_alone)
+	@$(beside) 2 $(programs_alone)
 
 # Without `classes`, whose end make would only notice after it has begun all other targets of `make test`.
-$(programs_alone): setup
+usual-programs: setup
 	$(call step,pytest)
-	@$(pytest) $(order) $(programs) --durations=40 tests/processes tests/spark tests/e2e
+	@$(pytest) $(order) $(programs) --durations=40 tests/spark tests/e2e
+
+usual-processes: setup
+	$(call step,pytest)
+	@$(pytest) -q $(order) --durations=10 tests/processes
 
 objects: setup setup-stores ## Run the tests over real object stores.
 	$(call step,pytest)
