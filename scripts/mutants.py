@@ -174,7 +174,9 @@ PARTS: Final[Mapping[str, Part]] = {
             for name in ("tailed_table", "commit_file", "table_state", "table", "table_change")
         ),
         without="loop_that_is_wrong",
-        tests=_unit("change_loop", "change_rules", "far_table", "settling", "table_state", "table_steps"),
+        tests=_unit(
+            "change_loop", "change_rules", "commit_file", "far_table", "settling", "table_state", "table_steps"
+        ),
     ),
 }
 
