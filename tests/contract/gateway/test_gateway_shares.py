@@ -319,21 +319,6 @@ def test_lock_is_renewed_only_by_a_request_that_says_so(raw: Raw) -> None:
     assert codes == [errors.InvalidRequestError.errno, 0]
 
 
-MALFORMED = {
-    "backwards": batch(3, 1, 1),
-    "too few types": batch(0, 3, 1, 1),
-    "no types": batch(0, 3),
-    "unknown type": batch(0, 0, 9),
-}
-
-
-@pytest.mark.parametrize("wrong", MALFORMED.values(), ids=MALFORMED)
-def test_malformed_acknowledgement_is_refused(raw: Raw, wrong: dict[str, Any]) -> None:
-    raw.fetch(0)
-    (answer,) = raw.acknowledge(1, [wrong]).responses
-    assert [int(one.error_code) for one in answer.partitions] == [errors.InvalidRequestError.errno]
-
-
 def test_heartbeat_of_a_later_epoch_is_fenced(served: Served, topic: Create) -> None:
     cluster, address = served
     name = topic(1)
