@@ -51,9 +51,9 @@ def _address(value: str, option: str) -> tuple[str, int]:
 def limit_arenas() -> None:
     """Let glibc allocate from two arenas, because it keeps the memory that each of its 8 per core has freed.
 
-    `MALLOC_ARENA_MAX` in the environment overrides this. Other C libraries have no arenas.
+    `MALLOC_ARENA_MAX` and `GLIBC_TUNABLES` in the environment override this. Other C libraries have no arenas.
     """
-    if "MALLOC_ARENA_MAX" not in os.environ:
+    if not os.environ.keys() & {"MALLOC_ARENA_MAX", "GLIBC_TUNABLES"}:
         with contextlib.suppress(OSError, TypeError, AttributeError):
             ctypes.CDLL(None).mallopt(ARENA_MAX, 2)
 

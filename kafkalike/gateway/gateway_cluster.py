@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
 from kafkalike.admin.admin_client import KafkaAdminClient
 from kafkalike.gateway.api_versions import Answer
@@ -37,7 +37,10 @@ GATHER_SECONDS: Final = 0.005
 """Time in which calls of `GatewayCluster.in_batches` are gathered."""
 
 SLOW_SECONDS: Final = 1.0
-"""Time of one call of a batch after which the calls behind it no longer wait for it."""
+"""Time of one call of a batch after which another thread continues behind it."""
+
+MOST_BATCH_THREADS: Final = 4
+"""Threads of one batch with slow calls."""
 
 UNUSED_SECONDS: Final = 600.0
 """Time after which the log of a topic that nobody uses is closed."""
@@ -80,29 +83,32 @@ Handler = Callable[[Call], Awaitable["Reply | asyncio.Task[Reply]"]]
 """Handles a request. The next request of the connection is handled when it returns; a returned task continues."""
 
 
-_Gathered = tuple[Call, asyncio.Future[Sequence[Reply]]]
-"""A call of a batch, and its reply; nothing if it is to have a thread of its own."""
+_Gathered = tuple[Call, asyncio.Future[Reply]]
+"""A call of a batch, and its reply."""
+
+_Outcome = tuple[asyncio.Future[Reply], tuple[Reply] | None]
+"""A reply of a thread; None for the call with which it failed."""
 
 
-def _popped(pop: Callable[[], _Gathered]) -> Iterator[_Gathered]:
-    """Yield calls that another thread does not pop at the same time."""
+def _popped(calls: deque[_Gathered]) -> Iterator[_Gathered]:
+    """Yield calls that no other thread has taken."""
     while True:
         try:
-            one = pop()
+            one = calls.popleft()
         except IndexError:
             return
         yield one
 
 
-def _settle(gathered: Sequence[_Gathered], outcomes: Sequence[Sequence[Reply] | BaseException]) -> None:
-    """Set the outcomes of the first calls, unless their clients have disconnected."""
-    for (_, done), outcome in zip(gathered, outcomes, strict=False):
+def _settle(outcomes: Iterable[_Outcome], failure: BaseException | None = None) -> None:
+    """Set the replies to calls whose clients have not disconnected."""
+    for done, reply in outcomes:
         if done.done():
             continue
-        if isinstance(outcome, BaseException):
-            done.set_exception(outcome)
-        else:
-            done.set_result(outcome)
+        if reply is not None:
+            done.set_result(reply[0])
+        elif failure is not None:
+            done.set_exception(failure)
 
 
 class GatewayCluster:
@@ -140,55 +146,34 @@ class GatewayCluster:
         """Return the handler that handles calls which come together in one thread, one after the other.
 
         The members of a group send their heartbeats together, because they have joined together. A thread for each, all
-        at once, would cost several times as much. Calls behind a slow or a failing call get a thread each, as all do if
-        the storage is far.
+        at once, would cost several times as much. If a call is slow or fails, another thread continues behind it. If
+        the storage is far, each call has a thread.
 
         Args:
             prepare: called in the thread before the first call of a batch.
             answer: answers a call with the result of `prepare`.
         """
-
-        def alone(call: Call) -> Reply:
-            return answer(call, prepare())
-
         if self.cluster.store.coordination.reach == "everywhere":
-            return self.in_thread(alone)
-        gathered = list[_Gathered]()
+            return self.in_thread(lambda call: answer(call, prepare()))
+        gathered = deque[_Gathered]()
         tasks = set[asyncio.Task[None]]()
-
-        def in_turn(calls: deque[_Gathered], replies: list[Reply]) -> None:
-            prepared = prepare()
-            for call, _ in _popped(calls.popleft):
-                replies.append(answer(call, prepared))
 
         async def work() -> None:
             await asyncio.sleep(GATHER_SECONDS)
-            taken = gathered[:]
+            batch = _Batch(self, prepare, answer, gathered.copy())
             gathered.clear()
-            calls, replies, seen = deque(taken), list[Reply](), -1
-            thread = asyncio.ensure_future(self.run(in_turn, calls, replies))
-            while not thread.done() and seen < len(replies):
-                seen = len(replies)
-                await asyncio.wait([thread], timeout=SLOW_SECONDS)
-                _settle(taken, [(reply,) for reply in replies])
-            rest = list(_popped(calls.pop))
-            _settle(rest, [()] * len(rest))
-            (failure,) = await asyncio.gather(thread, return_exceptions=True)
-            _settle(taken, [(reply,) for reply in replies])
-            if failure is not None:
-                _settle(taken[len(replies) :], [failure])
+            await batch.work(MOST_BATCH_THREADS)
 
         async def handle(call: Call) -> Reply:
             loop = asyncio.get_running_loop()
-            done: asyncio.Future[Sequence[Reply]] = loop.create_future()
+            done: asyncio.Future[Reply] = loop.create_future()
             gathered.append((call, done))
             if len(gathered) == 1:
                 task = loop.create_task(work())
                 # The loop alone would not keep it alive.
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
-            replies = await done
-            return replies[0] if replies else await self.run(alone, call)
+            return await done
 
         return handle
 
@@ -249,3 +234,52 @@ class GatewayCluster:
         """Wait for calls in progress, and end the threads."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self.cluster.settle()
+
+
+class _Batch(Generic[T]):
+    """Calls that came together.
+
+    Args:
+        home: runs the threads.
+        prepare, answer: see `GatewayCluster.in_batches`.
+        calls: the calls.
+    """
+
+    def __init__(
+        self,
+        home: GatewayCluster,
+        prepare: Callable[[], T],
+        answer: Callable[[Call, T], Reply],
+        calls: deque[_Gathered],
+    ) -> None:
+        self._home, self._prepare, self._answer, self._calls = home, prepare, answer, calls
+        self._prepared = list[T]()
+
+    async def work(self, most: int) -> None:
+        """Handle the calls in one thread, and in up to `most` threads while there are slow calls."""
+        outcomes, seen = list[_Outcome](), -1
+        thread = asyncio.ensure_future(self._home.run(self._in_turn, outcomes))
+        while not thread.done() and (most == 1 or not self._prepared or seen < len(outcomes)):
+            seen = len(outcomes)
+            await asyncio.wait([thread], timeout=SLOW_SECONDS)
+            _settle(outcomes)
+        behind = self.work(most if thread.done() else most - 1) if self._calls and self._prepared else asyncio.sleep(0)
+        failure, _ = await asyncio.gather(self._settled(thread, outcomes), behind)
+        if not self._prepared:
+            _settle(((done, None) for _, done in _popped(self._calls)), failure)
+
+    @staticmethod
+    async def _settled(thread: asyncio.Future[None], outcomes: Sequence[_Outcome]) -> BaseException | None:
+        (failure,) = await asyncio.gather(thread, return_exceptions=True)
+        _settle(outcomes, failure)
+        return failure
+
+    def _in_turn(self, outcomes: list[_Outcome]) -> None:
+        if not self._prepared:
+            self._prepared.append(self._prepare())
+        for call, done in _popped(self._calls):
+            reply: tuple[Reply] | None = None
+            try:
+                reply = (self._answer(call, self._prepared[0]),)
+            finally:
+                outcomes.append((done, reply))

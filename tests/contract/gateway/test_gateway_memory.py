@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import random
 import socket
 import struct
-import subprocess
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -98,37 +95,3 @@ def test_connection_that_has_ended_is_freed_without_a_garbage_collection(
             time.sleep(0.02)
     finally:
         gc.enable()
-
-
-ARENAS = """
-import ctypes
-import threading
-from kafkalike.cli.gateway import limit_arenas
-
-limit_arenas()
-malloc = ctypes.CDLL(None).malloc
-malloc.restype = ctypes.c_void_p
-found, together = [], threading.Barrier(12)
-
-def allocate():
-    together.wait()
-    found.append(malloc(10_000))
-    together.wait()
-
-threads = [threading.Thread(target=allocate) for _ in range(12)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(len({at >> 26 for at in found}))
-"""
-"""Prints in how many arenas twelve threads allocate; glibc aligns each to 64 MB."""
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="glibc has arenas")
-def test_threads_of_a_gateway_allocate_from_two_arenas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each arena would keep the memory of the largest requests and checkpoints that any of its threads has handled."""
-    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
-    told = subprocess.run([sys.executable, "-c", ARENAS], capture_output=True, text=True, check=True)
-
-    assert int(told.stdout) <= 2

@@ -89,3 +89,47 @@ def test_heartbeats_that_come_together_share_one_look(home: GatewayCluster) -> N
         return await asyncio.gather(*(handler(Call(4, None, m, "")) for m in MEMBERS))
 
     assert asyncio.run(together()) == [{"member_id": m, "look": 0} for m in MEMBERS]
+
+
+def test_slow_look_is_taken_once_for_all_heartbeats(home: GatewayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_cluster, "SLOW_SECONDS", 0.01)
+    looks, answered = list[int](), threading.Event()
+
+    def beat(call: Call, look: int) -> Mapping[str, Any]:
+        return {"member_id": call.client_id, "look": look}
+
+    def prepared() -> int:
+        looks.append(len(looks))
+        assert answered.wait(20)
+        return looks[-1]
+
+    async def together() -> list[Any]:
+        handler = home.in_batches(prepared, beat)
+        waiting = asyncio.gather(*(handler(Call(4, None, m, "")) for m in MEMBERS))
+        await asyncio.sleep(0.2)
+        answered.set()
+        return await waiting
+
+    assert asyncio.run(together()) == [{"member_id": m, "look": 0} for m in MEMBERS]
+    assert looks == [0]
+
+
+def test_slow_heartbeats_take_few_threads(home: GatewayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_cluster, "SLOW_SECONDS", 0.01)
+    running, answered = list[str](), threading.Event()
+
+    def beat(call: Call, _: None) -> Mapping[str, Any]:
+        running.append(call.client_id)
+        assert answered.wait(20)
+        return {"member_id": call.client_id}
+
+    async def together() -> int:
+        handler = home.in_batches(nothing, beat)
+        waiting = asyncio.gather(*(handler(Call(4, None, str(n), "")) for n in range(20)))
+        await asyncio.sleep(0.3)
+        at_work = len(running)
+        answered.set()
+        assert len(await waiting) == 20
+        return at_work
+
+    assert asyncio.run(together()) <= gateway_cluster.MOST_BATCH_THREADS
