@@ -78,9 +78,9 @@ def test_a_run_with_nothing_due_opens_no_file_twice(tmp_path: Path) -> None:
     found = runs(tmp_path)
     for name, run in found.items():
         again = {file.partition("/")[0] for file, times in Counter(run["opened"]).items() if times > 1}
-        # A cluster that was open before asks for news where others begin with reading: of topics when the run begins
-        # and after its work on them, of groups then and when transactions are finished.
-        known = {"__cluster_metadata", "__consumer_offsets"} if name == "of an open cluster" else set[str]()
+        # A cluster that was open before asks for news of topics twice, where others begin with reading: when the run
+        # begins, and after its work on them.
+        known = {"__cluster_metadata"} if name == "of an open cluster" else set[str]()
         assert again == known, name
         lists = Counter(run["listed"])
         # Connecting lists that one as well: it checks whether there is a cluster.
