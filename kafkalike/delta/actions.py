@@ -124,9 +124,8 @@ class TableCommit:
         if text and APPEND_KEY in text:
             # A foreign writer may have written anything.
             with contextlib.suppress(ValueError):
-                note, end = raw_decode(text) if text[0] == "{" else (None, 0)
-                if end != len(text):
-                    note = parse_json(text)
+                found, end = raw_decode(text) if text[0] == "{" else (None, 0)
+                note = found if end == len(text) else parse_json(text)
         if not isinstance(note, dict):
             note = {}
         append_id = note.get(APPEND_KEY)

@@ -205,7 +205,7 @@ def _remove(segment: Segment, *, data_change: bool) -> Add:
     )
 
 
-def _dead_segments(log: TopicLog) -> list[Segment]:
+def dead_segments(log: TopicLog) -> list[Segment]:
     """Return data files that lie completely below the log start, as of the last `refresh`."""
     dead: list[Segment] = []
     for partition in log.info.partitions:
@@ -224,7 +224,7 @@ def delete_dead(log: TopicLog, run: str) -> list[Segment]:
         The dropped segments; empty if there are none, or another run dropped them.
     """
     log.refresh()
-    dead = _dead_segments(log)
+    dead = dead_segments(log)
     gone: list[Segment] = []
     for at in range(0, len(dead), DELETE_AT_ONCE):
         part = dead[at : at + DELETE_AT_ONCE]

@@ -30,15 +30,13 @@ from contextlib import contextmanager
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from filelock import FileLock, Timeout
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicAuthorizationFailedError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.concurrency import OnError, inherited
-
-if TYPE_CHECKING:
-    # Imported where a lock is not free, because it takes 6 ms, a fiftieth of a process that sends one record.
-    from filelock import FileLock
 
 TURN: Final = ".turn"
 """Suffix of the queue's file."""
@@ -174,8 +172,6 @@ class TableLock:
         Returns:
             False if a writer has the lock or the files cannot be removed: try again later.
         """
-        from filelock import FileLock, Timeout
-
         queue, table = FileLock(self._path + TURN), FileLock(self._path)
         try:
             if not os.path.isdir(self._folder):  # noqa: PTH112
@@ -216,8 +212,6 @@ class TableLock:
             at_once.free()
         if taken:
             return
-        from filelock import FileLock
-
         limit = deadline or Deadline(SYSTEM_CLOCK, None)
         queue = FileLock(self._path + TURN, thread_local=False)
         table = FileLock(self._path, thread_local=False)
@@ -238,8 +232,6 @@ class TableLock:
 
     def _acquire(self, queue: FileLock, table: FileLock, limit: Deadline, meanwhile: Callable[[], object]) -> None:
         """Queue, and take the lock; see `held` for the errors."""
-        from filelock import Timeout
-
         try:
             self._take(queue, limit, meanwhile, FIRST_POLL_SECONDS)
             try:
@@ -267,8 +259,6 @@ class TableLock:
             Timeout: the time is over.
             FileNotFoundError: the folder of locks has vanished.
         """
-        from filelock import Timeout
-
         # A test's manual clock does not advance during this wait.
         begun, left = SYSTEM_CLOCK.monotonic(), limit.remaining()
         while True:

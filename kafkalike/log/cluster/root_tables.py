@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -183,7 +184,7 @@ class RootTables:
         if topic_folders.is_later_life(info.location):
             self._store.at(info.location).remove(log_name(0), quietly=True)
             if self._store.coordination.reach == "machine":
-                topic_folders.remove_tree(Path(self._root, info.location))
+                shutil.rmtree(Path(self._root, info.location), ignore_errors=True)
 
     def drop(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         """Remove a topic's table.
@@ -215,7 +216,7 @@ class RootTables:
             folder = topic_folders.put_aside(Path(self._root, info.location), Path(self._root), info.table_id)
         # Maintenance removes files that are in use at present.
         self._store.coordination.forget_turns(turns_of(info.location))
-        topic_folders.remove_tree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _refuse_cluster(name: TopicName, files: Storage) -> None:

@@ -59,7 +59,18 @@ def test_earliest_time_of_a_file_is_the_earliest_time_of_its_records(
     assert found == min((due_ms(headers or ()) for headers in kept), default=0)
 
 
-@pytest.mark.parametrize("metadata", [None, "", "free text", '{"kafkalikeAppend"', '["kafkalikeAppend"]', '{"a": 1}'])
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        "",
+        "free text",
+        '{"kafkalikeAppend"',
+        '["kafkalikeAppend"]',
+        '{"a": 1}',
+        '{"kafkalikeAppend":"x"} # text',
+    ],
+)
 def test_a_commit_of_someone_else_is_not_taken_for_ours(metadata: str | None) -> None:
     """Whatever they put into its user metadata."""
     commit = TableCommit(version=1, timestamp_ms=0, operation="WRITE", engine="spark", user_metadata=metadata)
