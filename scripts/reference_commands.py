@@ -23,8 +23,11 @@ COMMON: Final = ("--bootstrap-server ", "--command-config ", "--version", "--hel
 """Options of nearly all commands: the page has them once."""
 
 
-CODE: Final = re.compile(r"(?<![\w-])--[a-z][\w-]*|\$?KAFKALIKE_\w+(?:=1)?")
-"""Options and variables in a text, which a narrow page would break at their hyphens."""
+CODE: Final = re.compile(
+    r"'kafkalike [^']*'|(?<![\w-])(?:--[a-z][\w-]* (?!and |or )[a-z]+ (?=--))*--[a-z][\w-]*(?: [A-Z]{2,}\b)?"
+    r"|\$?KAFKALIKE_\w+(?:=1)?"
+)
+"""Commands, options and variables in a text, which a narrow page would break at their hyphens."""
 
 
 def page() -> str:
@@ -95,9 +98,14 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def _code(found: re.Match[str]) -> str:
+    code = found[0].strip("'")
+    return f"`{code}`"
+
+
 def _plain(text: str) -> str:
     """Text whose signs mean nothing in Markdown, outside of code; options and variables become code."""
     return "".join(
-        part if part.startswith("`") else CODE.sub(r"`\g<0>`", part.replace("*", r"\*").replace("<", "&lt;"))
+        part if part.startswith("`") else CODE.sub(_code, part.replace("*", r"\*").replace("<", "&lt;"))
         for part in re.split("(`[^`]*`)", text)
     )

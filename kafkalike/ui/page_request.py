@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from kafkalike.errors import BrokerResponseError, IllegalArgumentError
+from kafkalike.errors import AuthorizationError, BrokerResponseError, IllegalArgumentError, RetriableError
 from kafkalike.model.clock import utc_text
 from kafkalike.model.names import counted
 from kafkalike.ui.access_control import AccessControl
@@ -173,11 +173,17 @@ class InvalidFieldError(IllegalArgumentError):
 
 
 REFUSED: Final = (IllegalArgumentError, BrokerResponseError)
-"""Errors in the input of a form, which the page shows again with the error beside a field."""
+"""Errors that may be of the input of a form, which the page shows again with the error beside a field."""
 
 
 def field_error(error: Exception, field: str) -> InvalidFieldError:
-    """Return an error of `REFUSED` as that of a field, by default of the named one."""
+    """Return an error of `REFUSED` as that of a field, by default of the named one.
+
+    Raises:
+        BrokerResponseError: the given one, if it is the storage's or refuses the user, so that no input mends it.
+    """
+    if isinstance(error, (AuthorizationError, RetriableError)):
+        raise error
     return error if isinstance(error, InvalidFieldError) else InvalidFieldError(field, str(error))
 
 
