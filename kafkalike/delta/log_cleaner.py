@@ -195,6 +195,9 @@ class LogCleaner:
                 return self._cleaned(version, table_id)
         except (KafkaError, OSError, pa.ArrowException):
             return False
+        finally:
+            # Arrow keeps freed memory: 2 KB for each file of the table, until the next checkpoint.
+            pa.default_memory_pool().release_unused()
 
     def _cleaned(self, version: int | None, table_id: str) -> bool:
         known: list[LogSnapshot] = []
