@@ -13,6 +13,7 @@ import errno
 import io
 import os
 import queue
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -156,6 +157,9 @@ class TimedCalls:
         return call.result  # type: ignore[no-any-return]
 
     def _begin(self, call: _Call) -> None:
+        if sys.is_finalizing():
+            # No thread runs Python code any more, and none can be started.
+            raise OSError(errno.ECANCELED, "the process ends", self.uri)
         with OnError(partial(self._running.discard, call)):
             self._running.add(call)
             try:
@@ -215,8 +219,8 @@ class TimedCalls:
         call.done.release()
 
     def _begin_deferred(self) -> None:
-        # If no thread can be started, the next call that ends runs the deferred ones.
-        with contextlib.suppress(RuntimeError):
+        # If no thread can be started, the next call that ends runs the deferred ones, or the process ends.
+        with contextlib.suppress(RuntimeError, OSError):
             self._begin(_Call(self, self._make_deferred, self.seconds))
 
     def _make_deferred(self) -> None:

@@ -145,3 +145,27 @@ def test_an_interrupted_close_never_crashes_and_never_lies(
     cluster = connect(root)
     assert {name: cluster.log(name).log_end(0) - 1 for name in told["written"]} == told["written"]
     assert then == "exit" or sum(told["written"].values()) == 30_000
+
+
+LEAVES_A_FILE_OPEN = """
+import sys
+from kafkalike.storage.timeouts import TimedCalls, TimedFile
+calls = TimedCalls(sys.argv[1], 600.0)
+file = TimedFile(calls, sys.argv[1] + "/data")
+calls.file = file
+"""
+
+
+def test_exit_with_an_open_file_in_a_cycle_with_its_root_ends(tmp_path: Path) -> None:
+    """The interpreter closes the file when no thread can make the call."""
+    (tmp_path / "data").write_bytes(b"x")
+
+    ended = subprocess.run(
+        [sys.executable, "-c", LEAVES_A_FILE_OPEN, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
