@@ -123,7 +123,7 @@ class TableCommit:
         text, note = self.user_metadata, None
         if text and APPEND_KEY in text:
             # A foreign writer may have written anything.
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 found, end = raw_decode(text) if text[0] == "{" else (None, 0)
                 note = found if end == len(text) else parse_json(text)
         if not isinstance(note, dict):

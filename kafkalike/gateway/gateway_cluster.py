@@ -263,13 +263,18 @@ class _Batch(Generic[T]):
             seen = len(outcomes)
             await asyncio.wait([thread], timeout=SLOW_SECONDS)
             _settle(outcomes)
-        behind = self.work(most if thread.done() else most - 1) if self._calls and self._prepared else asyncio.sleep(0)
+        begun = self._prepared and (outcomes or not thread.done())
+        behind = self.work(most if thread.done() else most - 1) if self._calls and begun else asyncio.sleep(0)
         failure, _ = await asyncio.gather(self._settled(thread, outcomes), behind)
-        if not self._prepared:
+        if not begun:
             _settle(((done, None) for _, done in _popped(self._calls)), failure)
 
     @staticmethod
     async def _settled(thread: asyncio.Future[None], outcomes: Sequence[_Outcome]) -> BaseException | None:
+        while not thread.done():
+            await asyncio.wait([thread], timeout=SLOW_SECONDS)
+            # The thread may go on behind a slow call.
+            _settle(outcomes)
         (failure,) = await asyncio.gather(thread, return_exceptions=True)
         _settle(outcomes, failure)
         return failure

@@ -133,3 +133,34 @@ def test_slow_heartbeats_take_few_threads(home: GatewayCluster, monkeypatch: pyt
         return at_work
 
     assert asyncio.run(together()) <= gateway_cluster.MOST_BATCH_THREADS
+
+
+def test_thread_that_goes_on_behind_a_slow_heartbeat_holds_no_answer_back(
+    home: GatewayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_cluster, "SLOW_SECONDS", 0.01)
+    second_thread_runs, first_thread_goes_on, first_is_answered = (threading.Event() for _ in range(3))
+
+    def beat(call: Call, _: None) -> Mapping[str, Any]:
+        if call.client_id == "a":
+            assert second_thread_runs.wait(20)
+        elif call.client_id == "b":
+            second_thread_runs.set()
+            assert first_thread_goes_on.wait(20)
+        elif call.client_id == "c":
+            first_thread_goes_on.set()
+            assert first_is_answered.wait(20)
+        return {"member_id": call.client_id}
+
+    async def together() -> list[Any]:
+        handler = home.in_batches(nothing, beat)
+
+        async def one(member: str) -> Mapping[str, Any]:
+            answer = await handler(Call(4, None, member, ""))
+            if member == "a":
+                first_is_answered.set()
+            return answer
+
+        return await asyncio.gather(*map(one, MEMBERS))
+
+    assert asyncio.run(together()) == [{"member_id": m} for m in MEMBERS]

@@ -69,7 +69,9 @@ def test_earliest_time_of_a_file_is_the_earliest_time_of_its_records(
         '["kafkalikeAppend"]',
         '{"a": 1}',
         '{"kafkalikeAppend":"x"} # text',
+        '{"kafkalikeAppend":' + "[" * 100_000,
     ],
+    ids=["none", "empty", "text", "half", "list", "other", "text-behind", "deep"],
 )
 def test_a_commit_of_someone_else_is_not_taken_for_ours(metadata: str | None) -> None:
     """Whatever they put into its user metadata."""
