@@ -155,7 +155,7 @@ def test_thread_that_goes_on_behind_a_slow_heartbeat_holds_no_answer_back(
     async def together() -> list[Any]:
         handler = home.in_batches(nothing, beat)
 
-        async def one(member: str) -> Mapping[str, Any]:
+        async def one(member: str) -> Any:
             answer = await handler(Call(4, None, member, ""))
             if member == "a":
                 first_is_answered.set()
