@@ -132,7 +132,7 @@ def test_any_one_root_finds_the_others_and_says_whose_options_are_missing(place:
         assert sorted(b.uri for b in connect(root, place.options).replication.brokers()) == sorted(place.roots)
     with pytest.raises(KafkaConfigurationError, match="no credentials for"):
         connect(place.roots[0], {place.roots[0]: place.options[place.roots[0]]})
-    with pytest.raises(KafkaConfigurationError, match="no root's URI"):
+    with pytest.raises(KafkaConfigurationError, match="not the URI of a root"):
         connect(place.roots, {"bucket": {"region": "x"}})
 
 
