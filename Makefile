@@ -165,11 +165,11 @@ programs: classes ## Run the last three, as `make test` does: all tests that sta
 	@$(beside) 2 $(programs_alone)
 
 # Without `classes`, whose end make would only notice after it has begun all other targets of `make test`.
-usual-programs: setup
+$(firstword $(programs_alone)): setup
 	$(call step,pytest)
 	@$(pytest) $(order) $(programs) --durations=40 tests/spark tests/e2e
 
-usual-processes: setup
+$(lastword $(programs_alone)): setup
 	$(call step,pytest)
 	@$(pytest) -q $(order) --durations=10 tests/processes
 
