@@ -235,6 +235,13 @@ SECTIONS: Final[tuple[tuple[str, str, tuple[Row, ...]], ...]] = (
         "Workers of one share group take and acknowledge all records of a partition. S3 as above.",
         (
             *(Row("queue", f"{workers}, 500 records per poll", label) for workers, label in QUEUE_WORKERS),
+            *(
+                Row("queue-s3", f"{workers}, 500 records per poll on S3 with 15/25 ms", f"{label}, S3")
+                for workers, label in QUEUE_WORKERS
+            ),
+            Row(
+                "queue-s3", "100 workers in 10 processes, 1 records per poll on S3 with 15/25 ms", "one record per poll"
+            ),
             Row("queue-locks-history", "1000000 locked records", "1 M records locked at once"),
             Row("queue-locks-history", "after 1000000 earlier polls", "after 1 M polls"),
         ),
