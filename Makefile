@@ -91,7 +91,7 @@ clean: ## Remove caches and build output; never topics, never .venv.
 ##@ Check a change
 
 check: setup ## Run the fast gate: lint, types, layers, and the tests without JVM and processes, with few examples each.
-	@$(beside) 3 $(quick:%=quick-%) types lint arch
+	@$(beside) 4 $(quick:%=quick-%) types lint arch
 
 $(quick:%=quick-%): quick-%: setup
 	$(call step,quick tests)
