@@ -46,6 +46,8 @@ share_others := $(share_replicas) $(share_gateway) $(share_upkeep)
 
 # Those without a JVM wait for most of their time, so they are beside the others.
 programs_alone := usual-programs usual-processes
+options_programs = $(programs) --durations=40 tests/spark tests/e2e
+options_processes := -q --durations=10 tests/processes
 streams := $(wildcard tests/spark/test_*stream*.py tests/spark/test_source_*.py tests/spark/test_missing_topics.py)
 
 .PHONY: $(quick:%=quick-%) $(shares:%=usual-%) $(programs_alone)
@@ -165,13 +167,9 @@ programs: classes ## Run the last three, as `make test` does: all tests that sta
 	@$(beside) 2 $(programs_alone)
 
 # Without `classes`, whose end make would only notice after it has begun all other targets of `make test`.
-$(firstword $(programs_alone)): setup
+$(programs_alone): usual-%: setup
 	$(call step,pytest)
-	@$(pytest) $(order) $(programs) --durations=40 tests/spark tests/e2e
-
-$(lastword $(programs_alone)): setup
-	$(call step,pytest)
-	@$(pytest) -q $(order) --durations=10 tests/processes
+	@$(pytest) $(order) $(options_$*)
 
 objects: setup setup-stores ## Run the tests over real object stores.
 	$(call step,pytest)

@@ -42,21 +42,14 @@ _log = logging.getLogger(__name__)
 class GroupProgress:
     """A query's progress as committed offsets of one group. Each query needs its own object."""
 
-    def __init__(
-        self,
-        group_id: str,
-        bootstrap_servers: Address | None = None,
-        *,
-        storage_options: StorageOptionsLike | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, group_id: str, bootstrap_servers: Address | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
         """Open the cluster of the topics that the query reads.
 
         Raises:
             InvalidGroupIdError: the group id is not valid.
         """
         self.group_id = check_group_id(group_id)
-        self._cluster: Cluster = connect(bootstrap_servers, storage_options)
+        self._cluster: Cluster = connect(bootstrap_servers)
         self._offsets = GroupOffsets.of(self._cluster, clock)
         self._committed: dict[TopicPartition, tuple[str, int]] = {}
         self._ids: dict[str, str] = {}

@@ -99,10 +99,7 @@ class TimedCalls:
         self._deferred.clear()
 
     def __del__(self) -> None:
-        """End the idle workers, which would wait a minute for calls that nobody can make.
-
-        The garbage collector may still close files of this root after that: their calls start new workers.
-        """
+        """End the idle workers. The garbage collector may still close files of this root, by new workers."""
         ended = self._waiting
         self._waiting, self._idle = queue.SimpleQueue(), []
         ended.put(None)
@@ -157,8 +154,7 @@ class TimedCalls:
         return call.result  # type: ignore[no-any-return]
 
     def _begin(self, call: _Call) -> None:
-        if sys.is_finalizing():
-            # No thread runs Python code any more, and none can be started.
+        if sys.is_finalizing():  # no thread runs any more, and none can be started
             raise OSError(errno.ECANCELED, "the process ends", self.uri)
         with OnError(partial(self._running.discard, call)):
             self._running.add(call)
@@ -219,8 +215,7 @@ class TimedCalls:
         call.done.release()
 
     def _begin_deferred(self) -> None:
-        # If no thread can be started, the next call that ends runs the deferred ones, or the process ends.
-        with contextlib.suppress(RuntimeError, OSError):
+        with contextlib.suppress(RuntimeError, OSError):  # without a thread, the next call that ends runs them
             self._begin(_Call(self, self._make_deferred, self.seconds))
 
     def _make_deferred(self) -> None:

@@ -94,12 +94,10 @@ class StreamWriter:
         self._checkpoint = checkpoint
         self._txn_id = txn_id
         self._progress: GroupProgress | None = None
-        if group_id is not None and group_bootstrap_servers is None:
-            self._progress = GroupProgress(group_id, self._cluster, clock=clock)
-        elif group_id is not None:
-            self._progress = GroupProgress(
-                group_id, group_bootstrap_servers, storage_options=storage_options, clock=clock
-            )
+        if group_id is not None:
+            same = group_bootstrap_servers is None
+            home = self._cluster if same else connect(group_bootstrap_servers, storage_options)
+            self._progress = GroupProgress(group_id, home, clock=clock)
         self._producer_options = producer_options or ProducerOptions()
         self._together: tuple[str, Together] | None = None
         """Run id of the query, and the transactions of its batches with several topics."""
