@@ -138,7 +138,7 @@ def load_snapshot(
             more).
     """
     rare = rare and store.scheduler.is_remote and store.scheduler.combines
-    found = _from_last_checkpoint(store, fold) if version is None and not rare else None
+    found = None if rare else _from_last_checkpoint(store, version, fold)
     if found is not None:
         return found
     for left in reversed(range(LOAD_TRIES)):
@@ -156,20 +156,22 @@ def load_snapshot(
     raise AssertionError(store.uri)
 
 
-def _from_last_checkpoint(store: Storage, fold: Callable[[LogSnapshot], None] | None) -> LogSnapshot | None:
-    """Return the newest version from the checkpoint that the log names, without listing the older files.
+def _from_last_checkpoint(
+    store: Storage, version: int | None, fold: Callable[[LogSnapshot], None] | None
+) -> LogSnapshot | None:
+    """Return a version from the checkpoint that the log names, without listing the older files.
 
-    None if the result is not sound: then the whole log must be listed.
+    None if the version is older, or the result is not sound: then the whole log must be listed.
     """
     last = last_checkpoint(store)
-    if last < 0:
+    if last < 0 or (version is not None and version < last):
         return None
     # From the start of the block of the commits above the checkpoint, because their bundle is named after it.
     files = LogFiles.listed(store, block_of(last + 1))
     if last not in files.checkpoints:
         return None
     try:
-        found = _read(store, files, None, fold)
+        found = _read(store, files, version, fold)
     except (FileNotFoundError, LogCorruptError):
         return None
     return found if found.damage is None and found.version >= last else None

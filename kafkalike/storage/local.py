@@ -250,22 +250,21 @@ class LocalStorage(Storage):
         entries: builtins.list[Entry] = []
         left = [("", folder)]
         for prefix, place in left:
-            try:
-                found = [*os.scandir(f"{self.uri}/{place}" if place else self.uri)]
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            for item in found:
-                name = f"{prefix}{item.name}"
-                try:
-                    if item.is_dir(follow_symlinks=False):
-                        if deep and item.name != TABLE_LOG:
-                            left.append((f"{name}/", f"{place}/{item.name}" if place else item.name))
-                    # Filter before `stat`, because callers want only the end of a long log.
-                    elif name > after:
-                        status = item.stat()
-                        entries.append(Entry(name, status.st_size, status.st_mtime_ns // 1_000_000))
-                except FileNotFoundError:
-                    continue
+            where = f"{self.uri}/{place}" if place else self.uri
+            # One item at a time, because a log may have a hundred thousand files.
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(where) as found:
+                for item in found:
+                    name = f"{prefix}{item.name}"
+                    try:
+                        if item.is_dir(follow_symlinks=False):
+                            if deep and item.name != TABLE_LOG:
+                                left.append((f"{name}/", f"{place}/{item.name}" if place else item.name))
+                        # Filter before `stat`, because callers want only the end of a long log.
+                        elif name > after:
+                            status = item.stat()
+                            entries.append(Entry(name, status.st_size, status.st_mtime_ns // 1_000_000))
+                    except FileNotFoundError:
+                        continue
         return entries
 
     def folders(self) -> Sequence[str]:

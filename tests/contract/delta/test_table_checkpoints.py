@@ -306,6 +306,28 @@ def test_checkpoint_takes_a_fraction_of_the_memory_of_the_commits_that_it_replac
     assert len(load_table(history.store, segment_of).index) == 3 * (count - 2) + 1
 
 
+@pytest.mark.slow
+def test_memory_for_the_end_of_a_log_is_independent_of_older_commits(tmp_path: Path) -> None:
+    root, count = LocalStorage(str(tmp_path)), 4000
+    history = History(root.at("t"), every=False)
+    for version in range(1, count):
+        content = CommitFile(version=version, time_ms=0, operation="WRITE", append_id=str(version)).content()
+        Path(history.store.uri, log_name(version)).write_bytes(content)
+    make_checkpoint(history.store, load_snapshot(history.store, count - 3), history.now_ms)
+
+    peaks = [
+        traced_peak(call)
+        for call in (
+            lambda: history.store.list("_delta_log", after=f"{count - 3:020d}"),
+            lambda: load_snapshot(history.store),
+            lambda: load_snapshot(history.store, count - 2),
+        )
+    ]
+
+    assert load_snapshot(history.store, count - 2).newest == count - 2
+    assert max(peaks) < 25 * count
+
+
 @pytest.mark.parametrize(("properties", "kept"), [(PROPERTIES, True), (RETENTION, False)])
 def test_a_log_is_shortened_unless_its_table_forbids_it(properties: dict[str, str], *, kept: bool) -> None:
     """`delta.enableExpiredLogCleanup=false` keeps all commits and checkpoints, whatever is expired."""
