@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.delta import table_change
@@ -205,16 +204,6 @@ def _remove(segment: Segment, *, data_change: bool) -> Add:
     )
 
 
-def dead_segments(log: TopicLog) -> list[Segment]:
-    """Return data files that lie completely below the log start, as of the last `refresh`."""
-    dead: list[Segment] = []
-    for partition in log.info.partitions:
-        start = log.log_start(partition)
-        below = takewhile(lambda segment: segment.start < start, log.table_segments(partition))  # noqa: B023 - used here
-        dead += [segment for segment in below if segment.stop <= start]
-    return dead
-
-
 def delete_dead(log: TopicLog, run: str) -> list[Segment]:
     """Drop segments that lie completely below the log start, without reading a data file.
 
@@ -224,7 +213,10 @@ def delete_dead(log: TopicLog, run: str) -> list[Segment]:
         The dropped segments; empty if there are none, or another run dropped them.
     """
     log.refresh()
-    dead = dead_segments(log)
+    dead: list[Segment] = []
+    for partition in log.info.partitions:
+        start = log.log_start(partition)
+        dead += [segment for segment in log.table_segments(partition) if segment.stop <= start]
     gone: list[Segment] = []
     for at in range(0, len(dead), DELETE_AT_ONCE):
         part = dead[at : at + DELETE_AT_ONCE]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.maintenance.file_tasks import Tasks
-from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, dead_segments, delete_dead
+from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, delete_dead
 from kafkalike.maintenance.maintenance_report import FAILED, UNFINISHED, TopicReport
 from kafkalike.maintenance.works.file_rewrite import merge
 from kafkalike.maintenance.works.topic_compaction import Compacted, DuePass, checkpoints_of, compact
@@ -159,8 +159,7 @@ class TopicMaintenance:
                     log.info.name, starts, RETENTION, self._settings.run, log.info.topic_id, log=log
                 )
                 faults.point("retention.after_log_start")
-            # The plans name dead segments up to the first live one; a foreign writer's may overlap others.
-            gone = delete_dead(log, self._settings.run) if starts or dead_segments(log) else []
+            gone = delete_dead(log, self._settings.run) if gone else []
         report.deleted_segments = len(gone)
         report.deleted_records = sum(s.num_records for s in gone)
         report.deleted_bytes = sum(s.size_bytes for s in gone)

@@ -60,10 +60,9 @@ class RetentionPlan:
     """Current start of the log."""
     new_log_start: int
     """New start of the log; the same if nothing expires."""
-    expired: tuple[Segment, ...] = ()
-    """Expired segments; the log start moves behind the last of them."""
-    dead: tuple[Segment, ...] = ()
-    """Segments that are already below the log start, left by `delete_records` or an interrupted run."""
+    goes: tuple[Segment, ...] = ()
+    """All segments below the new log start, which leave the table: expired segments, and segments that `delete_records`
+    or an interrupted run has left."""
     held: tuple[Segment, ...] = ()
     """Segments that would expire if all groups had read them."""
     held_by: tuple[str, ...] = ()
@@ -75,11 +74,6 @@ class RetentionPlan:
     def moves(self) -> bool:
         """True if the log start moves."""
         return self.new_log_start > self.log_start
-
-    @property
-    def goes(self) -> tuple[Segment, ...]:
-        """All segments that leave the table."""
-        return self.dead + self.expired
 
 
 FOREVER: Final = -1
@@ -134,10 +128,9 @@ def plan_retention(
         policy: the topic's settings.
         hold: groups to wait for; None for no groups.
     """
-    dead = 0
-    while dead < len(segments) and segments[dead].stop <= log_start:
-        dead += 1
-    live = list(segments[dead:])
+    every = list(segments)
+    # A foreign writer's dead segment may lie behind a live segment that it overlaps.
+    live = [s for s in every if s.stop > log_start]
     has_age = policy.delete and (policy.retention_ms != FOREVER or hold is not None)
     times = segment_times(live, policy.clock) if has_age else []
     count = _expired(live, times, now_ms, policy) if policy.delete else 0
@@ -145,13 +138,12 @@ def plan_retention(
     if hold is not None and count:
         allowed, waiting = _allowed(live, times, count, now_ms, policy, hold)
     by_age = policy.retention_ms != FOREVER and count < len(times)
-    expired = tuple(live[:allowed])
+    new_log_start = live[allowed - 1].stop if allowed else log_start
     return RetentionPlan(
         partition=partition,
         log_start=log_start,
-        new_log_start=max(log_start, expired[-1].stop) if expired else log_start,
-        expired=expired,
-        dead=tuple(segments[:dead]),
+        new_log_start=new_log_start,
+        goes=tuple(s for s in every if s.stop <= new_log_start),
         held=tuple(live[allowed:count]),
         held_by=waiting,
         next_ms=times[count] + policy.retention_ms + 1 if by_age else None,

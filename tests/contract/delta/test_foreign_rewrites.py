@@ -265,6 +265,24 @@ def test_an_offset_in_two_files_is_refused_by_every_reader(root: str, log: Topic
     assert "overlap" in kinds_of(root)
 
 
+def test_retention_drops_a_dead_file_that_a_live_one_overlaps_and_a_dry_run_counts_it(root: str, log: TopicLog) -> None:
+    """The file of offsets 0 to 4 is live because of its last record; a foreign writer's file has offset 3 again."""
+    (first, *_) = log.segments(0)
+    doubled = (
+        open_parquet(log.files, first.path).read().slice(3, 1).append_column("partition", pa.array([0], pa.int32()))
+    )
+    write_deltalake(f"{root}/t", doubled.select([f.name for f in table(root).schema().fields]), mode="append")
+    connect(root).move_log_start("t", {0: 4}, "delete_records", "r")
+
+    planned = upkeep(root, works=["retention"], dry_run=True)
+    done = upkeep(root, works=["retention"])
+
+    assert (planned.deleted_segments, planned.deleted_records) == (1, 1)
+    assert (done.deleted_segments, done.deleted_records, done.log_starts) == (1, 1, {})
+    assert all_records(root) == {0: WHOLE[4:]}
+    assert upkeep(root, works=["retention"]).deleted_segments == 0
+
+
 @pytest.mark.slow
 def test_another_file_of_the_topic_in_the_place_of_one_is_noticed(root: str, log: TopicLog) -> None:
     """It is a sound file; the log promises other records."""

@@ -162,7 +162,7 @@ def test_the_newest_segment_stays_whatever_its_size() -> None:
 
     found = plan(log_of((3, 10, 0), (2, 1000, 0)), policy)
 
-    assert [s.start for s in found.expired] == [0]
+    assert [s.start for s in found.goes] == [0]
 
 
 def test_so_many_segments_go_as_are_above_the_size() -> None:
@@ -179,8 +179,18 @@ def test_without_delete_only_what_lies_below_the_log_start_goes() -> None:
 
     found = plan(log_of((3, 10, 0), (2, 10, 0)), policy, log_start=4)
 
-    assert [s.start for s in found.dead] == [0]
+    assert [s.start for s in found.goes] == [0]
     assert not found.moves
+
+
+def test_a_dead_segment_behind_a_live_one_goes_and_counts_no_bytes() -> None:
+    """A foreign writer's file overlaps others."""
+    live, dead, last = segment(0, 5, size=10), segment(3, 1, size=1000), segment(5, 1, size=10)
+
+    found = plan([live, dead, last], replace(FOREVER, retention_bytes=20), log_start=4)
+
+    assert (found.goes, found.new_log_start, found.next_ms) == ((dead,), 4, None)
+    assert plan([live, dead, last], SHORT, log_start=4, now_ms=NOW + 101).goes == (live, dead, last)
 
 
 def test_a_single_record_expires_like_any_other() -> None:
@@ -256,7 +266,7 @@ def test_ten_thousand_segments_are_planned_at_once() -> None:
     """A tenth of them has expired."""
     segments = log_of(*[(1, 10, NOW - 200 if at < 1000 else NOW) for at in range(10_000)])
 
-    assert len(plan(segments, SHORT).expired) == 1000
+    assert len(plan(segments, SHORT).goes) == 1000
 
 
 # --- groups that retention waits for -------------------------------------------------------------
@@ -303,7 +313,7 @@ def test_waiting_only_ever_keeps_more_and_never_beyond_the_ceiling(
 
     assert waited.new_log_start <= without.new_log_start
     assert waited.new_log_start >= min(plan(segments, at_ceiling).new_log_start, without.new_log_start)
-    assert [*waited.expired, *waited.held] == list(without.expired)
+    assert [*waited.goes, *waited.held] == list(without.goes)
     assert bool(waited.held) == bool(waited.held_by)
     unread = min(offsets.values(), default=10**9)
     if unread < waited.new_log_start:
