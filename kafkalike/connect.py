@@ -99,10 +99,12 @@ def _opened(
 
 
 def _somewhere(bootstrap_servers: Address | None, storage_options: StorageOptionsLike | None) -> Cluster:
-    try:
-        options = check_options(storage_options)
-    except ValueError as cause:
-        raise KafkaConfigurationError(f"invalid value for setting 'storage_options': {cause}") from None
+    options = None
+    if storage_options is not None:
+        try:
+            options = check_options(storage_options)
+        except ValueError as cause:
+            raise KafkaConfigurationError(f"invalid value for setting 'storage_options': {cause}") from None
     root = _root_or_cluster(bootstrap_servers)
     if not isinstance(root, str):
         if options:

@@ -96,7 +96,7 @@ def maintain(
     """
     wanted = _checked(works, timeout_ms)
     cluster = connect(bootstrap_servers, storage_options)
-    known = cluster.topics()
+    known = cluster.metadata.refresh().topics
     named = [topics] if isinstance(topics, str) else topics
     names = sorted(known) if named is None else list(dict.fromkeys(named))
     for name in names:
