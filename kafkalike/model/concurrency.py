@@ -9,7 +9,8 @@ CPython runs a signal's handler, which may raise, between any two bytecodes of t
   may come before the first line of `__exit__`.
 * `Latch` replaces `threading.Event`, `OnError` undoes a step, and `ActiveBlock` replaces a flag.
 
-A child inherits descriptors and the locks that they hold: a lock stays held until the child has closed it, too.
+A child inherits descriptors and the locks that they hold: a lock stays held until the child has closed it, too. A fork
+waits for imports of other threads, because the child could never import a module that a thread of its parent imported.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import inspect
 import logging
 import math
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -229,4 +231,34 @@ def _in_child() -> None:
     inherited.clear()
 
 
-os.register_at_fork(after_in_child=_in_child)
+MAX_IMPORT_SECONDS: Final = 10.0
+"""Longest wait of a fork for imports of other threads, which usually take some milliseconds."""
+
+
+def is_importing(frame: FrameType | None) -> bool:
+    """Return True if a module is being imported for kafkalike's code, by the innermost frame of a thread."""
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    while frame is not None and not str(frame.f_globals.get("__name__")).startswith("kafkalike"):
+        frame = frame.f_back
+    return frame is not None
+
+
+def await_imports(seconds: float = MAX_IMPORT_SECONDS) -> None:
+    """Wait until no other thread imports a module for kafkalike.
+
+    Modules are imported where they are first used, often in a thread, and Python keeps a lock for each module that is
+    being imported. A child that is forked meanwhile has the lock without its owner.
+
+    Args:
+        seconds: longest wait.
+    """
+    here, end = threading.get_ident(), SYSTEM_CLOCK.monotonic() + seconds
+    stacks = sys._current_frames  # noqa: SLF001 - the only way to see other threads
+    while any(is_importing(frame) for thread, frame in stacks().items() if thread != here):
+        if SYSTEM_CLOCK.monotonic() >= end:
+            return
+        SYSTEM_CLOCK.sleep(0.001)
+
+
+os.register_at_fork(before=await_imports, after_in_child=_in_child)

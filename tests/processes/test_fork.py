@@ -15,6 +15,7 @@ from kafkalike.model.transactions.transactional_id import Why
 from tests.tools.records import all_records
 
 WORKER = Path(__file__).parent / "workers" / "fork.py"
+IMPORTS = WORKER.with_name("fork_imports.py")
 TRANSACTIONS = WORKER.with_name("fork_transactions.py")
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -36,6 +37,19 @@ def test_a_forked_child_produces_consumes_commits_and_creates_topics(root: str, 
     assert told["read"] == ",".join(["100"] * children)
     assert {f"made-{number}" for number in range(children)} <= set(connect(root).topics())
     assert [offset for offset, _ in all_records(root)[0]] == list(range(int(told["sent"])))
+
+
+def test_a_child_that_is_forked_during_an_import_of_the_producers_thread_sends_its_record(root: str) -> None:
+    """It would wait for ever for a module that a thread of its parent was importing."""
+    connect(root).create_topic("t", 1, {})
+
+    done = subprocess.run(
+        [sys.executable, str(IMPORTS), root], capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert int(done.stdout) in {0, 1}
+    assert sorted(value for _, value in all_records(root)[0]) == ["child", "parent"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""A fork waits for the imports of other threads that kafkalike's code has begun."""
+
+import importlib.abc
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+import pytest
+
+from kafkalike.model.concurrency import await_imports, is_importing
+
+SLOW = "a_module_that_is_not_there"
+
+
+class Blocked(importlib.abc.MetaPathFinder):
+    """Blocks the import of one module until it is released."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.released = threading.Event()
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Find nothing."""
+        del path, target
+        if name == SLOW:
+            self.begun.set()
+            self.released.wait(30)
+        return None
+
+
+@pytest.fixture
+def disk() -> Iterator[Blocked]:
+    """A slow one."""
+    made = Blocked()
+    sys.meta_path.insert(0, made)
+    yield made
+    made.released.set()
+    sys.meta_path.remove(made)
+
+
+def importing(disk: Blocked, module: str) -> threading.Thread:
+    """A thread in which code of a module imports another one, and waits for the disk."""
+
+    def work() -> None:
+        with pytest.raises(ImportError):
+            exec(f"import {SLOW}", {"__name__": module})  # noqa: S102 - our own text
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert disk.begun.wait(30)
+    return thread
+
+
+def is_seen(thread: threading.Thread) -> bool:
+    return is_importing(sys._current_frames()[thread.ident or 0])
+
+
+def test_an_import_of_kafkalikes_code_is_waited_for(disk: Blocked) -> None:
+    """A fork in the middle of it would leave the child without the module."""
+    thread = importing(disk, "kafkalike.log.cluster")
+    assert is_seen(thread)
+    found: list[bool] = []
+
+    def wait() -> None:
+        await_imports(30)
+        found.append(disk.released.is_set())
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+
+    disk.released.set()
+
+    waiter.join(30)
+    thread.join(30)
+    assert found == [True]
+
+
+def test_a_wait_for_an_import_ends_at_its_limit(disk: Blocked) -> None:
+    """A module that cannot be read must not hold up a fork for ever."""
+    thread = importing(disk, "kafkalike.log.cluster")
+
+    await_imports(0.01)
+
+    assert is_seen(thread)
+
+
+def test_imports_of_other_programs_are_not_waited_for(disk: Blocked) -> None:
+    """A program may run for ever inside an import, such as that of its main module."""
+    thread = importing(disk, "app.main")
+
+    await_imports(30)
+
+    assert not is_seen(thread)
+    assert not disk.released.is_set()
