@@ -31,7 +31,6 @@ from kafkalike.storage.scheduler import NOW, Pace
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch
     from kafkalike.log.topic.topic_group_commit import TopicGroupCommit
-    from kafkalike.model.config.topic_config import TopicConfig
 
 
 PATIENCE_SECONDS: Final = 5.0
@@ -118,10 +117,9 @@ class TopicLog(TailedTopic):
         return appended
 
     def _append(self, payload: Payload, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
-        if self.config.min_isr > 1:
-            self._check_in_sync()
-        config = self.config
         if self._combined is not None:
+            # The plan is made where other writers' appends are, too, and perhaps by another process.
+            self._check_in_sync()
             appended = self._combined.bring(payload, codec, txn, deadline)
             faults.point("append.after_commit")
             return appended
@@ -136,8 +134,7 @@ class TopicLog(TailedTopic):
         if isinstance(landed, table_change.Unchanged):
             return landed.value
         faults.point("append.after_commit")
-        if config.min_isr > 1:
-            self._check_still_in_sync(config)
+        self._check_still_in_sync()
         return Appended(version=landed.version, ranges=ranges, append_time_ms=landed.change.time_ms)
 
     def _appending(
@@ -155,8 +152,7 @@ class TopicLog(TailedTopic):
         done = None if txn is None else self.already_appended(txn)
         if done is not None:
             return table_change.Unchanged(done)
-        if self.config.min_isr > 1:
-            self._check_in_sync()
+        self._check_in_sync()
         info, config, now = self.info, self.config, self.clock.now_ms()
         payload.check(info, config, now)
         if isinstance(payload, SequencedPayload):
@@ -198,23 +194,24 @@ class TopicLog(TailedTopic):
         Raises:
             NotEnoughReplicasError: fewer than `min.insync.replicas` are in sync.
         """
-        if self._home.in_sync(self.info) >= self.config.min_isr:
+        wanted = self.config.min_isr
+        if wanted <= 1 or self._home.in_sync(self.info) >= wanted:
             return
         # The setting may have been lowered since the last look.
         self.refresh_info()
         if (there := self._home.in_sync(self.info)) < (wanted := self.config.min_isr):
             raise errors.NotEnoughReplicasError(f"{self.info.name}: {_few(there, wanted)}; nothing was written")
 
-    def _check_still_in_sync(self, config: TopicConfig) -> None:
+    def _check_still_in_sync(self) -> None:
         """Report that replicas fell out of sync during an append.
 
         Raises:
             NotEnoughReplicasAfterAppendError: fewer than `min.insync.replicas` are left in sync, or it is unknown how
                 many.
         """
-        wanted = config.min_isr
         try:
-            there = self._home.in_sync(self.info)
+            wanted = self.config.min_isr
+            there = wanted if wanted <= 1 else self._home.in_sync(self.info)
         except (errors.KafkaError, OSError) as cause:
             # A producer retries errors of some of these classes, and would write the records twice.
             raise errors.NotEnoughReplicasAfterAppendError(

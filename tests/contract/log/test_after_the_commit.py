@@ -64,7 +64,7 @@ def test_an_append_whose_replicas_cannot_be_counted_afterwards_says_that_it_is_w
 ) -> None:
     """A retriable error would make a producer write the records twice."""
     cluster.edit_configs("t", lambda _: {"min.insync.replicas": "2"})
-    monkeypatch.setattr(Cluster, "_in_sync", counts(lambda: 2, lambda: 2, raiser(REFUSED), lambda: 2))
+    monkeypatch.setattr(Cluster, "_in_sync", counts(lambda: 2, raiser(REFUSED), lambda: 2))
 
     with KafkaProducer(bootstrap_servers=cluster) as producer:
         sent = producer.send("t", b"once")
