@@ -9,14 +9,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kafkalike.admin.group_lag import GroupLag, Lags, lag_history
-from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError, NoError
+from kafkalike.errors import (
+    GroupIdNotFoundError,
+    IllegalArgumentError,
+    InvalidTopicError,
+    NoError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalike.model.lag import Moment
 from kafkalike.model.offset_commit import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 from kafkalike.ui.charts import levels
 from kafkalike.ui.cluster_overview import GroupFigures
 from kafkalike.ui.cluster_view import ConsoleView
-from kafkalike.ui.page_request import form, listing, moment, moved, page, query_parameter, site, whole
+from kafkalike.ui.page_request import (
+    REFUSED,
+    InvalidFieldError,
+    field_error,
+    form,
+    listing,
+    moment,
+    moved,
+    page,
+    query_parameter,
+    site,
+    whole,
+)
 
 SPAN_MS: Final = 3 * 3_600_000
 """Time range of the plots of lag."""
@@ -73,6 +91,10 @@ COLUMNS: Final[Mapping[str, Callable[[Found], Any]]] = {
 
 def group(request: Request) -> Response:
     """Show the members of a group, their assignments, and the lag."""
+    return _group(request)
+
+
+def _group(request: Request, confirm: str = "", problem: InvalidFieldError | None = None) -> Response:
     group_id, view = query_parameter(request, "id"), site(request).view
     described = view.admin.describe_groups([group_id])[group_id]
     if described["group_state"] == "Dead":
@@ -81,12 +103,16 @@ def group(request: Request) -> Response:
     return page(
         request,
         "group.html",
+        400 if problem else 200,
         id=group_id,
         group=described,
         found=listing(request, lags, LAG_COLUMNS, LAGS_PER_PAGE),
         topics=sorted({lag.partition.topic for lag in lags}),
         scenarios=SCENARIOS,
         level=view.thresholds.level,
+        typed=dict.fromkeys(RESET_FIELDS, ""),
+        confirm=confirm,
+        problem=problem,
         now_ms=view.clock.now_ms(),
         said=query_parameter(request, "said"),
     )
@@ -160,21 +186,43 @@ def _add(points: dict[int, float], at: Moment) -> None:
     points[at.time_ms] = points.get(at.time_ms, 0.0) + at.lag
 
 
+RESET_FIELDS: Final = ("topic", "to", "value")
+"""Fields of the form of a reset."""
+
+
 def preview(request: Request) -> Response:
-    """Show the offsets that a reset would set."""
-    group_id, view = query_parameter(request, "id"), site(request).view
-    topic, scenario, value = (
-        query_parameter(request, "topic"),
-        query_parameter(request, "to"),
-        query_parameter(request, "value"),
+    """Show the form of a reset with the offsets that it would set, or with the error beside a field."""
+    return _preview(request, query_parameter(request, "id"), request.query_params)
+
+
+def _preview(
+    request: Request, group_id: str, given: Mapping[str, str], problem: InvalidFieldError | None = None
+) -> Response:
+    view, rows = site(request).view, list[tuple[int, int | None, int]]()
+    typed = {field: given.get(field, "").strip() for field in RESET_FIELDS}
+    topic = typed["topic"]
+    try:
+        now, then = _plan(view, group_id, **typed)
+        rows += [(tp.partition, now.get(tp), offset) for tp, offset in sorted(then.items())]
+    except REFUSED as error:
+        problem = field_error(error, "value")
+    topics = sorted({lag.partition.topic for lag in view.lags_of(group_id)})
+    return page(
+        request,
+        "reset.html",
+        400 if problem else 200,
+        id=group_id,
+        topic=topic,
+        topics=topics,
+        scenarios=SCENARIOS,
+        typed=typed,
+        rows=rows,
+        problem=problem,
     )
-    now, then = _plan(view, group_id, topic, scenario, value)
-    rows = [(p, now.get(TopicPartition(topic, p)), then[TopicPartition(topic, p)]) for p in _partitions(view, topic)]
-    return page(request, "reset.html", id=group_id, topic=topic, scenario=scenario, value=value, rows=rows)
 
 
 def reset(request: Request) -> Response:
-    """Set the offsets of the preview."""
+    """Set the offsets of the preview; or show it again with the reason why they were not set."""
     given, view = form(request), site(request).view
     group_id, topic = given.get("id", ""), given.get("topic", "")
     prefix = "offset-"
@@ -187,49 +235,53 @@ def reset(request: Request) -> Response:
     }
     if not offsets:
         raise IllegalArgumentError("no offsets to set: the form has no partitions")
-    outcome = view.admin.alter_group_offsets(group_id, offsets)
+    try:
+        outcome = view.admin.alter_group_offsets(group_id, offsets)
+    except REFUSED as error:
+        return _preview(request, group_id, given, field_error(error, "offsets"))
     failed = sorted((tp.partition, error.__name__) for tp, error in outcome.items() if error is not NoError)
     if failed:
-        raise IllegalArgumentError(
-            f"offset of partition {failed[0][0]} not set: {failed[0][1]}; stop the group's members first"
-        )
+        reason = f"offset of partition {failed[0][0]} not set: {failed[0][1]}; stop the group's members first"
+        return _preview(request, group_id, given, InvalidFieldError("offsets", reason))
     return moved("/group", f"Set the offsets of {topic}.", id=group_id)
 
 
 def delete(request: Request) -> Response:
-    """Delete a group; the form must repeat its name."""
-    given = form(request)
-    group_id = given.get("id", "")
-    if given.get("confirm", "").strip() != group_id:
-        raise IllegalArgumentError("To delete a group, type its name into the field.")
+    """Delete a group if the form repeats its name; or show the form again with the error."""
+    group_id, confirm = query_parameter(request, "id"), form(request).get("confirm", "").strip()
+    if confirm != group_id:
+        return _group(request, confirm, InvalidFieldError("confirm", "to delete the group, type its name"))
     outcome = site(request).view.admin.delete_groups([group_id])[group_id]
     if outcome != "OK":
-        raise IllegalArgumentError(f"group {group_id!r} was not deleted: {outcome}")
+        return _group(request, confirm, InvalidFieldError("confirm", f"the group was not deleted: {outcome}"))
     return moved("/groups", f"Deleted group {group_id}.")
 
 
 def _partitions(view: ConsoleView, topic: str) -> Sequence[int]:
-    return view.cluster.topic(topic).partitions
+    try:
+        return view.cluster.topic(topic).partitions
+    except (InvalidTopicError, UnknownTopicOrPartitionError) as error:
+        raise InvalidFieldError("topic", str(error)) from None
 
 
 def _plan(
-    view: ConsoleView, group_id: str, topic: str, scenario: str, value: str
+    view: ConsoleView, group_id: str, topic: str, to: str, value: str
 ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
     """Return the committed offsets, and the offsets of a scenario."""
     partitions = [TopicPartition(topic, p) for p in _partitions(view, topic)]
     committed = view.admin.list_group_offsets({group_id: None}).get(group_id, {})
     now = {tp: held.offset for tp, held in committed.items() if tp.topic == topic}
     wanted: dict[TopicPartition, Any]
-    if scenario in {"earliest", "latest"}:
-        wanted = dict.fromkeys(partitions, OffsetSpec.EARLIEST if scenario == "earliest" else OffsetSpec.LATEST)
-    elif scenario == "time":
+    if to in {"earliest", "latest"}:
+        wanted = dict.fromkeys(partitions, OffsetSpec.EARLIEST if to == "earliest" else OffsetSpec.LATEST)
+    elif to == "time":
         wanted = dict.fromkeys(partitions, OffsetTimestamp(moment("value", value)))
-    elif scenario == "offset":
+    elif to == "offset":
         wanted = dict.fromkeys(partitions, whole("value", value, 0))
-    elif scenario == "shift":
+    elif to == "shift":
         sign, digits = (-1, value[1:]) if value.startswith("-") else (1, value.removeprefix("+"))
         moved_to = shifted(now, partitions, sign * whole("value", digits, 0))
         wanted = {tp: storable(offset) for tp, offset in moved_to.items()}
     else:
-        raise IllegalArgumentError(f"to must be {', '.join(SCENARIOS)}, not {scenario[:40]!r}")
+        raise InvalidFieldError("to", f"choose {', '.join(SCENARIOS)}; not {to[:40]!r}")
     return now, view.admin.resolve_offsets(wanted)

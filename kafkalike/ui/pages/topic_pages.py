@@ -17,6 +17,7 @@ from kafkalike.model.topic import TopicInfo
 from kafkalike.ui import page_request
 from kafkalike.ui.charts import starts_of, write_charts
 from kafkalike.ui.cluster_overview import TopicFigures
+from kafkalike.ui.cluster_view import ConsoleView
 
 PER_PAGE: Final = 50
 
@@ -108,19 +109,28 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def topic(request: Request) -> Response:
-    """Show the partitions of a topic; the page loads its chart by another request."""
+    """Show the partitions of a topic and the forms of its changes; the page loads its chart by another request."""
+    return _topic(request, {})
+
+
+def _topic(
+    request: Request, typed: Mapping[str, str], problem: page_request.InvalidFieldError | None = None
+) -> Response:
     name = request.path_params["name"]
     view = page_request.site(request).view
     partitions = view.partitions(name)
     return page_request.page(
         request,
         "topic.html",
+        400 if problem else 200,
         info=view.cluster.topic(name),
         found=page_request.listing(request, partitions.items(), PARTITION_COLUMNS, PARTITIONS_PER_PAGE),
         said=page_request.query_parameter(request, "said"),
         size=sum(segment.size_bytes for index in partitions.values() for segment in index.segments),
         records=sum(index.records_from(index.log_start) for index in partitions.values()),
         name=name,
+        typed={field: typed.get(field, "") for field in ("partitions", "partition", "offset", "confirm")},
+        problem=problem,
     )
 
 
@@ -134,6 +144,50 @@ PARTITION_COLUMNS: Final[Mapping[str, Callable[[tuple[int, PartitionIndex]], Any
     "newest": lambda row: row[1].newest_ms,
 }
 """Value to sort by, by column."""
+
+
+def change(request: Request) -> Response:
+    """Change the topic by a form of its page; or show the forms again with the error beside a field."""
+    name, given = request.path_params["name"], page_request.form(request)
+    action = given.get("action", "")
+    if action not in CHANGES:
+        raise IllegalArgumentError(f"action must be {', '.join(CHANGES)}, not {action[:40]!r}")
+    field, apply = CHANGES[action]
+    try:
+        said = apply(page_request.site(request).view, name, {key: text.strip() for key, text in given.items()})
+    except page_request.REFUSED as error:
+        return _topic(request, given, page_request.field_error(error, field))
+    return page_request.moved("/topics" if action == "delete" else f"/topics/{name}", said)
+
+
+def _add_partitions(view: ConsoleView, name: str, given: Mapping[str, str]) -> str:
+    total = page_request.whole("partitions", given.get("partitions", ""), 0)
+    view.admin.create_partitions({name: total})
+    return f"Raised the partitions of {name} to {total}."
+
+
+def _delete_records(view: ConsoleView, name: str, given: Mapping[str, str]) -> str:
+    partition = page_request.whole("partition", given.get("partition", ""), 0)
+    before = page_request.whole("offset", given.get("offset", ""), 0)
+    if partition not in view.cluster.topic(name).partitions:
+        raise page_request.InvalidFieldError("partition", f"{name} has no partition {partition}")
+    view.admin.delete_records({TopicPartition(name, partition): before})
+    return f"Deleted the records of partition {partition} below offset {before}."
+
+
+def _delete(view: ConsoleView, name: str, given: Mapping[str, str]) -> str:
+    if given.get("confirm") != name:
+        raise page_request.InvalidFieldError("confirm", "to delete the topic, type its name")
+    view.admin.delete_topics([name])
+    return f"Deleted topic {name}."
+
+
+CHANGES: Final[Mapping[str, tuple[str, Callable[[ConsoleView, str, Mapping[str, str]], str]]]] = {
+    "add-partitions": ("partitions", _add_partitions),
+    "delete-records": ("offset", _delete_records),
+    "delete": ("confirm", _delete),
+}
+"""The forms of a topic's page: the field that an error is about if it names no other, and the change itself."""
 
 
 def writes(request: Request) -> Response:
@@ -177,32 +231,6 @@ SEGMENT_COLUMNS: Final[Mapping[str, Callable[[Segment], Any]]] = {
     "newest": lambda one: one.max_timestamp,
 }
 """Value to sort by, by column."""
-
-
-def add_partitions(request: Request) -> Response:
-    """Raise the number of partitions of a topic."""
-    name = request.path_params["name"]
-    total = page_request.whole("partitions", page_request.form(request).get("partitions", "").strip(), 0)
-    page_request.site(request).view.admin.create_partitions({name: total})
-    return page_request.moved(f"/topics/{name}", f"Raised the partitions of {name} to {total}.")
-
-
-def delete(request: Request) -> Response:
-    """Delete a topic; the form must repeat its name."""
-    name = request.path_params["name"]
-    if page_request.form(request).get("confirm", "").strip() != name:
-        raise IllegalArgumentError("To delete a topic, type its name into the field.")
-    page_request.site(request).view.admin.delete_topics([name])
-    return page_request.moved("/topics", f"Deleted topic {name}.")
-
-
-def delete_records(request: Request) -> Response:
-    """Delete the records of a partition below an offset."""
-    name, given = request.path_params["name"], page_request.form(request)
-    partition = page_request.whole("partition", given.get("partition", "").strip(), 0)
-    before = page_request.whole("offset", given.get("offset", "").strip(), 0)
-    page_request.site(request).view.admin.delete_records({TopicPartition(name, partition): before})
-    return page_request.moved(f"/topics/{name}", f"Deleted the records of partition {partition} below offset {before}.")
 
 
 def history(request: Request) -> Response:

@@ -275,6 +275,54 @@ def test_bad_value_of_a_setting_keeps_the_form_with_the_error_beside_the_field(
     assert f'type="hidden" name="setting" value="{setting}"' in shown
 
 
+@only_in_memory("shared_cluster")
+@pytest.mark.parametrize(
+    ("fields", "wrong", "reason"),
+    [
+        ({"action": "add-partitions", "partitions": "two"}, "partitions", "a whole number from 0 to"),
+        ({"action": "add-partitions", "partitions": "1"}, "partitions", "topic &#39;orders&#39; "),
+        ({"action": "delete-records", "partition": "x", "offset": "4"}, "partition", "a whole number from 0 to"),
+        ({"action": "delete-records", "partition": "7", "offset": "4"}, "partition", "orders has no partition 7"),
+        ({"action": "delete-records", "partition": "0", "offset": "x"}, "offset", "a whole number from 0 to"),
+        ({"action": "delete-records", "partition": "0", "offset": "999999"}, "offset", ""),
+        ({"action": "delete", "confirm": "order"}, "confirm", "to delete the topic, type its name"),
+    ],
+)
+def test_bad_value_in_a_form_of_a_topics_changes_keeps_the_form_with_the_error_beside_the_field(
+    visitor: Browser, fields: dict[str, str], wrong: str, reason: str
+) -> None:
+    shown = visitor.post("/topics/orders", 400, **fields)
+
+    (described,) = re.findall(rf'name="{wrong}"[^>]* aria-describedby="([^"]+)"', shown)
+    assert f'role="alert" id="{described}">{reason}' in shown
+    assert '<details class="change" open>' in shown
+    for field, text in fields.items():
+        assert field == "action" or f'value="{text}"' in re.findall(rf'<input[^>]* name="{field}"[^>]*>', shown)[0]
+    assert 'hx-get="/topics/orders?"' in shown
+
+
+@only_in_memory("shared_cluster")
+@pytest.mark.parametrize(
+    ("typed", "wrong", "reason"),
+    [
+        ({"topic": "orders", "to": "offset", "value": "x"}, "value", "a whole number from 0 to"),
+        ({"topic": "orders", "to": "time", "value": "noon"}, "value", "a time such as"),
+        ({"topic": "nothing", "to": "earliest", "value": "4"}, "topic", "topic &#39;nothing&#39; does not exist"),
+        ({"topic": "no/thing", "to": "earliest", "value": "4"}, "topic", ""),
+        ({"topic": "orders", "to": "moon", "value": "4"}, "to", "choose earliest, latest, time, offset, shift"),
+    ],
+)
+def test_bad_value_in_the_form_of_a_reset_keeps_the_form_with_the_error_beside_the_field(
+    visitor: Browser, typed: dict[str, str], wrong: str, reason: str
+) -> None:
+    shown = visitor.get("/group/reset", 400, id=GROUP, **typed)
+
+    (described,) = re.findall(rf'name="{wrong}"[^>]* aria-describedby="([^"]+)"', shown)
+    assert f'role="alert" id="{described}">{reason}' in shown
+    assert re.findall(r'name="(?:topic|value)"[^>]* value="([^"]*)"', shown) == [typed["topic"], typed["value"]]
+    assert "Nothing has changed yet" not in shown
+
+
 @pytest.mark.slow
 def test_the_next_page_of_many_partitions_fits_into_an_address() -> None:
     """The server takes heads of 64 KiB."""
@@ -562,7 +610,7 @@ def test_topics_are_made_changed_and_deleted(browser: Browser) -> None:
     assert (info.num_partitions, dict(info.configs)["retention.ms"]) == (2, "5")
     assert "has characters other than letters" in browser.post("/topics", 400, name="../x", partitions=1)
 
-    browser.post("/topics/new/partitions", partitions=3)
+    browser.post("/topics/new", action="add-partitions", partitions=3)
     browser.post("/topics/new/settings", setting="retention.ms", value=7, action="set")
     assert "Request failed" in browser.post("/topics/new/settings", 400, setting="no.such", value="x", action="set")
     info = browser.view.cluster.topic("new")
@@ -570,10 +618,9 @@ def test_topics_are_made_changed_and_deleted(browser: Browser) -> None:
     browser.post("/topics/new/settings", setting="retention.ms", action="reset")
     assert "retention.ms" not in browser.view.cluster.topic("new").configs
 
-    assert "type its name" in browser.post("/topics/new/delete", 400, confirm="old")
-    browser.post("/topics/new/delete", confirm="new")
+    browser.post("/topics/new", action="delete", confirm="new")
     assert "new" not in browser.view.topics()
-    browser.post("/topics/orders/delete-records", partition=0, offset=5)
+    browser.post("/topics/orders", action="delete-records", partition=0, offset=5)
     assert browser.view.partitions("orders")[0].log_start == 5
 
 
@@ -608,8 +655,10 @@ def test_offsets_are_reset_as_the_preview_has_shown(browser: Browser) -> None:
     shifted = browser.get("/group/reset", id=GROUP, topic="orders", to="shift", value=-3)
     assert set(re.findall(r'name="offset-\d+" value="(\d+)"', shifted)) == {"1"}
     assert "no offsets to set" in browser.post("/group/reset", 400, id=GROUP, topic="orders")
-    assert "type its name" in browser.post("/group/delete", 400, id=GROUP, confirm="x")
-    browser.post("/group/delete", id=GROUP, confirm=GROUP)
+    wrong = browser.post(f"/group?id={GROUP}", 400, confirm="x")
+    assert 'value="x" autofocus aria-invalid="true" aria-describedby="confirm-problem">' in wrong
+    assert 'role="alert" id="confirm-problem">to delete the group, type its name<' in wrong
+    browser.post(f"/group?id={GROUP}", confirm=GROUP)
     assert "does not exist" in browser.get("/group", 404, id=GROUP)
 
 
@@ -621,8 +670,9 @@ def test_members_of_a_group_keep_their_offsets(browser: Browser) -> None:
             consumer.poll(100)
         shown = browser.get("/group", id="live")
         assert "orders: 0, 1" in shown
-        refused = browser.post("/group/reset", 400, id="live", topic="orders", offset__0=0)
-        assert "stop the group" in refused
+        refused = browser.post("/group/reset", 400, id="live", topic="orders", to="offset", value=3, offset__0=3)
+        assert re.search(r'role="alert" id="offsets-problem">[^<]*stop the group', refused)
+        assert 'name="offset-1" value="3"' in refused
 
 
 @pytest.mark.slow
