@@ -128,8 +128,20 @@ PARTS: Final[Mapping[str, Part]] = {
         tests=_unit("brokers", "metadata_rows", "reading_order"),
     ),
     "mirrors": Part(
-        modules=("kafkalike/model/mirror.py", "kafkalike/model/offset_commit.py"),
-        tests=_unit("commit_notes", "group_rows", "group_rules", "mirror_rules", "offset_expiry"),
+        modules=(
+            "kafkalike/model/mirror.py",
+            "kafkalike/model/replication/mirror_offsets.py",
+            "kafkalike/model/offset_commit.py",
+        ),
+        tests=_unit(
+            "commit_notes",
+            "group_roster",
+            "group_rows",
+            "group_rules",
+            "mirror_rules",
+            "offset_expiry",
+            "partition_split",
+        ),
     ),
     "model": Part(
         modules=("kafkalike/model/*.py", "kafkalike/model/groups/*.py", "kafkalike/model/maintenance/*.py"),
@@ -141,6 +153,7 @@ PARTS: Final[Mapping[str, Part]] = {
             "commit_notes",
             "compaction_plan",
             "control_rows",
+            "fork_imports",
             "frozen_map",
             "group_roster",
             "group_rows",

@@ -22,7 +22,7 @@ from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.config.topic_config import TopicConfig
-from kafkalike.model.offset_commit import OffsetsDue, SyncedTopic, offsets_due
+from kafkalike.model.replication.mirror_offsets import OffsetsDue, SyncedTopic, offsets_due
 from kafkalike.replication.mirrors import roll_forward, source_reader
 from kafkalike.replication.mirrors.data_file_copy import DataFiles
 

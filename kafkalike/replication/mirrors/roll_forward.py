@@ -25,7 +25,7 @@ from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, mirror_row, topic_row
 from kafkalike.model.mirror import Phase
-from kafkalike.model.offset_commit import MirroredOffset, offset_rows
+from kafkalike.model.replication.mirror_offsets import MirroredOffset, offset_rows
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

@@ -13,7 +13,14 @@ from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.mirror import AT_ONCE, FIRST_AT_ONCE, Mirrored, Phase, Step, dump_mirror, load_mirror, next_step
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.offset_commit import CLIENT, MirroredOffset, SyncedTopic, may_take, offset_rows, offsets_due
+from kafkalike.model.replication.mirror_offsets import (
+    CLIENT,
+    MirroredOffset,
+    SyncedTopic,
+    may_take,
+    offset_rows,
+    offsets_due,
+)
 from kafkalike.model.row_value import parse_json
 from kafkalike.model.topic import TopicInfo
 
