@@ -8,33 +8,15 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kafkalike import errors
 from kafkalike.admin.group_lag import GroupLag, Lags, lag_history
-from kafkalike.errors import (
-    GroupIdNotFoundError,
-    IllegalArgumentError,
-    InvalidTopicError,
-    NoError,
-    UnknownTopicOrPartitionError,
-)
 from kafkalike.model.lag import Moment
 from kafkalike.model.offset_commit import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
+from kafkalike.ui import page_request
 from kafkalike.ui.charts import levels
 from kafkalike.ui.cluster_overview import GroupFigures
 from kafkalike.ui.cluster_view import ConsoleView
-from kafkalike.ui.page_request import (
-    REFUSED,
-    InvalidFieldError,
-    field_error,
-    form,
-    listing,
-    moment,
-    moved,
-    page,
-    query_parameter,
-    site,
-    whole,
-)
 
 SPAN_MS: Final = 3 * 3_600_000
 """Time range of the plots of lag."""
@@ -50,8 +32,8 @@ SCENARIOS: Final = ("earliest", "latest", "time", "offset", "shift")
 
 def groups(request: Request) -> Response:
     """List groups with their lag."""
-    wanted, view = query_parameter(request, "q").lower(), site(request).view
-    level, found = query_parameter(request, "level"), view.overview()
+    wanted, view = page_request.query_parameter(request, "q").lower(), page_request.site(request).view
+    level, found = page_request.query_parameter(request, "level"), view.overview()
     rows = [
         (group_id, known, "" if known is None else view.thresholds.of(known))
         for group_id, known in ((one, found.groups.get(one)) for one in view.group_ids())
@@ -59,14 +41,14 @@ def groups(request: Request) -> Response:
     ]
     if level:
         rows = [row for row in rows if row[2] == level]
-    return page(
+    return page_request.page(
         request,
         "groups.html",
-        found=listing(request, rows, COLUMNS, PER_PAGE),
-        q=query_parameter(request, "q"),
+        found=page_request.listing(request, rows, COLUMNS, PER_PAGE),
+        q=page_request.query_parameter(request, "q"),
         level=level,
         thresholds=view.thresholds,
-        said=query_parameter(request, "said"),
+        said=page_request.query_parameter(request, "said"),
     )
 
 
@@ -94,19 +76,19 @@ def group(request: Request) -> Response:
     return _group(request)
 
 
-def _group(request: Request, confirm: str = "", problem: InvalidFieldError | None = None) -> Response:
-    group_id, view = query_parameter(request, "id"), site(request).view
+def _group(request: Request, confirm: str = "", problem: page_request.InvalidFieldError | None = None) -> Response:
+    group_id, view = page_request.query_parameter(request, "id"), page_request.site(request).view
     described = view.admin.describe_groups([group_id])[group_id]
     if described["group_state"] == "Dead":
-        raise GroupIdNotFoundError(f"group {group_id!r} does not exist")
+        raise errors.GroupIdNotFoundError(f"group {group_id!r} does not exist")
     lags = view.lags_of(group_id)
-    return page(
+    return page_request.page(
         request,
         "group.html",
         400 if problem else 200,
         id=group_id,
         group=described,
-        found=listing(request, lags, LAG_COLUMNS, LAGS_PER_PAGE),
+        found=page_request.listing(request, lags, LAG_COLUMNS, LAGS_PER_PAGE),
         topics=sorted({lag.partition.topic for lag in lags}),
         scenarios=SCENARIOS,
         level=view.thresholds.level,
@@ -114,7 +96,7 @@ def _group(request: Request, confirm: str = "", problem: InvalidFieldError | Non
         confirm=confirm,
         problem=problem,
         now_ms=view.clock.now_ms(),
-        said=query_parameter(request, "said"),
+        said=page_request.query_parameter(request, "said"),
     )
 
 
@@ -132,7 +114,7 @@ LAG_COLUMNS: Final[Mapping[str, Callable[[GroupLag], Any]]] = {
 
 def share_groups(request: Request) -> Response:
     """List the share groups; with an id, show the members, partitions and locked records of one."""
-    group_id, view = query_parameter(request, "id"), site(request).view
+    group_id, view = page_request.query_parameter(request, "id"), page_request.site(request).view
     described = view.admin.describe_share_groups(view.cluster.groups.refresh().share_groups)
     reports = view.admin.list_share_group_offsets(list(described))
     rows = [
@@ -146,9 +128,9 @@ def share_groups(request: Request) -> Response:
         for name, group in described.items()
     ]
     if group_id and group_id not in described:
-        raise GroupIdNotFoundError(f"share group {group_id!r} does not exist")
+        raise errors.GroupIdNotFoundError(f"share group {group_id!r} does not exist")
     chosen = list(reports[group_id].values()) if group_id else []
-    return page(
+    return page_request.page(
         request,
         "share_groups.html",
         id=group_id,
@@ -162,7 +144,7 @@ def share_groups(request: Request) -> Response:
 
 def lag_chart(request: Request) -> Response:
     """Chart the lag of a group over time, by topic."""
-    group_id, view = query_parameter(request, "id"), site(request).view
+    group_id, view = page_request.query_parameter(request, "id"), page_request.site(request).view
     now = view.clock.now_ms()
 
     def look(lags: Lags) -> dict[str, dict[int, float]]:
@@ -179,7 +161,7 @@ def lag_chart(request: Request) -> Response:
         unit="offsets",
         nothing="The group committed no offsets in the last hours.",
     )
-    return page(request, "lag_chart.html", plot=plot)
+    return page_request.page(request, "lag_chart.html", plot=plot)
 
 
 def _add(points: dict[int, float], at: Moment) -> None:
@@ -192,22 +174,22 @@ RESET_FIELDS: Final = ("topic", "to", "value")
 
 def preview(request: Request) -> Response:
     """Show the form of a reset with the offsets that it would set, or with the error beside a field."""
-    return _preview(request, query_parameter(request, "id"), request.query_params)
+    return _preview(request, page_request.query_parameter(request, "id"), request.query_params)
 
 
 def _preview(
-    request: Request, group_id: str, given: Mapping[str, str], problem: InvalidFieldError | None = None
+    request: Request, group_id: str, given: Mapping[str, str], problem: page_request.InvalidFieldError | None = None
 ) -> Response:
-    view, rows = site(request).view, list[tuple[int, int | None, int]]()
+    view, rows = page_request.site(request).view, list[tuple[int, int | None, int]]()
     typed = {field: given.get(field, "").strip() for field in RESET_FIELDS}
     topic = typed["topic"]
     try:
         now, then = _plan(view, group_id, **typed)
         rows += [(tp.partition, now.get(tp), offset) for tp, offset in sorted(then.items())]
-    except REFUSED as error:
-        problem = field_error(error, "value")
+    except page_request.REFUSED as error:
+        problem = page_request.field_error(error, "value")
     topics = sorted({lag.partition.topic for lag in view.lags_of(group_id)})
-    return page(
+    return page_request.page(
         request,
         "reset.html",
         400 if problem else 200,
@@ -223,45 +205,47 @@ def _preview(
 
 def reset(request: Request) -> Response:
     """Set the offsets of the preview; or show it again with the reason why they were not set."""
-    given, view = form(request), site(request).view
+    given, view = page_request.form(request), page_request.site(request).view
     group_id, topic = given.get("id", ""), given.get("topic", "")
     prefix = "offset-"
     offsets = {
-        TopicPartition(topic, whole("partition", name.removeprefix(prefix), 0)): OffsetAndMetadata(
-            whole("offset", text, 0)
+        TopicPartition(topic, page_request.whole("partition", name.removeprefix(prefix), 0)): OffsetAndMetadata(
+            page_request.whole("offset", text, 0)
         )
         for name, text in given.items()
         if name.startswith(prefix)
     }
     if not offsets:
-        raise IllegalArgumentError("no offsets to set: the form has no partitions")
+        raise errors.IllegalArgumentError("no offsets to set: the form has no partitions")
     try:
         outcome = view.admin.alter_group_offsets(group_id, offsets)
-    except REFUSED as error:
-        return _preview(request, group_id, given, field_error(error, "offsets"))
-    failed = sorted((tp.partition, error.__name__) for tp, error in outcome.items() if error is not NoError)
+    except page_request.REFUSED as error:
+        return _preview(request, group_id, given, page_request.field_error(error, "offsets"))
+    failed = sorted((tp.partition, error.__name__) for tp, error in outcome.items() if error is not errors.NoError)
     if failed:
         reason = f"offset of partition {failed[0][0]} not set: {failed[0][1]}; stop the group's members first"
-        return _preview(request, group_id, given, InvalidFieldError("offsets", reason))
-    return moved("/group", f"Set the offsets of {topic}.", id=group_id)
+        return _preview(request, group_id, given, page_request.InvalidFieldError("offsets", reason))
+    return page_request.moved("/group", f"Set the offsets of {topic}.", id=group_id)
 
 
 def delete(request: Request) -> Response:
     """Delete a group if the form repeats its name; or show the form again with the error."""
-    group_id, confirm = query_parameter(request, "id"), form(request).get("confirm", "").strip()
+    group_id = page_request.query_parameter(request, "id")
+    confirm = page_request.form(request).get("confirm", "").strip()
     if confirm != group_id:
-        return _group(request, confirm, InvalidFieldError("confirm", "to delete the group, type its name"))
-    outcome = site(request).view.admin.delete_groups([group_id])[group_id]
+        return _group(request, confirm, page_request.InvalidFieldError("confirm", "to delete the group, type its name"))
+    outcome = page_request.site(request).view.admin.delete_groups([group_id])[group_id]
     if outcome != "OK":
-        return _group(request, confirm, InvalidFieldError("confirm", f"the group was not deleted: {outcome}"))
-    return moved("/groups", f"Deleted group {group_id}.")
+        problem = page_request.InvalidFieldError("confirm", f"the group was not deleted: {outcome}")
+        return _group(request, confirm, problem)
+    return page_request.moved("/groups", f"Deleted group {group_id}.")
 
 
 def _partitions(view: ConsoleView, topic: str) -> Sequence[int]:
     try:
         return view.cluster.topic(topic).partitions
-    except (InvalidTopicError, UnknownTopicOrPartitionError) as error:
-        raise InvalidFieldError("topic", str(error)) from None
+    except (errors.InvalidTopicError, errors.UnknownTopicOrPartitionError) as error:
+        raise page_request.InvalidFieldError("topic", str(error)) from None
 
 
 def _plan(
@@ -275,13 +259,13 @@ def _plan(
     if to in {"earliest", "latest"}:
         wanted = dict.fromkeys(partitions, OffsetSpec.EARLIEST if to == "earliest" else OffsetSpec.LATEST)
     elif to == "time":
-        wanted = dict.fromkeys(partitions, OffsetTimestamp(moment("value", value)))
+        wanted = dict.fromkeys(partitions, OffsetTimestamp(page_request.moment("value", value)))
     elif to == "offset":
-        wanted = dict.fromkeys(partitions, whole("value", value, 0))
+        wanted = dict.fromkeys(partitions, page_request.whole("value", value, 0))
     elif to == "shift":
         sign, digits = (-1, value[1:]) if value.startswith("-") else (1, value.removeprefix("+"))
-        moved_to = shifted(now, partitions, sign * whole("value", digits, 0))
+        moved_to = shifted(now, partitions, sign * page_request.whole("value", digits, 0))
         wanted = {tp: storable(offset) for tp, offset in moved_to.items()}
     else:
-        raise InvalidFieldError("to", f"choose {', '.join(SCENARIOS)}; not {to[:40]!r}")
+        raise page_request.InvalidFieldError("to", f"choose {', '.join(SCENARIOS)}; not {to[:40]!r}")
     return now, view.admin.resolve_offsets(wanted)
