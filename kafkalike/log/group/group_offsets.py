@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, To
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.cluster.control_logs import GroupsLog, MetadataLog
+    from kafkalike.model.config.server_config import ServerProperties
 
 
 __all__ = ["DEFAULT_METADATA_BYTES", "GroupOffsets", "Membership", "check_offset", "check_position"]
@@ -33,13 +34,19 @@ class GroupOffsets:
     groups: GroupsLog
     clock: Clock
     """Source of the rows' times."""
-    max_metadata_bytes: int = DEFAULT_METADATA_BYTES
-    """Longest metadata string in bytes of UTF-8."""
+    server: Callable[[], ServerProperties | None] = lambda: None
+    """Settings of the cluster. They are read for a commit only, because that may take a request."""
 
     @classmethod
     def of(cls, cluster: Cluster, clock: Clock) -> GroupOffsets:
-        """Return the offsets of a cluster's groups, with its server's `offset.metadata.max.bytes`."""
-        return cls(cluster.groups, clock, int(cluster.server.get("offset.metadata.max.bytes")))
+        """Return the offsets of a cluster's groups."""
+        return cls(cluster.groups, clock, lambda: cluster.server)
+
+    @property
+    def max_metadata_bytes(self) -> int:
+        """Longest metadata string in bytes of UTF-8: the server's `offset.metadata.max.bytes`."""
+        server = self.server()
+        return DEFAULT_METADATA_BYTES if server is None else int(server.get("offset.metadata.max.bytes"))
 
     def commit(
         self,
@@ -84,9 +91,10 @@ class GroupOffsets:
         # Imported late, because many clients read groups and never commit.
         from kafkalike.model.offset_commit import OffsetCommit, Position
 
-        checked = {tp: check_position(tp, at, self.max_metadata_bytes) for tp, at in offsets.items()}
-        if not checked:
+        if not offsets:
             return membership.generation
+        most = self.max_metadata_bytes
+        checked = {tp: check_position(tp, at, most) for tp, at in offsets.items()}
         commit = OffsetCommit(
             group_id=membership.group_id,
             generation=membership.generation,
