@@ -41,6 +41,9 @@ PART_TRIES: Final = 5
 KINDS: Final = ("get", "head", "put", "list", "delete", "copy")
 """Kinds of requests; storages charge about twelve times as much for a `put`, a `list` and a `copy` as for a `get`."""
 
+LONGEST_NAME: Final = 1024
+"""Bytes of the longest name, with the root's path, that S3, Azure and Google take. Emulators may take longer ones."""
+
 LIST_PAGE: Final = 1000
 """Objects that one request lists."""
 
@@ -163,6 +166,7 @@ class ObjectClient:
             NotStoredError: nothing was stored, and nothing will be.
             OSError: unknown.
         """
+        self._check_name(name)
         self.count("put")
         with self._asking(name, conditional=True):
             try:
@@ -183,12 +187,14 @@ class ObjectClient:
 
     def put(self, name: str, content: bytes | memoryview) -> None:
         """Put an object; overwrites an existing one."""
+        self._check_name(name)
         self.count("put")
         with self._asking(name):
             obstore.put(self._to_put(memoryview(content).nbytes), name, content, use_multipart=False)
 
     def writer(self, name: str, part_bytes: int) -> Any:  # noqa: ANN401 - obstore's class is known to type checkers only
         """Open a multipart upload; the object exists when it is closed."""
+        self._check_name(name)
         with self._asking(name):
             return obstore.open_writer(self._to_put(part_bytes), name, buffer_size=part_bytes)
 
@@ -289,6 +295,11 @@ class ObjectClient:
             self._asked(name, lambda: obstore.delete(self._again, name), "delete")
         except FileNotFoundError:
             return
+
+    def _check_name(self, name: str) -> None:
+        """Refuse a name that is too long for a new object."""
+        if len(f"{self._place.path}/{name}".encode(errors="surrogatepass")) > LONGEST_NAME:
+            raise NotStoredError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), f"{self.uri}/{name}")
 
     def _asked(self, name: str, ask: Callable[[], T], kind: str) -> T:
         self.count(kind)
