@@ -385,18 +385,23 @@ def has_ready(state: SharePartition, *, now_ms: int, log_end: int, limits: Share
 
 def _normal(about: SharePartition, runs: Sequence[RecordRun]) -> SharePartition:
     """Move the start past finished runs, and merge equal neighbors."""
-    start = about.start
+    finished = next((at for at, run in enumerate(runs) if not run.is_final), len(runs))
+    start = runs[finished - 1].last + 1 if finished else about.start
+    out = _joined(runs[finished:])
+    if len(out) > MAX_SCHEDULED_RUNS:
+        out = _joined(_coarse(out))
+    return SharePartition(about.topic_id, start, tuple(out))
+
+
+def _joined(runs: Sequence[RecordRun]) -> list[RecordRun]:
+    """Merge equal neighbors; a row with equal neighbors counts as damaged."""
     out: list[RecordRun] = []
     for run in runs:
-        if not out and run.is_final:
-            start = run.last + 1
-        elif out and out[-1][2:] == run[2:]:
+        if out and out[-1][2:] == run[2:]:
             out[-1] = out[-1]._replace(last=run.last)
         else:
             out.append(run)
-    if len(out) > MAX_SCHEDULED_RUNS:
-        out = _coarse(out)
-    return SharePartition(about.topic_id, start, tuple(out))
+    return out
 
 
 def _coarse(runs: Sequence[RecordRun]) -> list[RecordRun]:
@@ -410,8 +415,6 @@ def _coarse(runs: Sequence[RecordRun]) -> list[RecordRun]:
         if out and _is_new(run) and _is_new(out[-1]) and count < together:
             out[-1] = out[-1]._replace(last=run.last, until_ms=min(out[-1].until_ms, run.until_ms))
             count += 1
-        elif out and out[-1][2:] == run[2:]:
-            out[-1] = out[-1]._replace(last=run.last)
         else:
             out.append(run)
             count = 1

@@ -433,6 +433,43 @@ def test_thousands_of_scheduled_times_need_few_runs_and_none_is_missed() -> None
         assert run.deliveries == 0
 
 
+def scheduled(due: list[int], others: int = 0) -> share.SharePartition:
+    """A partition whose first records are scheduled for these times, and others, far apart, that were delivered."""
+    limits, count = share.ShareLimits(), len(due) + 2 * others
+    state = share.acquire(
+        share.SharePartition("id"), "a", most=count, now_ms=0, log_start=0, log_end=count, limits=limits
+    ).after
+    returned = [Acknowledgement(n, n, RecordVerdict.RETURN, 1, at) for n, at in enumerate(due)]
+    released = [Acknowledgement(n, n, RELEASE, 1, 7 + n) for n in range(len(due), count, 2)]
+    state, refused = share.acknowledge(state, "a", [*returned, *released], now_ms=0, limits=limits)
+    assert refused == ()
+    return state
+
+
+def test_more_than_a_thousand_scheduled_times_are_merged_to_half_as_many() -> None:
+    """Of three each, as 500 runs may be left; beside 200 other runs, which stay as they are, of four."""
+    alone = scheduled([1_000 + n for n in range(1_001)])
+    assert [(r.first, r.last, r.until_ms) for r in alone.runs] == [
+        (n, min(n + 2, 1_000), 1_000 + n) for n in range(0, 1_001, 3)
+    ]
+    assert len(scheduled([1_000 + n for n in range(1_000)]).runs) == 1_000
+
+    beside = scheduled([1_000 + n for n in range(901)], others=100)
+    assert [(r.first, r.last) for r in beside.runs[:226]] == [(n, min(n + 3, 900)) for n in range(0, 901, 4)]
+    assert len(beside.runs) == 226 + 200
+
+
+def test_scheduled_runs_that_are_equal_once_they_are_merged_are_one_run_and_can_be_read_again() -> None:
+    """A row with equal neighbors would count as damaged, and the group could not be opened any more."""
+    state = scheduled([5 + n % 3 for n in range(1_001)])
+    assert [(r.first, r.last, r.until_ms) for r in state.runs] == [(0, 1_000, 5)]
+    place = TopicPartition("jobs", 0)
+
+    for one in (state, scheduled([50 + n * 7919 % 13 for n in range(3_000)])):
+        row = share_row(1, "work", place, one, now_ms=0)
+        assert GroupsState().applied([row]).shares["work"][place] == one
+
+
 def test_released_records_keep_their_own_times_beside_many_runs() -> None:
     limits = share.ShareLimits()
     state = share.acquire(
