@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
 from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import read
 from kafkalike.spark.format import input_partitions
 from kafkalike.spark.reads.driver_stream import SINK_SWITCH, SWITCH, StreamPlanner
@@ -21,6 +23,7 @@ from tests.tools.upkeep import AT_ONCE, EAGER, upkeep
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+VECTORS = "spark.sql.parquet.enableVectorizedReader"
 DRIVER, PROCESS = "kafkalike[Subscribe[in]]", "PythonMicroBatchStream"
 
 
@@ -30,6 +33,7 @@ def driver_plans(spark: SparkSession) -> Iterator[None]:
     for switch in before:
         spark.conf.set(switch, "true")
     yield
+    spark.conf.unset(VECTORS)
     for switch, value in before.items():
         spark.conf.set(switch, str(value))
 
@@ -62,10 +66,11 @@ def drain(frame: DataFrame, checkpoint: Path) -> tuple[list[list[tuple[int, int,
     return batches, [progress for progress in running.recentProgress if progress["numInputRows"]]
 
 
-@pytest.fixture(params=[0, input_partitions.MOST_OFFSETS], ids=["by tasks", "by the driver"])
-def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have batches read by tasks, or, as they are small, by the driver."""
-    monkeypatch.setattr(input_partitions, "MOST_OFFSETS", request.param)
+@pytest.fixture(params=["by tasks", "by tasks, row by row", "by the driver"])
+def reading(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have batches read by tasks, or, as if all were small, by the driver."""
+    monkeypatch.setattr(input_partitions, "MOST_OFFSETS", 1_000_000 if request.param == "by the driver" else 0)
+    spark.conf.set(VECTORS, str(request.param != "by tasks, row by row").lower())
 
 
 @pytest.mark.usefixtures("reading")
@@ -98,6 +103,45 @@ def test_all_columns_are_those_of_a_batch(spark: SparkSession, root: str, topic:
 
     assert found.columns == frame.columns
     assert found.collect() == whole
+
+
+@pytest.mark.usefixtures("reading")
+def test_batches_that_cut_a_long_file_have_each_record_once_in_order(
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Spark's reader gives 4096 rows at a time."""
+    cluster.create_topic("in", 1, {})
+    long, found = RecordBatch(), list[list[tuple[Any, ...]]]()
+    for n in range(20_000):
+        long.add(0, None, str(n).encode() if n % 5 else None, 1_000 * n, headers=[("n", str(n).encode())] * (n % 3))
+    cluster.log("in").append(long)
+    frame = load(spark, root, maxOffsetsPerTrigger="7000", includeHeaders="true")
+
+    writer = frame.select("offset", "value", "headers").writeStream.foreachBatch(
+        lambda rows, _: found.append([tuple(row) for row in rows.collect()])
+    )
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+
+    expected = [
+        (n, bytearray(str(n).encode()) if n % 5 else None, [("n", bytearray(str(n).encode()))] * (n % 3) or None)
+        for n in range(20_000)
+    ]
+    assert found == [expected[:7000], expected[7000:14000], expected[14000:]]
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_file_that_lacks_a_record_stops_the_query(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: str
+) -> None:
+    monkeypatch.setattr(input_partitions, "MOST_OFFSETS", 0)
+    for path in Path(root).glob("in*/partition=0/*.parquet"):
+        rows = pq.read_table(path)
+        pq.write_table(rows.slice(1), path)
+    spark.conf.set(VECTORS, vectors)
+
+    with pytest.raises(StreamingQueryException, match=r"has 2 records of the offsets \[\d, \d\)"):
+        drain(load(spark, root), tmp_path)
 
 
 def test_idle_query_reads_records_that_come_and_can_be_stopped(
@@ -259,3 +303,47 @@ def test_sinks_checkpoint_continues_with_the_other_one(
 
     assert all_records(root, "out") == {0: [(0, "a"), (1, "b")]}
     assert ("kafkalike[out]" in {one["sink"]["description"] for one in progress}) is (first == "false")
+
+
+def test_columns_that_no_node_needs_are_not_read(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path
+) -> None:
+    frame = load(spark, root, includeHeaders="true").where("partition = 0").select("offset", "key")
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    running = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+    assert running.awaitTermination(120)
+    shown = running._jsq.explainInternal(False)  # noqa: FBT003 - py4j knows no names
+
+    assert "timestamp" not in shown
+    assert "value" not in shown
+    assert "headers" not in shown
+    found = spark.read.parquet(str(tmp_path / "out")).orderBy("offset").collect()
+    assert [(row.offset, row.key) for row in found] == [(offset, None) for offset in range(6)]
+
+
+@pytest.mark.usefixtures("reading")
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        lambda frame: frame.groupBy("topic", "value").agg({"timestamp": "max", "*": "count"}),
+        lambda frame: frame.withWatermark("timestamp", "1 minute").where("key IS NULL").select("value"),
+        lambda frame: frame.select("value").union(frame.where("offset >= 0").selectExpr("CAST(topic AS BINARY)")),
+        lambda frame: frame.select("value", "headers").alias("a").dropDuplicates(["value"]).select("a.value"),
+        lambda frame: frame.selectExpr("1 AS one"),
+    ],
+    ids=["aggregate", "watermark", "two frames of one source", "duplicates", "a constant"],
+)
+def test_rows_of_fewer_columns_are_those_of_a_batch(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path, chosen: Callable[[DataFrame], DataFrame]
+) -> None:
+    found: list[Any] = []
+    query = chosen(load(spark, root, includeHeaders="true")).writeStream.outputMode("update")
+    writer = query.foreachBatch(lambda rows, _: found.extend(rows.collect()))
+    running = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert running.awaitTermination(120)
+
+    options = {"kafka.bootstrap.servers": root, "subscribe": "in", "includeHeaders": "true"}
+    whole = chosen(spark.read.format("kafkalike").options(**options).load()).collect()
+
+    assert found
+    assert sorted(map(str, found)) == sorted(map(str, whole))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark.reads.table_scan import SWITCH
@@ -120,6 +123,17 @@ def test_frame_keeps_the_offsets_of_its_first_query(spark: SparkSession, root: s
     joined = frame.alias("a").join(frame.alias("b"), "offset").where("a.partition < b.partition")
     assert joined.count() == 1
     assert load(spark, root).count() == 8
+
+
+def test_file_that_lacks_a_record_fails_a_query_that_reads_all_of_it(
+    spark: SparkSession, root: str, topics: Cluster
+) -> None:
+    frame = load(spark, root).select("value")
+    (path,) = Path(root).glob("t*/partition=1/*.parquet")
+    pq.write_table(pq.read_table(path).slice(1), path)
+
+    with pytest.raises(Py4JJavaError, match=r"CorruptRecordError: .* has 1 records of the offsets \[0, 2\)"):
+        frame.collect()
 
 
 def test_compacted_topic_is_read_in_batches_of_columns(spark: SparkSession, root: str, cluster: Cluster) -> None:

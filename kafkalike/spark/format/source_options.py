@@ -310,3 +310,15 @@ def _isolation(text: str | None) -> None:
         raise IllegalArgumentError(
             f"option kafka.isolation.level must be read_committed or read_uncommitted, not {text!r}"
         )
+
+
+def described(options: SourceOptions) -> str:
+    """Return the topics of a query as Spark's Kafka source shows them.
+
+    >>> described(parse_options({"kafka.bootstrap.servers": "/data", "subscribe": "orders,clicks"}))
+    'Subscribe[clicks, orders]'
+    """
+    if options.choice.pattern:
+        return f"SubscribePattern[{options.choice.pattern}]"
+    assigned = sorted(f"{tp.topic}-{tp.partition}" for tp in options.choice.assign)
+    return f"Assign[{', '.join(assigned)}]" if assigned else f"Subscribe[{', '.join(options.choice.named)}]"

@@ -60,13 +60,17 @@ import org.apache.spark.sql.sources.GreaterThanOrEqual;
 import org.apache.spark.sql.sources.LessThan;
 import org.apache.spark.sql.sources.LessThanOrEqual;
 import org.apache.spark.sql.sources.Or;
+import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarArray;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.sql.vectorized.ColumnarMap;
+import org.apache.spark.unsafe.types.BinaryView;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
@@ -79,7 +83,7 @@ public final class TopicStream
 
     /** Milliseconds between two looks for the files of new commits, and most looks of one call of an idle query. */
     private static final long LOOK_MS = 10L;
-    private static final int LOOKS = 5;
+    private static final int LOOKS = 10;
     /** A query is idle after this time without news. */
     private static final long IDLE_NANOS = 1000000000L;
     /** Python looks that often, whatever files there are: logs are cleaned up, and tables repaired. */
@@ -91,25 +95,34 @@ public final class TopicStream
     private final StructType constants;
     private final ParquetPartitionReaderFactory files;
     private final ParquetOptions options;
+    private final boolean hasGroup;
     private Offset latest;
+    private Offset end;
+    /** Figures of the progress at that offset, which is that of the batch. */
+    private Map metrics;
     private Filter[] cut = new Filter[0];
     private String quiet;
     private File[] awaited;
     private long quietSince;
     private long asked;
     private long looked;
+    private boolean isBusy;
+    private boolean isHanded;
 
     /**
      * @param planner     Python's planner: JSON in, JSON out
      * @param description of the source, in the progress of its query
      * @param stored      columns of the files, as they are read
      * @param constants   columns with one value for each file: topic and partition
+     * @param hasGroup    whether Python commits the progress for a consumer group
      */
     public TopicStream(
-            Function planner, String description, SparkSession spark, StructType stored, StructType constants) {
+            Function planner, String description, SparkSession spark, StructType stored, StructType constants,
+            Boolean hasGroup) {
         this.planner = planner;
         this.description = description;
         this.constants = constants;
+        this.hasGroup = hasGroup.booleanValue();
         StructType all = stored;
         for (int n = 0; n < constants.fields().length; n++) {
             all = all.add(constants.fields()[n]);
@@ -136,7 +149,7 @@ public final class TopicStream
     }
 
     public Scan.ColumnarSupportMode columnarSupportMode() {
-        return Scan.ColumnarSupportMode.UNSUPPORTED;
+        return Scan.ColumnarSupportMode.PARTITION_DEFINED;
     }
 
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
@@ -198,16 +211,19 @@ public final class TopicStream
             awaited[n] = new File(Answer.item(files, n).asText());
         }
         latest = answer.hasNonNull("latest") ? offset(answer, "latest") : null;
-        return offset(answer, "offset");
+        end = offset(answer, "offset");
+        metrics = answer.hasNonNull("metrics") ? figures(Answer.field(answer, "metrics")) : null;
+        return end;
     }
 
     /**
      * Return whether Python may find news. An idle query waits for them a while, because the rest of a trigger costs
-     * more than a look; a query whose trigger has an interval does not.
+     * more than a look. It does not after a batch, as another source may have more, nor if its trigger has an interval.
      */
     private boolean hasNews() {
         long now = System.nanoTime();
-        int left = now - quietSince >= IDLE_NANOS && now - looked < IDLE_NANOS ? LOOKS : 1;
+        int left = now - quietSince >= IDLE_NANOS && now - looked < IDLE_NANOS && !isBusy ? LOOKS : 1;
+        isBusy = false;
         while (now - asked < CHECK_NANOS) {
             for (int n = 0; n < awaited.length; n++) {
                 if (awaited[n].exists()) {
@@ -235,13 +251,19 @@ public final class TopicStream
     }
 
     public Map metrics(Optional consumed) {
+        if (!consumed.isPresent()) {
+            return new HashMap();
+        }
+        Offset at = (Offset) consumed.get();
+        return metrics != null && at.json().equals(end.json()) ? metrics : figures(ask("metrics", at.json(), null));
+    }
+
+    private static Map figures(JsonNode answer) {
         Map found = new HashMap();
-        if (consumed.isPresent()) {
-            Iterator fields = ask("metrics", ((Offset) consumed.get()).json(), null).fields();
-            while (fields.hasNext()) {
-                Map.Entry field = (Map.Entry) fields.next();
-                found.put(field.getKey(), ((JsonNode) field.getValue()).asText());
-            }
+        Iterator fields = answer.fields();
+        while (fields.hasNext()) {
+            Map.Entry field = (Map.Entry) fields.next();
+            found.put(field.getKey(), ((JsonNode) field.getValue()).asText());
         }
         return found;
     }
@@ -249,7 +271,8 @@ public final class TopicStream
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
         JsonNode answer = ask("partitions", start.json(), end.json());
         cut = new Filter[0];
-        if (answer.hasNonNull("rows")) {
+        isHanded = answer.hasNonNull("rows");
+        if (isHanded) {
             return new InputPartition[] {new HandedRows(Answer.field(answer, "rows").asText())};
         }
         JsonNode tasks = Answer.field(answer, "tasks");
@@ -263,10 +286,13 @@ public final class TopicStream
 
     public PartitionReaderFactory createReaderFactory() {
         // Spark has planned the partitions of the batch.
+        if (isHanded) {
+            return new HandedRowsFactory();
+        }
         ParquetPartitionReaderFactory parts = cut.length == 0 ? files : new ParquetPartitionReaderFactory(
                 files.sqlConf(), files.broadcastedConf(), files.dataSchema(), files.readDataSchema(),
                 files.partitionSchema(), cut, files.aggregation(), options);
-        return new OffsetRangesFactory(files, parts, files.readDataSchema().fieldIndex("offset"), false);
+        return new OffsetRangesFactory(files, parts, files.readDataSchema().fieldIndex("offset"), true);
     }
 
     /** Offsets to read of the files that a batch reads in part, so that row groups and pages outside are skipped. */
@@ -287,8 +313,12 @@ public final class TopicStream
         return found == null || seen.size() > MOST_RANGES ? new Filter[0] : new Filter[] {found};
     }
 
+    /** Spark commits the last batch to all sources when it begins another one. */
     public void commit(Offset end) {
-        ask("commit", end.json(), null);
+        isBusy = true;
+        if (hasGroup) {
+            ask("commit", end.json(), null);
+        }
     }
 
     public void stop() {
@@ -434,62 +464,117 @@ final class OffsetRanges implements InputPartition {
 final class OffsetRangesFactory implements PartitionReaderFactory {
     private final ParquetPartitionReaderFactory files;
     private final ParquetPartitionReaderFactory parts;
-    private final boolean isColumnar;
+    private final boolean isCounted;
     final int offset;
 
-    /** @param isColumnar whether to read whole files in batches of columns */
+    /** @param isCounted whether all records of the ranges are read: no filter leaves out row groups */
     OffsetRangesFactory(
-            ParquetPartitionReaderFactory files, ParquetPartitionReaderFactory parts, int offset, boolean isColumnar) {
+            ParquetPartitionReaderFactory files, ParquetPartitionReaderFactory parts, int offset, boolean isCounted) {
         this.files = files;
         this.parts = parts;
         this.offset = offset;
-        this.isColumnar = isColumnar;
+        this.isCounted = isCounted;
     }
 
     public boolean supportColumnarReads(InputPartition partition) {
-        return isColumnar && files.supportColumnarReads(partition);
+        return files.supportColumnarReads(partition);
     }
 
     public PartitionReader createColumnarReader(InputPartition partition) {
-        return new WholeFilesReader(files, (OffsetRanges) partition);
+        return new OffsetColumnsReader(this, (OffsetRanges) partition);
     }
 
     public PartitionReader createReader(InputPartition partition) {
-        return partition instanceof HandedRows
-                ? new HandedRowsReader(((HandedRows) partition).file)
-                : new OffsetRangesReader(this, (OffsetRanges) partition);
+        return new OffsetRangesReader(this, (OffsetRanges) partition);
     }
 
-    PartitionReader open(OffsetRanges ranges, int n) {
-        return (ranges.isCut[n] ? parts : files).createReader(ranges.files[n]);
+    PartitionReader open(OffsetRanges ranges, int n, boolean isColumnar) {
+        ParquetPartitionReaderFactory made = ranges.isCut[n] ? parts : files;
+        return isColumnar ? made.createColumnarReader(ranges.files[n]) : made.createReader(ranges.files[n]);
+    }
+
+    void check(OffsetRanges ranges, int n, long found) {
+        if (isCounted && ranges.isDense[n] && found != ranges.until[n] - ranges.from[n]) {
+            throw new IllegalStateException("kafkalike.errors.cluster_errors.CorruptRecordError: "
+                    + ranges.files[n].files()[0].filePath().urlEncoded() + " has " + found + " records of the offsets ["
+                    + ranges.from[n] + ", " + ranges.until[n] + "); run `kafkalike verify`");
+        }
     }
 }
 
-/** Reads whole files one after the other, in batches of columns. */
-final class WholeFilesReader implements PartitionReader {
-    private final ParquetPartitionReaderFactory files;
+/** Reads files one after the other in batches of columns; the offsets of a file rise. */
+final class OffsetColumnsReader implements PartitionReader {
+    private final OffsetRangesFactory factory;
     private final OffsetRanges ranges;
     private int next = 0;
+    private long found = 0;
+    /** Whether the batch has the last row to read; the file stays open for it. */
+    private boolean isRead = false;
     private PartitionReader file;
+    private ColumnarBatch batch;
 
-    WholeFilesReader(ParquetPartitionReaderFactory files, OffsetRanges ranges) {
-        this.files = files;
+    OffsetColumnsReader(OffsetRangesFactory factory, OffsetRanges ranges) {
+        this.factory = factory;
         this.ranges = ranges;
     }
 
     public boolean next() throws IOException {
-        while (file == null || !file.next()) {
-            close();
-            if (next == ranges.files.length) {
-                return false;
+        while (true) {
+            if (file == null) {
+                if (next == ranges.files.length) {
+                    return false;
+                }
+                file = factory.open(ranges, next++, true);
+                found = 0;
+                isRead = false;
             }
-            file = files.createColumnarReader(ranges.files[next++]);
+            int at = next - 1;
+            while (!isRead && file.next()) {
+                batch = (ColumnarBatch) file.get();
+                int rows = batch.numRows();
+                int begin = ranges.isCut[at] ? firstRow(ranges.from[at]) : 0;
+                int end = ranges.isCut[at] ? firstRow(ranges.until[at]) : rows;
+                isRead = end < rows;
+                if (begin < end) {
+                    found += end - begin;
+                    cut(begin, end);
+                    return true;
+                }
+            }
+            close();
+            factory.check(ranges, at, found);
         }
-        return true;
+    }
+
+    /** The first row of the batch whose offset is not below another one. */
+    private int firstRow(long offset) {
+        int low = 0;
+        int high = batch.numRows();
+        while (low < high) {
+            int middle = (low + high) / 2;
+            if (batch.column(factory.offset).getLong(middle) < offset) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        return low;
+    }
+
+    private void cut(int begin, int end) {
+        if (begin == 0) {
+            batch.setNumRows(end);
+            return;
+        }
+        ColumnVector[] columns = new ColumnVector[batch.numCols()];
+        for (int n = 0; n < columns.length; n++) {
+            columns[n] = new LaterRows(batch.column(n), begin);
+        }
+        batch = new ColumnarBatch(columns, end - begin);
     }
 
     public Object get() {
-        return file.get();
+        return batch;
     }
 
     public void close() throws IOException {
@@ -497,6 +582,92 @@ final class WholeFilesReader implements PartitionReader {
             file.close();
             file = null;
         }
+    }
+}
+
+/** The rows of a column from one of them on; the column stays its reader's. */
+final class LaterRows extends ColumnVector {
+    private final ColumnVector column;
+    private final int begin;
+
+    LaterRows(ColumnVector column, int begin) {
+        super(column.dataType());
+        this.column = column;
+        this.begin = begin;
+    }
+
+    public void close() {
+    }
+
+    public void closeIfFreeable() {
+    }
+
+    public boolean hasNull() {
+        return column.hasNull();
+    }
+
+    public int numNulls() {
+        return column.numNulls();
+    }
+
+    public boolean isNullAt(int row) {
+        return column.isNullAt(begin + row);
+    }
+
+    public boolean getBoolean(int row) {
+        return column.getBoolean(begin + row);
+    }
+
+    public byte getByte(int row) {
+        return column.getByte(begin + row);
+    }
+
+    public short getShort(int row) {
+        return column.getShort(begin + row);
+    }
+
+    public int getInt(int row) {
+        return column.getInt(begin + row);
+    }
+
+    public long getLong(int row) {
+        return column.getLong(begin + row);
+    }
+
+    public float getFloat(int row) {
+        return column.getFloat(begin + row);
+    }
+
+    public double getDouble(int row) {
+        return column.getDouble(begin + row);
+    }
+
+    public ColumnarArray getArray(int row) {
+        return column.getArray(begin + row);
+    }
+
+    public ColumnarMap getMap(int row) {
+        return column.getMap(begin + row);
+    }
+
+    public Decimal getDecimal(int row, int precision, int scale) {
+        return column.getDecimal(begin + row, precision, scale);
+    }
+
+    public UTF8String getUTF8String(int row) {
+        return column.getUTF8String(begin + row);
+    }
+
+    public byte[] getBinary(int row) {
+        return column.getBinary(begin + row);
+    }
+
+    public BinaryView getBinaryView(int row) {
+        return column.getBinaryView(begin + row);
+    }
+
+    public ColumnVector getChild(int ordinal) {
+        return new LaterRows(column.getChild(ordinal), begin);
     }
 }
 
@@ -520,7 +691,7 @@ final class OffsetRangesReader implements PartitionReader {
                 if (next == ranges.files.length) {
                     return false;
                 }
-                file = factory.open(ranges, next++);
+                file = factory.open(ranges, next++, false);
                 found = 0;
             }
             long from = ranges.from[next - 1];
@@ -537,11 +708,7 @@ final class OffsetRangesReader implements PartitionReader {
                 }
             }
             close();
-            if (ranges.isDense[next - 1] && found != until - from) {
-                throw new IllegalStateException("kafkalike.errors.cluster_errors.CorruptRecordError: "
-                        + ranges.files[next - 1].files()[0].filePath().urlEncoded() + " has " + found
-                        + " records of the offsets [" + from + ", " + until + "); run `kafkalike verify`");
-            }
+            factory.check(ranges, next - 1, found);
         }
     }
 
@@ -566,13 +733,27 @@ final class HandedRows implements InputPartition {
     }
 }
 
-/** Reads the rows of an Arrow file. */
+/** Makes the reader of a small batch, whose task gets none of the session's settings. */
+final class HandedRowsFactory implements PartitionReaderFactory {
+    public boolean supportColumnarReads(InputPartition partition) {
+        return true;
+    }
+
+    public PartitionReader createReader(InputPartition partition) {
+        throw new UnsupportedOperationException("rows of a batch of columns");
+    }
+
+    public PartitionReader createColumnarReader(InputPartition partition) {
+        return new HandedRowsReader(((HandedRows) partition).file);
+    }
+}
+
+/** Reads an Arrow file in batches of columns. */
 final class HandedRowsReader implements PartitionReader {
     private final String file;
     private BufferAllocator memory;
     private ArrowStreamReader stream;
     private ColumnVector[] columns;
-    private Iterator rows = Collections.emptyIterator();
 
     HandedRowsReader(String file) {
         this.file = file;
@@ -585,20 +766,14 @@ final class HandedRowsReader implements PartitionReader {
             VectorSchemaRoot vectors = stream.getVectorSchemaRoot();
             columns = new ColumnVector[vectors.getFieldVectors().size()];
             for (int n = 0; n < columns.length; n++) {
-                columns[n] = new ArrowColumnVector(vectors.getVector(n));
+                columns[n] = new LaterRows(new ArrowColumnVector(vectors.getVector(n)), 0);
             }
         }
-        while (!rows.hasNext()) {
-            if (!stream.loadNextBatch()) {
-                return false;
-            }
-            rows = new ColumnarBatch(columns, stream.getVectorSchemaRoot().getRowCount()).rowIterator();
-        }
-        return true;
+        return stream.loadNextBatch();
     }
 
-    public Object get() {
-        return rows.next();
+    public Object get() throws IOException {
+        return new ColumnarBatch(columns, stream.getVectorSchemaRoot().getRowCount());
     }
 
     public void close() throws IOException {
@@ -722,11 +897,11 @@ final class TopicQuery implements SupportsPushDownRequiredColumns, SupportsPushD
     }
 
     public PartitionReaderFactory createReaderFactory() {
-        // Spark has planned the partitions.
+        // Spark has planned the partitions. Conditions would leave out records that are counted of files in part.
         ParquetPartitionReaderFactory files = ParquetFiles.factory(
                 table.spark, stored, constants, isWhole ? filters : new Filter[0]);
         ParquetPartitionReaderFactory parts = isWhole ? files : ParquetFiles.factory(
                 table.spark, stored, constants, TopicStream.filters(planned));
-        return new OffsetRangesFactory(files, parts, stored.fieldIndex("offset"), isWhole);
+        return new OffsetRangesFactory(files, parts, stored.fieldIndex("offset"), !isWhole || filters.length == 0);
     }
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -13,6 +13,12 @@ UNORDERED_NODES: Final = frozenset(
     {"Project", "Filter", "SubqueryAlias", "EventTimeWatermark", "Union", "Join", "Aggregate", "Expand", "Generate"}
 )
 """Nodes of a query's plan whose rows do not depend on the order of their input."""
+
+CHOOSING_NODES: Final = frozenset({"Project", "Aggregate"})
+"""Nodes that name all columns that they need of the nodes below."""
+
+PASSING_NODES: Final = frozenset({"Filter", "SubqueryAlias", "EventTimeWatermark"})
+"""Nodes that have the columns of the node below."""
 
 _ORDERED: Final = re.compile(r"\b(first|last|collect|any_value|array_agg|listagg|string_agg|mode|\w*udf|\w*udaf)\w*\(")
 """Aggregate functions that do."""
@@ -33,6 +39,27 @@ class QueryPlans:
         """Return a node with other children."""
         return node.withNewChildren(self._seq(nodes))
 
+    def with_leaves(self, plan: Any, replace: Callable[[Any, Any], Any], wanted: Any = None) -> Any:  # noqa: ANN401
+        """Return a plan with other leaves; the same plan if none changes.
+
+        Args:
+            plan: the plan.
+            replace: gets a leaf and the set of columns that the nodes above need, None for all columns. It returns
+                the new leaf, or None for the same one.
+            wanted: the set for the plan itself.
+        """
+        below = children(plan)
+        if not below:
+            found = replace(plan, wanted)
+            return plan if found is None else found
+        if plan.nodeName() in CHOOSING_NODES:
+            wanted = plan.references()
+        elif wanted is not None:
+            wanted = getattr(wanted, "$plus$plus")(plan.references()) if plan.nodeName() in PASSING_NODES else None
+        made = [self.with_leaves(child, replace, wanted) for child in below]
+        same = all(new is old for new, old in zip(made, below, strict=True))
+        return plan if same else self.with_children(plan, made)
+
     def renamed(self, plan: Any, wanted: Any) -> Any:  # noqa: ANN401
         """Return a plan whose columns have the names and ids of another node's columns, so that it can replace it."""
         catalyst, none, empty = self._jvm.org.apache.spark.sql.catalyst, self._jvm.scala.Option.empty(), self._seq([])
@@ -43,7 +70,11 @@ class QueryPlans:
             )
             for n in range(names.size())
         ]
-        return catalyst.plans.logical.Project(self._seq(aliases), plan)
+        return self.project(aliases, plan)
+
+    def project(self, columns: list[Any], plan: Any) -> Any:  # noqa: ANN401
+        """Return a plan with these columns of another plan."""
+        return self._jvm.org.apache.spark.sql.catalyst.plans.logical.Project(self._seq(columns), plan)
 
     def dataset(self, plan: Any) -> Any:  # noqa: ANN401
         """Return the JVM's dataset of a plan."""

@@ -18,7 +18,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -47,11 +47,11 @@ from kafkalike.spark.format.input_partitions import (
 from kafkalike.spark.format.option_values import MAX_LONG
 from kafkalike.spark.format.positions import offsets_of
 from kafkalike.spark.format.sink import SinkOptions, check_sink_columns, commit_batch, parse_stream
-from kafkalike.spark.format.source_options import SourceOptions, check_stream, parse_options
+from kafkalike.spark.format.source_options import SourceOptions, check_stream, described, parse_options
 from kafkalike.spark.format.source_topics import SourceTopics
 from kafkalike.spark.format.stream_reader import TABLE, MarkedReader
 from kafkalike.spark.jvm.java_class import JavaCalls, new_object
-from kafkalike.spark.jvm.query_plans import QueryPlans, children
+from kafkalike.spark.jvm.query_plans import QueryPlans
 from kafkalike.spark.jvm.spark_connect import tasks_here
 from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
 from kafkalike.spark.jvm.spark_version import ReadAllAvailable, ReadMaxRows
@@ -75,6 +75,9 @@ SINK_SWITCH: Final = "spark.kafkalike.sink.driver"
 CONSTANTS: Final = ("topic", "partition")
 """Columns that the files do not store."""
 
+ALWAYS: Final = ("offset", *CONSTANTS)
+"""Columns that a task needs, or that cost nothing."""
+
 
 class StreamPlanner(JavaCalls):
     """Plans the micro-batches of one query for `TopicStream`, which calls it on the query's own thread.
@@ -82,14 +85,15 @@ class StreamPlanner(JavaCalls):
     Args:
         options: checked options of a stream.
         folder: for small batches that this process reads, for tasks of the same machine; None leaves them to tasks.
+        columns: of the rows, in the order of `output_columns`.
     """
 
-    def __init__(self, options: SourceOptions, folder: str | None) -> None:
+    def __init__(self, options: SourceOptions, folder: str | None, columns: Sequence[str]) -> None:
         self._reader = MarkedReader(options)
         self._awaits_records = options.min_offsets_per_trigger is None
         """True if a query without new records waits for them alone, and not for a time."""
         self._folder = folder
-        self._columns = output_columns(options)
+        self._columns = columns
         self._handed: tuple[tuple[str, str], Path] | None = None
         """Start and end of the batch that was read last, and its file."""
 
@@ -117,6 +121,7 @@ class StreamPlanner(JavaCalls):
             "offset": start if end is begun else json.dumps(end),
             "latest": None if latest is None else json.dumps(latest),
             "awaited": awaited if is_quiet else [],
+            "metrics": None if end is begun else self._figures(end),
         }
 
     def _partitions(self, start: str, end: str) -> dict[str, Any]:
@@ -156,7 +161,10 @@ class StreamPlanner(JavaCalls):
             self._handed = None
 
     def _metrics(self, consumed: str, _: str | None) -> dict[str, Any]:
-        latest, done = self._reader.reportLatestOffset(), json.loads(consumed)
+        return self._figures(json.loads(consumed))
+
+    def _figures(self, done: Mapping[str, Any]) -> dict[str, Any]:
+        latest = self._reader.reportLatestOffset()
         # A batch that Delta's source planned ends at a version of the table.
         unknown = latest is None or TABLE in done
         behind = {} if unknown else lags(self._reader.topics, ends_of(latest or {}), ends_of(done))
@@ -271,26 +279,28 @@ def options_for_driver(given: Mapping[str, str], *, near: bool) -> SourceOptions
 
 def in_driver(spark: SparkSession, plan: Any) -> Any:  # noqa: ANN401 - nodes of Spark's plan
     """Return a streaming plan whose sources of the format are planned in the driver; the same one if there are none."""
-    below = children(plan)
-    if not below:
-        found = _in_driver(spark, plan)
-        return plan if found is None else found
-    made = [in_driver(spark, child) for child in below]
-    same = all(new is old for new, old in zip(made, below, strict=True))
-    return plan if same else QueryPlans(spark).with_children(plan, made)
+    return QueryPlans(spark).with_leaves(plan, partial(_in_driver, spark))
 
 
-def _in_driver(spark: SparkSession, leaf: Any) -> Any:  # noqa: ANN401 - nodes of Spark's plan
+def _in_driver(spark: SparkSession, leaf: Any, wanted: Any) -> Any:  # noqa: ANN401 - nodes of Spark's plan
     if leaf.nodeName() != "StreamingRelationV2" or leaf.table().name() != FORMAT:
         return None
     if spark.conf.get(SWITCH, "true") != "true":
         return None
-    folder = tasks_here(spark)
-    options = options_for_driver(dict(leaf.extraOptions().asCaseSensitiveMap()), near=folder is not None)
+    given = dict(leaf.extraOptions().asCaseSensitiveMap())
+    options = options_for_driver(given, near=tasks_here(spark) is not None)
     if options is None:
         return None
     try:
-        return _with_source(spark, leaf, StreamPlanner(options, folder), options)
+        output = {leaf.output().apply(n).name(): leaf.output().apply(n) for n in range(leaf.output().size())}
+        # Spark does not leave out columns of a stream itself.
+        known = {
+            name: output[name]
+            for name in output_columns(options)
+            if wanted is None or name in ALWAYS or wanted.contains(output[name])
+        }
+        relation = _with_source(spark, leaf, options, known)
+        return QueryPlans(spark).project([output[name] for name in output if name in known], relation)
     except (*SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
         _log.warning("a stream is planned by a process of its own: %s", cause)
         return None
@@ -301,45 +311,31 @@ def output_columns(options: SourceOptions) -> tuple[str, ...]:
     return (*(name for name in columns_of(options) if name not in CONSTANTS), *CONSTANTS)
 
 
-def _with_source(spark: Any, leaf: Any, planner: StreamPlanner, options: SourceOptions) -> Any:  # noqa: ANN401
+def _with_source(spark: Any, leaf: Any, options: SourceOptions, columns: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return a leaf whose source the driver plans, with some columns of the leaf by their names."""
     jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no names for plans
-    names = output_columns(options)
-    known = {leaf.output().apply(n).name(): leaf.output().apply(n) for n in range(leaf.output().size())}
-    output = jvm.PythonUtils.toSeq([known[name] for name in names])
     parse = jvm.org.apache.spark.sql.types.DataType.fromJson
     table = new_object(
         spark,
         "TopicStream.TopicStream",
-        planner,
+        StreamPlanner(options, tasks_here(spark), tuple(columns)),
         f"kafkalike[{described(options)}]",
         spark._jsparkSession,  # noqa: SLF001
-        parse(schema_of(names[: -len(CONSTANTS)]).json()),
+        parse(schema_of(tuple(columns)[: -len(CONSTANTS)]).json()),
         parse(schema_of(CONSTANTS).json()),
+        options.group_id is not None,
     )
-    relation = leaf.copy(
+    return leaf.copy(
         leaf.source(),
         leaf.sourceName(),
         table,
         leaf.extraOptions(),
-        output,
+        jvm.PythonUtils.toSeq(list(columns.values())),
         leaf.catalog(),
         leaf.identifier(),
         leaf.v1Relation(),
         leaf.sourceIdentifyingName(),
     )
-    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(leaf.output(), relation)
-
-
-def described(options: SourceOptions) -> str:
-    """Return the topics of a stream as Spark's Kafka source shows them.
-
-    >>> described(parse_options({"kafka.bootstrap.servers": "/data", "subscribe": "orders,clicks"}))
-    'Subscribe[clicks, orders]'
-    """
-    if options.choice.pattern:
-        return f"SubscribePattern[{options.choice.pattern}]"
-    assigned = sorted(f"{tp.topic}-{tp.partition}" for tp in options.choice.assign)
-    return f"Assign[{', '.join(assigned)}]" if assigned else f"Subscribe[{', '.join(options.choice.named)}]"
 
 
 class SinkCommitter(JavaCalls):

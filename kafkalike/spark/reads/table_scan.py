@@ -24,12 +24,18 @@ from kafkalike.model.segments import Segment
 from kafkalike.spark.format.batch_plan import BATCH_TASKS, OffsetRun
 from kafkalike.spark.format.format import FORMAT, batch_runs
 from kafkalike.spark.format.input_partitions import OffsetPartition, RangePlan, columns_of, parts, schema_of
-from kafkalike.spark.format.source_options import SourceOptions, check_batch, parse_options, warn_without_meaning
+from kafkalike.spark.format.source_options import (
+    SourceOptions,
+    check_batch,
+    described,
+    parse_options,
+    warn_without_meaning,
+)
 from kafkalike.spark.format.source_topics import SourceTopics
 from kafkalike.spark.jvm.java_class import JavaCalls, new_object
 from kafkalike.spark.jvm.query_plans import QueryPlans
 from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
-from kafkalike.spark.reads.driver_stream import described, files_of
+from kafkalike.spark.reads.driver_stream import files_of
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark.format import input_partitions
 from kafkalike.spark.format.source_options import parse_options
-from kafkalike.spark.reads.driver_stream import StreamPlanner
+from kafkalike.spark.reads.driver_stream import StreamPlanner, output_columns
 from tests.tools.records import fill
 
 
@@ -26,7 +26,8 @@ class Query:
         options = {"kafka.bootstrap.servers": root, "startingOffsets": "earliest", **given}
         if "subscribePattern" not in given:
             options["subscribe"] = "t"
-        self._planner = StreamPlanner(parse_options(options), None if folder is None else str(folder))
+        parsed = parse_options(options)
+        self._planner = StreamPlanner(parsed, None if folder is None else str(folder), output_columns(parsed))
         self.at: str = self.ask("initial")["offset"]
 
     def ask(self, call: str, first: str | None = None, second: str | None = None) -> dict[str, Any]:
