@@ -300,6 +300,15 @@ def test_a_group_cannot_hold_records_beyond_the_ceiling() -> None:
     assert plan(segments, SHORT, hold=hold(max_bytes=10, g=0)).new_log_start == 10
 
 
+def test_records_past_the_size_and_the_ceilings_age_go_unread() -> None:
+    """Age counts for the ceiling alone, as the topic keeps its records for ever."""
+    segments = log_of((1, 10, NOW - 200), (1, 10, NOW - 150), (1, 10, NOW), (1, 10, NOW))
+
+    found = plan(segments, replace(FOREVER, retention_bytes=10), hold=hold(max_ms=100, g=0))
+
+    assert (found.new_log_start, [s.start for s in found.held], found.held_by) == (2, [2], ("g",))
+
+
 @given(facts, policies, st.dictionaries(st.sampled_from("abc"), st.integers(0, 60), max_size=3), st.integers(0, 400))
 def test_waiting_only_ever_keeps_more_and_never_beyond_the_ceiling(
     made: list[tuple[int, int, int]], policy: RetentionPolicy, offsets: dict[str, int], ceiling: int

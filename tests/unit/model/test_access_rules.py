@@ -44,6 +44,13 @@ def test_rule_does_not_allow(rule: str, refused: tuple[AccessOperation, AccessKi
     assert not AccessRules.parse([rule]).allow(*refused)
 
 
+def test_any_rule_about_a_resource_shows_it_and_rules_about_others_do_not() -> None:
+    rules = AccessRules.parse(["write topic orders", "use group app"])
+
+    assert [rules.show(TOPIC, name) for name in ("orders", "app")] == [True, False]
+    assert [rules.show(GROUP, name) for name in ("orders", "app")] == [False, True]
+
+
 @pytest.mark.parametrize(
     "text",
     [

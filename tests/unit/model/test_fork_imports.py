@@ -86,6 +86,20 @@ def test_a_wait_for_an_import_ends_at_its_limit(disk: Blocked) -> None:
     assert is_seen(thread)
 
 
+def test_threads_that_import_nothing_are_not_waited_for() -> None:
+    """Such as a thread of kafkalike that waits for work."""
+    here, over = threading.Event(), threading.Event()
+    code = {"__name__": "kafkalike.producer.sender", "here": here, "over": over}
+    thread = threading.Thread(target=exec, args=("here.set(); over.wait(30)", code))
+    thread.start()
+    assert here.wait(30)
+
+    assert not is_seen(thread)
+
+    over.set()
+    thread.join(30)
+
+
 def test_imports_of_other_programs_are_not_waited_for(disk: Blocked) -> None:
     """A program may run for ever inside an import, such as that of its main module."""
     thread = importing(disk, "app.main")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.model.cluster_state import TopicChange, parse_row, topic_row
-from kafkalike.model.group_rows import OFFSET, GroupRow, roster_row
+from kafkalike.model.group_rows import OFFSET, GroupRow, roster_row, share_row
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.mirror import AT_ONCE, FIRST_AT_ONCE, Mirrored, Phase, Step, dump_mirror, load_mirror, next_step
@@ -22,6 +22,8 @@ from kafkalike.model.replication.mirror_offsets import (
     offsets_due,
 )
 from kafkalike.model.row_value import parse_json
+from kafkalike.model.shares.share_partition import SharePartition
+from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo
 
 BEGAN = 1_000
@@ -104,6 +106,12 @@ def test_versions_are_followed_only_where_each_of_them_is_there(
         assert wanted <= end <= newest
 
 
+def test_a_copy_that_lacks_one_of_the_next_versions_restarts_at_a_checkpoint() -> None:
+    for there in ({6, 7}, {6, 8}, {7, 8}):
+        assert next_step(end=5, wanted=8, there=there, same=True, newest=8) is Step.RESTART
+    assert next_step(end=5, wanted=8, there={6, 7, 8}, same=True, newest=8) is Step.FOLLOW
+
+
 # --- committed offsets -------------------------------------------------------------------------------
 
 COMMIT = GroupRow(
@@ -177,6 +185,23 @@ def test_a_position_that_is_there_is_not_brought_again() -> None:
     due = offsets_due(groups(COMMIT), there, {"t": COPIED}, ["g"], 4)
     assert (due.offsets, due.held) == ([], [])
     assert offsets_due(groups(COMMIT), of_another_life, {"t": COPIED}, ["g"], 4).offsets == [OFFERED]
+
+
+def test_positions_behind_others_that_stay_are_brought() -> None:
+    """Of a topic outside of the pass, and a position that is there already."""
+    source = groups(replace(COMMIT, topic="another"), COMMIT, replace(COMMIT, partition=1))
+
+    due = offsets_due(source, groups(COMMIT), {"t": COPIED}, ["g"], 4)
+
+    assert [(o.topic, o.partition) for o in due.offsets] == [("t", 1)]
+
+
+def test_offsets_of_a_share_group_of_the_copys_cluster_stay() -> None:
+    """Its clients work under that id."""
+    share = share_row(1, "g", TopicPartition("t", 0), SharePartition("id"), now_ms=1)
+
+    assert not may_take(groups(share), OFFERED, BEGAN, 4)
+    assert may_take(groups(replace(share, group_id="h")), OFFERED, BEGAN, 4)
 
 
 def test_a_position_beyond_the_records_waits_for_them() -> None:
