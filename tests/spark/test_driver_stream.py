@@ -15,6 +15,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import read
 from kafkalike.spark.format import input_partitions
+from kafkalike.spark.reads import stream_sources
 from kafkalike.spark.reads.driver_stream import SINK_SWITCH, SWITCH, StreamPlanner
 from tests.tools.lines import Lines
 from tests.tools.records import all_records, batch, fill
@@ -347,3 +348,16 @@ def test_rows_of_fewer_columns_are_those_of_a_batch(
 
     assert found
     assert sorted(map(str, found)) == sorted(map(str, whole))
+
+
+def test_other_version_of_spark_plans_and_commits_itself(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frame of `engine="delta"` patches the start of all queries there too."""
+    monkeypatch.setattr(stream_sources, "HAS_PLANS", False)
+
+    progress = write(load(spark, root), root, tmp_path / "checkpoint")
+
+    assert PROCESS in progress[0]["sources"][0]["description"]
+    assert progress[0]["sink"]["description"] != "kafkalike[out]"
+    assert all_records(root, "out")[1] == [(0, "x"), (1, "y")]

@@ -27,6 +27,7 @@ from kafkalike.maintenance.verify.untouched_log import is_untouched
 from kafkalike.model.segments import MARK
 from kafkalike.spark.format.format import FORMAT
 from kafkalike.spark.jvm.query_plans import QueryPlans, children, inner_nodes, loses_order
+from kafkalike.spark.jvm.spark_version import HAS_PLANS
 from kafkalike.spark.jvm.stream_checkpoint import OFFSETS, BatchOffsets, StreamCheckpoint
 from kafkalike.spark.reads.driver_stream import in_driver, sink_in_driver
 
@@ -83,7 +84,7 @@ def _settling(method: Any) -> Any:  # noqa: ANN401 - PySpark's method
     def settling(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         writer = SparkWriter(self, is_table=method.__name__ == "toTable", arguments=(args, kwargs))
         writer.settle()
-        query = None if method.__name__ == "toTable" else writer.start_in_driver()
+        query = writer.start_in_driver() if HAS_PLANS and method.__name__ == "start" else None
         return method(self, *args, **kwargs) if query is None else self._sq(query)
 
     settling.settles_sources = True  # type: ignore[attr-defined]
@@ -116,7 +117,9 @@ class SparkWriter:
             CheckpointMismatchError: a frame is bound to Delta's source, and the checkpoint is the format's.
         """
         plan, spark = self._plan(), self._frame.sparkSession
-        settled = in_driver(spark, self._with_engines(spark, plan))
+        settled = self._with_engines(spark, plan)
+        if HAS_PLANS:
+            settled = in_driver(spark, settled)
         if settled is not plan:
             self._java_field("ds").set(self._writer, QueryPlans(spark).dataset(settled))
 
