@@ -12,7 +12,7 @@ from _pytest.doctest import DoctestModule
 from hypothesis import Phase, settings
 from pyspark.sql import SparkSession
 
-from tests.tools import warm_worker
+from tests.tools import local_files, warm_worker
 from tests.tools.case_ids import case_id
 from tests.tools.effort import LEVEL
 from tests.tools.kinds import ABOVE_THE_LOG, SEVERAL
@@ -135,5 +135,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # Spark reads it when it starts; a process that a test starts has the Python that a user has.
         patch.setenv("PYSPARK_PYTHON", warm_worker.python(scratch))
         spark = session("kafkalike-tests", master="local[2,2]", **small)
+    local_files.install(spark)
     yield spark
     spark.stop()
