@@ -239,7 +239,8 @@ def _has_delta() -> bool:
 def _has_class(name: str) -> bool:
     SparkContext._ensure_initialized()  # noqa: SLF001 - under spark-submit the session may not exist yet
     jvm: Any = SparkContext._jvm  # noqa: SLF001
-    return bool(jvm.org.apache.spark.util.Utils.classIsLoadable(name))
+    # By its whole name: each part of `jvm.org.apache` is looked for in all jars.
+    return bool(getattr(jvm, "org.apache.spark.util.Utils").classIsLoadable(name))
 
 
 def _without_delta() -> KafkaConfigurationError:

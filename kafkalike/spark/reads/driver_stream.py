@@ -51,7 +51,7 @@ from kafkalike.spark.format.source_options import SourceOptions, check_stream, d
 from kafkalike.spark.format.source_topics import SourceTopics
 from kafkalike.spark.format.stream_reader import TABLE, MarkedReader
 from kafkalike.spark.jvm.java_class import JavaCalls, new_object
-from kafkalike.spark.jvm.query_plans import QueryPlans
+from kafkalike.spark.jvm.query_plans import QueryPlans, java_class
 from kafkalike.spark.jvm.spark_connect import tasks_here
 from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
 from kafkalike.spark.jvm.spark_version import ReadAllAvailable, ReadMaxRows
@@ -313,8 +313,7 @@ def output_columns(options: SourceOptions) -> tuple[str, ...]:
 
 def _with_source(spark: Any, leaf: Any, options: SourceOptions, columns: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """Return a leaf whose source the driver plans, with some columns of the leaf by their names."""
-    jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no names for plans
-    parse = jvm.org.apache.spark.sql.types.DataType.fromJson
+    parse = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson
     table = new_object(
         spark,
         "TopicStream.TopicStream",
@@ -330,7 +329,7 @@ def _with_source(spark: Any, leaf: Any, options: SourceOptions, columns: Mapping
         leaf.sourceName(),
         table,
         leaf.extraOptions(),
-        jvm.PythonUtils.toSeq(list(columns.values())),
+        spark.sparkContext._jvm.PythonUtils.toSeq(list(columns.values())),  # noqa: SLF001 - PySpark has no names for plans
         leaf.catalog(),
         leaf.identifier(),
         leaf.v1Relation(),
