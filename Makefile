@@ -109,7 +109,7 @@ every = $(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m "not soak and no
 order := --randomly-seed=33
 
 # What starts programs waits a lot, as do the replicas and the gateway; so others run beside them.
-test: classes ## Run what must pass for each change: lint, types, layers, tests of all folders.
+test: setup ## Run what must pass for each change: lint, types, layers, tests of all folders.
 	@$(beside) 4 $(programs_alone) $(shares:%=usual-%) types lint arch
 
 $(shares:%=usual-%): usual-%: setup
@@ -163,13 +163,15 @@ e2e: classes ## Run the command line, the jobs and the notebooks, as a user runs
 	$(call step,pytest)
 	@$(pytest) tests/e2e
 
-programs: classes ## Run the last three, as `make test` does: all tests that start programs and JVMs.
+programs: setup ## Run the last three, as `make test` does: all tests that start programs and JVMs.
 	@$(beside) 2 $(programs_alone)
 
-# Without `classes`, whose end make would only notice after it has begun all other targets of `make test`.
+# The archive of classes is made beside what needs no JVM. As a prerequisite it would not do: make would notice its end
+# only after it has begun all other targets of `make test`.
+ready_programs = MAKEFLAGS= $(MAKE) --no-print-directory classes &&
 $(programs_alone): usual-%: setup
 	$(call step,pytest)
-	@$(pytest) $(order) $(options_$*)
+	@$(ready_$*) $(pytest) $(order) $(options_$*)
 
 objects: setup setup-stores ## Run the tests over real object stores.
 	$(call step,pytest)
