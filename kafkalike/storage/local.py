@@ -6,7 +6,6 @@ import builtins
 import contextlib
 import errno
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -350,6 +349,8 @@ def _copy_whole(origin: str, target: str) -> None:
     """Copy a file to a temporary name, and rename the complete copy."""
     folder, _, base = target.rpartition("/")
     temporary = f"{folder}/.{base}.{uuid.uuid4().hex}.tmp"
+    import shutil  # most processes copy nothing
+
     try:
         shutil.copyfile(origin, temporary)
         os.replace(temporary, target)  # noqa: PTH105

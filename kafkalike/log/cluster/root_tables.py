@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -184,7 +183,7 @@ class RootTables:
         if topic_folders.is_later_life(info.location):
             self._store.at(info.location).remove(log_name(0), quietly=True)
             if self._store.coordination.reach == "machine":
-                shutil.rmtree(Path(self._root, info.location), ignore_errors=True)
+                topic_folders.remove_tree(Path(self._root, info.location))
 
     def drop(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         """Remove a topic's table.
@@ -216,7 +215,7 @@ class RootTables:
             folder = topic_folders.put_aside(Path(self._root, info.location), Path(self._root), info.table_id)
         # Maintenance removes files that are in use at present.
         self._store.coordination.forget_turns(turns_of(info.location))
-        shutil.rmtree(folder, ignore_errors=True)
+        topic_folders.remove_tree(folder)
 
 
 def _refuse_cluster(name: TopicName, files: Storage) -> None:

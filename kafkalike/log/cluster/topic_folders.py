@@ -16,7 +16,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -123,7 +122,14 @@ def put_aside(folder: Path, root: Path, topic_id: str) -> Path:
 
 def remove_folder(folder: Path, root: Path, topic_id: str) -> None:
     """Remove the folder of a dead table; maintenance removes the rest. The caller has made sure that the id is dead."""
-    shutil.rmtree(put_aside(folder, root, topic_id), ignore_errors=True)
+    remove_tree(put_aside(folder, root, topic_id))
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder as far as possible; maintenance removes the rest."""
+    import shutil  # only deletions need it, and its compressors
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def dead_folders(root: Storage, state: ClusterState, now_ms: int) -> Iterator[tuple[Path, str, bool]]:
