@@ -401,6 +401,35 @@ def test_rows_of_a_share_group_make_its_state() -> None:
     assert GroupsState().applied(kept) == known
 
 
+def test_a_member_that_leaves_gives_back_its_own_locks_alone() -> None:
+    limits = share.ShareLimits()
+    state = share.SharePartition("id")
+    for member in "ab":
+        state = share.acquire(state, member, most=2, now_ms=0, log_start=0, log_end=9, limits=limits).after
+
+    left = share.release_member(state, "a", limits)
+
+    assert [(r.first, r.last, r.state, r.deliveries) for r in left.runs] == [
+        (0, 1, RecordState.AVAILABLE, 1),
+        (2, 3, RecordState.ACQUIRED, 1),
+    ]
+    assert [(r.first, r.last) for r in share.owned(left, "b")] == [(2, 3)]
+    assert share.owned(left, "a") == []
+
+
+def test_verdicts_are_applied_by_partition_and_refused_ones_come_back() -> None:
+    limits, here, away = share.ShareLimits(), TopicPartition("t", 0), TopicPartition("t", 1)
+    state = share.acquire(
+        share.SharePartition("id"), "a", most=2, now_ms=0, log_start=0, log_end=9, limits=limits
+    ).after
+    good, bad = Acknowledgement(0, 1, ACCEPT), Acknowledgement(7, 7, ACCEPT)
+
+    done = share.acknowledge_all({here: state}, "a", {away: [good], here: [good, bad]}, now_ms=5, limits=limits)
+
+    assert done == ({here: share.SharePartition("id", 2)}, {away: [good], here: (bad,)})
+    assert share.acknowledge_all({here: state}, "a", {here: [bad]}, now_ms=5, limits=limits) == ({}, {here: (bad,)})
+
+
 # --- scheduled records ------------------------------------------------------------------------------
 
 

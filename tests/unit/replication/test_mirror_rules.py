@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from kafkalike.model.replication.mirror_offsets import (
 from kafkalike.model.row_value import parse_json
 from kafkalike.model.shares.share_partition import SharePartition
 from kafkalike.model.structs import TopicPartition
-from kafkalike.model.topic import TopicInfo
+from kafkalike.model.topic import Ancestor, RepartitionTarget, TopicInfo
 
 BEGAN = 1_000
 """When the topic became a mirror, ms."""
@@ -411,6 +412,27 @@ def test_row_of_a_topic_with_another_table_id_comes_back_and_needs_this_release(
     assert (info.table_id, json.loads(row.value)["v"]) == ("old", 2)
     plain = replace(info, origin_id=None)
     assert (plain.table_id, json.loads(topic_row(1, 5, plain, "created").value)["v"]) == ("new", 1)
+
+
+def ancestor(topic_id: str, table_id: str, partitions: int) -> Ancestor:
+    return Ancestor(topic_id=TopicId(topic_id), table_id=TopicId(table_id), num_partitions=partitions)
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        {"ancestors": (ancestor("a", "b", 2), ancestor("c", "c", 4))},
+        {"target": RepartitionTarget(topic_id=TopicId("n"), location="t~2", num_partitions=8)},
+    ],
+    ids=["before", "after"],
+)
+def test_row_of_a_repartitioned_topic_comes_back_and_needs_this_release(moved: dict[str, Any]) -> None:
+    info = TopicInfo(name=TopicName("t"), topic_id=TopicId("i"), location="t", num_partitions=4, **moved)
+
+    row = topic_row(1, 5, info, "created")
+
+    assert parse_row(row) == TopicChange(info=info, deleted=False)
+    assert json.loads(row.value)["v"] == 3
 
 
 def test_committed_offsets_get_the_id_that_the_topic_has_at_the_target() -> None:
