@@ -81,7 +81,8 @@ def test_delta_kernel_reads_the_leaders_and_the_replicas_tables(tables: list[str
     path = ":".join((f"{Path(pyspark.__file__).parent}/jars/*", *map(str, jars)))
 
     done = subprocess.run(
-        ["java", "-cp", path, str(SOURCE), *tables],
+        # It lives for seconds: what the better compiler gains later costs more.
+        ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, str(SOURCE), *tables],
         capture_output=True,
         text=True,
         timeout=120,
