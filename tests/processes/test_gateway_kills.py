@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Producer
 
+from benchmarks.foreign_programs import fetched, java, run
+from kafkalike import KafkaProducer
 from kafkalike.connect import connect
 from kafkalike.gateway import api_versions as keys
 from tests.processes.test_gateway_soak import Gateways
+from tests.tools.mixed_fleet import TOOLS
 from tests.tools.mixed_group import CLASSIC, Owners, librdkafka, running
-from tests.tools.transactional import committed, values
+from tests.tools.transactional import T0, committed, values
 from tests.tools.wire_client import WireClient
 from tests.tools.wire_transactional import WireTransactional
 
@@ -116,6 +119,23 @@ def test_late_requests_of_a_paused_gateway_do_not_touch_the_next_transaction(tmp
     assert committed(cluster) == {}
 
 
+@contextlib.contextmanager
+def dying_gateway(root: Path, kill: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A gateway that kills itself at a step of a transaction, and another one that then follows at its address."""
+    monkeypatch.setenv("KAFKALIKE_FAULT", f"transaction.{kill}")
+    gateways = Gateways(root, 1)
+    monkeypatch.delenv("KAFKALIKE_FAULT")
+    killed = gateways.running[0]
+    next_one = threading.Thread(target=gateways.replace, args=(0,))
+    next_one.start()
+    try:
+        yield gateways.addresses
+    finally:
+        next_one.join(60)
+        gateways.stop()
+    assert killed.returncode == -signal.SIGKILL
+
+
 KILLS = ["staged:kill@2", "before_commit:kill", "after_commit:kill", "before_apply:kill@2", "after_apply:kill"]
 
 
@@ -128,24 +148,42 @@ def test_transactional_producer_whose_gateway_is_killed_before_its_answer_writes
     root = tmp_path / "root"
     cluster = connect(str(root))
     cluster.create_topic("t", 1, {})
-    monkeypatch.setenv("KAFKALIKE_FAULT", f"transaction.{kill}")
-    gateways = Gateways(root, 1)
-    monkeypatch.delenv("KAFKALIKE_FAULT")
-    killed = gateways.running[0]
-    next_one = threading.Thread(target=gateways.replace, args=(0,))
-    next_one.start()
-    reports: list[KafkaError | None] = []
-    settings = {"bootstrap.servers": gateways.addresses, "transactional.id": "id", "linger.ms": 1, "log_level": 0}
-    producer = Producer({**settings, "batch.num.messages": 10, "reconnect.backoff.max.ms": 100})
-    producer.init_transactions(30)
-    for number in range(3):
-        producer.begin_transaction()
-        for nth in range(COUNT // 4):
-            producer.produce("t", f"{number}.{nth}", partition=0, on_delivery=lambda e, _: reports.append(e))
-        producer.commit_transaction(60)
-    next_one.join(60)
-    gateways.stop()
+    with dying_gateway(root, kill, monkeypatch) as address:
+        reports: list[KafkaError | None] = []
+        settings = {"bootstrap.servers": address, "transactional.id": "id", "linger.ms": 1, "log_level": 0}
+        producer = Producer({**settings, "batch.num.messages": 10, "reconnect.backoff.max.ms": 100})
+        producer.init_transactions(30)
+        for number in range(3):
+            producer.begin_transaction()
+            for nth in range(COUNT // 4):
+                producer.produce("t", f"{number}.{nth}", partition=0, on_delivery=lambda e, _: reports.append(e))
+            producer.commit_transaction(60)
 
-    assert killed.returncode == -signal.SIGKILL
     assert reports == [None] * (3 * COUNT // 4)
     assert values(cluster, "t") == [f"{number}.{nth}".encode() for number in range(3) for nth in range(COUNT // 4)]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kill", KILLS)
+def test_java_copier_whose_gateway_is_killed_before_its_answer_copies_each_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill: str
+) -> None:
+    """It copies in transactions with the group's offsets, some of which it aborts."""
+    root = tmp_path / "root"
+    cluster = connect(str(root))
+    cluster.create_topic("t", 1, {})
+    cluster.create_topic("u", 1, {})
+    with KafkaProducer(bootstrap_servers=cluster) as producer:
+        for number in range(COUNT):
+            producer.send("t", str(number).encode(), partition=0)
+    tools = fetched(f"kafka-tools-{TOOLS}", f"org.apache.kafka:kafka-tools:{TOOLS}")
+    with dying_gateway(root, kill, monkeypatch) as address:
+        told = run([
+            *java(tools), "org.apache.kafka.tools.TransactionalMessageCopier", "--broker-list", address,
+            "--input-topic", "t", "--input-partition", "0", "--output-topic", "u", "--max-messages", "-1",
+            "--consumer-group", "g", "--transaction-size", "20", "--transactional-id", "id", "--enable-random-aborts",
+        ])  # fmt: skip
+
+    assert '"stage":"ShutdownComplete"' in told, told[-3000:]
+    assert values(cluster, "u") == [str(number).encode() for number in range(COUNT)]
+    assert committed(cluster)[T0].offset == COUNT
