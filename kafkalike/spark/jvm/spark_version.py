@@ -8,6 +8,7 @@ where the internals are not as it expects.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pyspark
@@ -21,6 +22,7 @@ __all__ = [
     "HAS_LIMITS",
     "HAS_PLANS",
     "MINOR",
+    "UTC_TIMES",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxRows",
@@ -123,3 +125,6 @@ HAS_ARROW_SINK: Final = hasattr(datasource, "DataSourceStreamArrowWriter")
 
 HAS_PLANS: Final = MINOR == "4.2" and is_on("KAFKALIKE_SPARK_PLANS")
 """True if plans of the JVM may be rewritten, which the choice of engines and scans of tables need."""
+
+UTC_TIMES: Final[Mapping[str, Any]] = {} if MINOR in {"4.0", "4.1"} else {"timezone": "UTC"}
+"""Arguments with which PySpark's `to_arrow_type` returns times in UTC; before Spark 4.2 it does so by default."""

@@ -23,6 +23,7 @@ from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
 from kafkalike.schemas.arrow.derived_schema import derive_schema
 from kafkalike.schemas.factory import PreloadedSchemas, RegistryLocation
 from kafkalike.spark.call_options import RecordSchemas, SchemaChoice
+from kafkalike.spark.jvm.spark_version import UTC_TIMES
 from kafkalike.spark.typed import decode
 
 _RAISED: Final = re.compile(
@@ -222,7 +223,7 @@ def _of_columns(
 
 def arrow_type(kind: DataType) -> pa.DataType:
     """Return the Arrow type in which tasks receive a column."""
-    return to_arrow_type(kind, timezone="UTC")
+    return to_arrow_type(kind, **UTC_TIMES)
 
 
 def _settled(
