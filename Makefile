@@ -236,7 +236,8 @@ soak-pipeline: classes ## Kill driver and JVM of six streaming queries that feed
 
 soak-gateway: setup ## Attack a gateway with hostile bytes and crowds, and kill gateways under a mixed group; KAFKALIKE_GATEWAY_SECONDS for each.
 	$(call step,pytest)
-	@$(pytest) -n 0 -s -m soak $(addprefix tests/processes/test_gateway_,hostile.py soak.py kills.py)
+	@$(pytest) -n 0 -s -m soak tests/processes/test_gateway_hostile.py \
+	    tests/processes/test_gateway_soak.py tests/processes/test_gateway_kills.py
 
 ##@ Measure
 
