@@ -11,7 +11,6 @@ from kafkalike import errors
 from kafkalike.consumer.consumer_context import ConsumerContext
 from kafkalike.consumer.subscription import PartitionState, Reset
 from kafkalike.log.call_view import CallView
-from kafkalike.log.group.group_offsets import check_position
 from kafkalike.log.group.membership import Membership
 from kafkalike.model.concurrency import ReportErrors
 from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, SettableFuture, TopicPartition
@@ -121,9 +120,7 @@ class OffsetCommits:
 
     def commit(self, offsets: Offsets | None, timeout_ms: float | None) -> None:
         """Commit offsets, or all positions when None. See `KafkaConsumer.commit`."""
-        checked = {
-            tp: check_position(tp, at, self._offsets.max_metadata_bytes) for tp, at in self._wanted(offsets).items()
-        }
+        checked = self._offsets.checked(self._wanted(offsets))
         if not checked:
             return
         self._last = None

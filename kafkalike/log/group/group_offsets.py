@@ -93,8 +93,7 @@ class GroupOffsets:
 
         if not offsets:
             return membership.generation
-        most = self.max_metadata_bytes
-        checked = {tp: check_position(tp, at, most) for tp, at in offsets.items()}
+        checked = self.checked(offsets)
         commit = OffsetCommit(
             group_id=membership.group_id,
             generation=membership.generation,
@@ -109,6 +108,15 @@ class GroupOffsets:
         )
         self.groups.transact(commit, timeout_ms)
         return self.generation_of(membership, next(iter(checked)))
+
+    def checked(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return valid positions to commit; errors as in `commit`. Reads the limit of metadata if there are any."""
+        most = 0
+        for position in offsets.values():
+            if getattr(position, "metadata", None):
+                most = self.max_metadata_bytes
+                break
+        return {tp: check_position(tp, at, most) for tp, at in offsets.items()}
 
     def generation_of(self, membership: Membership, tp: TopicPartition) -> int:
         """Return the generation of a member's last commit of a partition; the member's generation if that is unknown.
