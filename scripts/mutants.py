@@ -193,6 +193,7 @@ PARTS: Final[Mapping[str, Part]] = {
             "sql_reading",
             "stream_ids",
             "topic_lives",
+            "topic_states",
             "transaction_course",
             "transaction_rows",
             "units",
