@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from kafkalike.errors import LogCorruptError
+from kafkalike.errors import InvalidRecordStateError, LogCorruptError
 from kafkalike.model.group_rows import GroupRow, share_row
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.maintenance.control_rows import kept_group_rows
 from kafkalike.model.shares import share_partition as share
 from kafkalike.model.shares.share_partition import Acknowledgement, RecordState, RecordVerdict, ShareLimits
 from kafkalike.model.shares.share_runs import dump_share
-from kafkalike.model.structs import TopicPartition
+from kafkalike.model.structs import ShareGroupMetadata, TopicPartition
+from kafkalike.model.transactions.group_claims import acknowledged_shares
+from kafkalike.model.transactions.transactional_id import ShareChange
 
 ACCEPT, RELEASE, REJECT, RENEW = RecordVerdict.ACCEPT, RecordVerdict.RELEASE, RecordVerdict.REJECT, RecordVerdict.RENEW
 NAMES = {state: state.name.lower() for state in RecordState}
@@ -428,6 +430,23 @@ def test_verdicts_are_applied_by_partition_and_refused_ones_come_back() -> None:
 
     assert done == ({here: share.SharePartition("id", 2)}, {away: [good], here: (bad,)})
     assert share.acknowledge_all({here: state}, "a", {here: [bad]}, now_ms=5, limits=limits) == ({}, {here: (bad,)})
+
+
+def test_members_that_acknowledge_in_one_transaction_change_a_partition_once() -> None:
+    """Each verdict counts; one about a record that its member has lost refuses the transaction."""
+    limits, tp = share.ShareLimits(), TopicPartition("t", 0)
+    state = share.SharePartition("id")
+    for member in "ab":
+        state = share.acquire(state, member, most=2, now_ms=0, log_start=0, log_end=9, limits=limits).after
+    groups = GroupsState().applied([share_row(1, "g", tp, state, now_ms=0)])
+    first, second = ShareGroupMetadata("g", "a"), ShareGroupMetadata("g", "b")
+
+    both = {first: {tp: [Acknowledgement(0, 1, ACCEPT)]}, second: {tp: [Acknowledgement(2, 3, ACCEPT)]}}
+    assert acknowledged_shares(groups, both, 5) == (ShareChange("g", tp, share.SharePartition("id", 4), "b"),)
+
+    lost = {second: {tp: [Acknowledgement(0, 1, ACCEPT)]}}
+    with pytest.raises(InvalidRecordStateError, match="'g': t-0 @ 0-1: the lock of 'b' has ended"):
+        acknowledged_shares(groups, lost, 5)
 
 
 # --- scheduled records ------------------------------------------------------------------------------
