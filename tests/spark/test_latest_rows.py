@@ -20,6 +20,8 @@ from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.faults import InjectedFaultError
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from tests.tools.children import run
+from tests.tools.shim import fault, preloaded
 
 SCHEMA = "id INT, name STRING"
 SECONDS = itertools.count(1)
@@ -113,6 +115,44 @@ def test_killed_refreshes_are_repeated_without_loss_or_double_and_the_group_foll
     assert [tuple(row.operationMetrics[key] for key in keys) for row in merges] == [("1", "1", "1"), ("3", "0", "0")]
     assert KafkaAdminClient(bootstrap_servers=cluster).list_consumer_group_offsets("follower") == {
         TopicPartition("orders", 0): OffsetAndMetadata(7, "")
+    }
+
+
+KILLS = {
+    "Python before the merge": {"KAFKALIKE_FAULT": "latest.before_merge:kill"},
+    "Python after the merge": {"KAFKALIKE_FAULT": "latest.after_merge:kill"},
+    "the JVM before the merge's commit": fault("write", "kill_before", "/latest/_delta_log/00000000000000000002"),
+    "the JVM after a file of the merge": fault("open", "kill_after", "/latest/part-"),
+}
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
+def test_killed_process_is_followed_by_one_that_applies_each_record_once(
+    spark: SparkSession, root: str, target: str, faultshim: Path, kill: dict[str, str]
+) -> None:
+    cluster = connect(root)
+    cluster.create_topic("orders", 1, {})
+    append(cluster, (0, "ann", "1"), (0, "bob", "2"))
+
+    def refresh() -> ks.LatestRefresh:
+        return ks.maintain_latest(spark, "orders", target, root, group_id="follower", value_format="string")
+
+    refresh()
+    append(cluster, (0, "bob", None), (0, "cid", "3"), (0, "ann", "4"))
+    by_shim = "FAULT_AT" in kill
+    env = preloaded(faultshim, kill) if by_shim else kill
+    run("tests.spark.workers.latest", {"root": root, "target": target}, env, expected=1 if by_shim else -9)
+    refresh()
+
+    found = table(spark, target).select("key", "value", "offset").orderBy("key").collect()
+    assert [tuple(row) for row in found] == [("ann", "4", 4), ("cid", "3", 3)]
+    merges = spark.sql(f"DESCRIBE HISTORY delta.`{target}`").where("operation = 'MERGE'").collect()
+    keys = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+    assert [tuple(row.operationMetrics[key] for key in keys) for row in merges] == [("1", "1", "1"), ("2", "0", "0")]
+    assert KafkaAdminClient(bootstrap_servers=cluster).list_consumer_group_offsets("follower") == {
+        TopicPartition("orders", 0): OffsetAndMetadata(5, "")
     }
 
 
