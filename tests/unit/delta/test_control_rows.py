@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
-from kafkalike.model.group_rows import OFFSET, GroupRow, roster_row
+from kafkalike.model.group_rows import CONFIG, OFFSET, GroupRow, roster_row
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.maintenance.control_rows import MERGE_FACTOR, files_to_merge, kept_group_rows, kept_metadata_rows
@@ -263,3 +263,22 @@ def test_an_offset_that_was_deleted_long_ago_leaves_nothing_in_a_group_that_live
     rows = [row, replace(row, seq=2, partition=1), replace(row, seq=3, offset=None), replace(row, seq=4, group_id="h")]
 
     assert [kept.seq for kept in kept_group_rows(rows, 2)] == [2, 4]
+
+
+def test_old_rows_of_settings_stay_only_if_they_are_the_latest_and_not_empty() -> None:
+    row = GroupRow(seq=1, kind=CONFIG, group_id="g", value='{"v":1,"configs":{"a":"1"}}', time_ms=1)
+    deleted = replace(row, value='{"v":1,"configs":{}}')
+    rows = [
+        row,
+        replace(row, seq=2, value='{"v":1,"configs":{"a":"2"}}'),
+        replace(row, seq=3, group_id="h"),
+        replace(deleted, seq=4, group_id="h"),
+        replace(row, seq=5, group_id="i", time_ms=9),
+        replace(deleted, seq=6, group_id="i"),
+        replace(row, seq=7, kind=OFFSET, topic="t", topic_id="id", partition=0, offset=5, value=""),
+    ]
+
+    kept = kept_group_rows(rows, 9)
+
+    assert [one.seq for one in kept] == [2, 5, 6, 7]
+    assert GroupsState().applied(kept).configs == {"g": {"a": "2"}}

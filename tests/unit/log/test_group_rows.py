@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kafkalike.errors import LogCorruptError
-from kafkalike.model.group_rows import MEMBER, OFFSET, GroupRow, roster_row
+from kafkalike.model.group_rows import CONFIG, MEMBER, OFFSET, SHARE, GroupRow, roster_row
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups.roster import Member, Roster, dump_roster
 from kafkalike.model.offset_commit import deletion_rows
@@ -103,3 +103,31 @@ def test_rows_that_delete_offsets_name_the_topic_that_they_were_of() -> None:
         replace(row, seq=4, partition=0, topic_id="id"),
     ]
     assert [r.seq for r in deletion_rows(state, "g", [T1], 99, after=2)] == [5]
+
+
+def test_latest_row_of_settings_replaces_the_settings_of_a_group_and_an_empty_one_deletes_them() -> None:
+    row = GroupRow(seq=1, kind=CONFIG, group_id="g", value='{"v":1,"configs":{"a":"1","b":"2"}}', time_ms=7)
+    changed = replace(row, seq=2, value='{"v":1,"configs":{"a":"3"}}')
+    other = replace(row, seq=3, group_id="h")
+
+    assert dict(state_of([row, changed, other]).configs) == {"g": {"a": "3"}, "h": {"a": "1", "b": "2"}}
+    assert dict(state_of([row, other, replace(row, seq=4, value='{"v":1,"configs":{}}')]).configs) == {
+        "h": {"a": "1", "b": "2"}
+    }
+
+
+def test_row_of_settings_with_a_number_as_a_value_is_rejected() -> None:
+    row = GroupRow(seq=1, kind=CONFIG, group_id="g", value='{"v":1,"configs":{"a":1}}', time_ms=7)
+
+    with pytest.raises(LogCorruptError, match="cannot be read: TypeError"):
+        state_of([row])
+
+
+@pytest.mark.parametrize("missing", ["topic", "partition"])
+def test_share_row_without_topic_or_partition_is_rejected(missing: str) -> None:
+    row = GroupRow(
+        seq=1, kind=SHARE, group_id="g", topic="t", partition=0, offset=0, value='{"v":1,"start":0}', time_ms=7
+    )
+
+    with pytest.raises(LogCorruptError, match=r"cannot be read: ValueError\('no topic or partition'\)$"):
+        state_of([replace(row, **{missing: None})])  # type: ignore[arg-type]

@@ -143,6 +143,24 @@ def test_waiting_join_is_answered_though_the_next_rebalance_has_begun() -> None:
 
     assert client_led.may_answer_join(again, "b")
     assert not client_led.may_answer_join(again, "a")
+    assert not client_led.may_answer_join(again, "c")
+
+
+def test_member_that_joins_twice_in_one_rebalance_counts_once() -> None:
+    again = joined(joined(stable("a", "b"), "a"), "a", {"own": b"changed"})
+
+    assert again.led is not None
+    assert again.led.joined == ("a",)
+    assert phase(again)[1] == "PreparingRebalance"
+    assert phase(joined(again, "b"))[1] == "CompletingRebalance"
+
+
+def test_client_led_group_keeps_its_protocol_type_and_its_rules_when_a_member_is_removed() -> None:
+    roster = stable("a", "b")
+
+    assert (Roster().protocol_type, roster.protocol_type) == ("consumer", "connect")
+    assert group_protocol.leave(roster, ["b"], FACTS) == client_led.leave(roster, ["b"], FACTS.now_ms)
+    assert set(group_protocol.leave(roster, ["b"], FACTS).members) == {"a"}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from kafkalike.errors import InvalidRequestError
 from kafkalike.model.groups.consumer_protocol import (
+    MAX_BYTES,
     MemberSubscription,
     assignment_bytes,
     parse_subscription,
@@ -61,3 +62,11 @@ def test_damaged_subscription_gives_only_the_named_error() -> None:
         except InvalidRequestError:
             refused += 1
     assert refused > 0
+
+
+def test_subscription_beyond_the_limit_is_rejected_by_its_size() -> None:
+    data = subscription_bytes(["t"])
+
+    assert parse_subscription(data.ljust(MAX_BYTES, b"\0")) == MemberSubscription(("t",))
+    with pytest.raises(InvalidRequestError, match=f"has {MAX_BYTES + 1} bytes; {MAX_BYTES} are allowed"):
+        parse_subscription(data.ljust(MAX_BYTES + 1, b"\0"))

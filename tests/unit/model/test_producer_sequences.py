@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kafkalike.errors import InvalidProducerEpochError, KafkaError, OutOfOrderSequenceNumberError
 from kafkalike.model.appends.producer_sequences import (
     EXPIRATION_MS,
+    KEPT_BATCHES,
     KNOWN_KEY,
     MOST_LINKS,
     MOST_PRODUCERS,
@@ -17,6 +18,7 @@ from kafkalike.model.appends.producer_sequences import (
     SEQUENCES,
     ProducerSequences,
     SequencedBatch,
+    TakenBatches,
     judge_all,
 )
 
@@ -273,3 +275,68 @@ def test_verdicts_are_those_of_kafkas_rules(wanted: list[Step]) -> None:
 def test_refusals_are_errors_of_kafkas_clients() -> None:
     assert (OUT.errno, OLD.errno) == (45, 47)
     assert issubclass(OUT, KafkaError)
+
+
+# --- batches of transactions -----------------------------------------------------------------------
+
+
+def test_retried_batch_of_a_transaction_gets_the_place_of_the_first_try() -> None:
+    taken = TakenBatches()
+    first, second = taken.place("t", batch(0, 0, 2)), taken.place("t", batch(0, 2))
+
+    again = taken.place("t", batch(0, 0, 2))
+
+    assert [place.link.batch for place in (first, second)] == [batch(0, 0, 2), batch(0, 2)]
+    assert [place.retried for place in (first, second, again)] == [False, False, True]
+    assert again.link is first.link
+
+
+def test_batch_of_a_transaction_after_a_gap_names_the_batch_before_and_is_not_remembered() -> None:
+    taken = TakenBatches()
+    first = taken.place("t", batch(0, 0, 2))
+
+    late = taken.place("t", batch(0, 3))
+
+    assert late.after is first.link
+    assert taken.place("t", batch(0, 3)).after is first.link
+    assert taken.place("t", batch(0, 2)).after is None
+
+
+def test_sixth_batch_of_a_transaction_makes_the_first_one_unknown() -> None:
+    taken = TakenBatches()
+    places = [taken.place("t", batch(0, n)) for n in range(KEPT_BATCHES + 1)]
+
+    assert taken.place("t", batch(0, 1)).retried
+    assert taken.place("t", batch(0, 0)).after is places[-1].link
+
+
+def test_batches_of_another_epoch_topic_or_partition_start_their_own_sequence() -> None:
+    taken = TakenBatches()
+    taken.place("t", batch(0, 0))
+
+    others = [taken.place("t", batch(0, 5, partition=1)), taken.place("u", batch(0, 5)), taken.place("t", batch(1, 5))]
+
+    assert [(place.retried, place.after) for place in others] == [(False, None)] * 3
+
+
+def test_forgotten_producer_of_a_transaction_may_start_with_any_sequence() -> None:
+    taken = TakenBatches()
+    taken.place("t", batch(0, 0))
+
+    taken.forget("t", batch(0, 0))
+
+    place = taken.place("t", batch(0, 7))
+    assert (place.retried, place.after) == (False, None)
+
+
+def test_taken_batches_of_the_least_recent_producer_are_forgotten_beyond_the_limit() -> None:
+    taken = TakenBatches()
+    for producer in range(MOST_PRODUCERS):
+        taken.place("t", batch(0, 0, producer=producer))
+    taken.place("t", batch(0, 1, producer=0))
+
+    taken.place("t", batch(0, 0, producer=MOST_PRODUCERS))
+
+    assert len(taken.known) == MOST_PRODUCERS
+    assert taken.place("t", batch(0, 0, producer=0)).retried
+    assert not taken.place("t", batch(0, 0, producer=1)).retried
