@@ -40,7 +40,7 @@ import org.apache.spark.sql.util.ArrowUtils;
 
 /**
  * The sink of a stream of format("kafkalike"): tasks write their rows into Arrow files, which Python commits in the
- * driver's process. kafkalike/spark/reads/driver_stream.py compiles this file with Janino, which is part of Spark.
+ * driver's process. kafkalike/spark/jvm/java_class.py compiles this file with Janino, which is part of Spark.
  */
 public final class TopicSink implements SupportsWrite, SupportsTruncate, Write, StreamingWrite, ReportsSinkMetrics {
     private static final ObjectMapper JSON = new ObjectMapper();

@@ -43,42 +43,52 @@ class JavaCalls:
         return json.dumps(answer)
 
 
-_compiled: dict[tuple[str, str], Any] = {}
-"""Loaders of compiled classes by Spark application and file."""
+_compiled: dict[str, Any] = {}
+"""Loaders of the compiled classes by Spark application."""
 
 
 def new_object(spark: Any, name: str, *arguments: Any) -> Any:  # noqa: ANN401
-    """Create an object of a Java class; its file is compiled at the first call of an application.
+    """Create an object of a Java class; the first call of an application compiles all files.
 
     Args:
         spark: a session with a JVM.
-        name: name of the file, and of the class in it, such as `TopicStream.TopicBatch`.
+        name: of the class, such as `TopicStream`.
         *arguments: of its only constructor.
     """
     gateway = spark.sparkContext._gateway  # noqa: SLF001
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    file, _, owner = name.partition(".")
-    wanted = spark.sparkContext.applicationId, file
-    if wanted not in _compiled:
-        _compiled[wanted] = _compile(spark, file)
+    application = spark.sparkContext.applicationId
+    if application not in _compiled:
+        _compiled[application] = _compile(spark)
     given = gateway.jvm.java.util.ArrayList()
     for argument in arguments:
         given.add(argument)
-    found = _compiled[wanted].loadClass(f"kafkalike.spark.{owner}")
+    found = _compiled[application].loadClass(f"kafkalike.spark.{name}")
     return found.getConstructors()[0].newInstance(given.toArray())
 
 
-def _compile(spark: Any, file: str) -> Any:  # noqa: ANN401
-    """Compile a file, and give its classes to the executors; returns their loader."""
-    compiler = spark.sparkContext._jvm.org.codehaus.janino.SimpleCompiler()  # noqa: SLF001
+def _compile(spark: Any) -> Any:  # noqa: ANN401
+    """Compile all files, and give their classes to the executors; returns their loader."""
+    gateway = spark.sparkContext._gateway  # noqa: SLF001
+    janino, resource = gateway.jvm.org.codehaus.janino, gateway.jvm.org.codehaus.commons.compiler.util.resource
+    sources = {file.name: file.read_text("utf-8") for file in sorted(CLASSES.glob("*.java"))}
+    given = gateway.new_array(resource.Resource, len(sources))
+    for n, (name, source) in enumerate(sources.items()):
+        given[n] = resource.StringResource(name, source)
+    parent = gateway.jvm.Thread.currentThread().getContextClassLoader()
+    made = resource.MapResourceCreator()
+    compiler = janino.Compiler()
     compiler.setTargetVersion(TARGET)
-    source = Path(CLASSES, f"{file}.java").read_bytes()
-    compiler.cook(source.decode())
+    compiler.setIClassLoader(janino.ClassLoaderIClassLoader(parent))
+    compiler.setClassFileCreator(made)
+    compiler.compile(given)
     # Executors take jars of one name for the same.
-    place = Path(tempfile.mkdtemp(prefix="kafkalike-stream-"), f"{file}-{crc32(source):08x}.jar")
+    version = crc32("".join(sources.values()).encode())
+    place = Path(tempfile.mkdtemp(prefix="kafkalike-stream-"), f"kafkalike-{version:08x}.jar")
     with zipfile.ZipFile(place, "w") as jar:
-        for name, code in dict(compiler.getBytecodes()).items():
-            jar.writestr(f"{name.replace('.', '/')}.class", bytes(code))
+        for name, code in dict(made.getMap()).items():
+            jar.writestr(name, bytes(code))
     spark.sparkContext._jsc.addJar(str(place))  # noqa: SLF001
     atexit.register(shutil.rmtree, place.parent, ignore_errors=True)
-    return compiler.getClassLoader()
+    finder = resource.MapResourceFinder(made.getMap())
+    return gateway.jvm.org.codehaus.commons.compiler.util.ResourceFinderClassLoader(finder, parent)

@@ -316,7 +316,7 @@ def _with_source(spark: Any, leaf: Any, options: SourceOptions, columns: Mapping
     parse = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson
     table = new_object(
         spark,
-        "TopicStream.TopicStream",
+        "TopicStream",
         StreamPlanner(options, tasks_here(spark), tuple(columns)),
         f"kafkalike[{described(options)}]",
         spark._jsparkSession,  # noqa: SLF001
@@ -431,9 +431,7 @@ def sink_in_driver(spark: Any, frame: DataFrame, given: Mapping[str, str]) -> tu
         known = frame if options.timestamps else frame.drop("timestamp")
         rows = arrow_columns(sink_columns(known, needs_topic=options.topic is None))
         size = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch"))
-        return rows, new_object(
-            spark, "TopicSink.TopicSink", committer, f"kafkalike[{options.topic or 'topics'}]", size
-        )
+        return rows, new_object(spark, "TopicSink", committer, f"kafkalike[{options.topic or 'topics'}]", size)
     except (KafkaError, *SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
         # The format's own sink reports the error.
         _log.debug("a stream is written by the format's own sink: %s", cause)

@@ -1,10 +1,10 @@
 """Batches of the format that the driver plans in its own process, and whose files Spark's Parquet reader reads.
 
 Spark starts a Python process for each `load()`, another one for its plan, and passes neither filters nor columns to a
-batch reader in Python (decision 010). In a session with a JVM, `DataFrameReader.load` returns a
-DataFrame over `TopicBatch` of `TopicStream.java`. It asks the planner of this module, which has the offsets, tasks
-and errors of the format's own reader. Its tasks read the columns that the query needs, without Python. The format's own
-reader serves all other batches, and reports the errors of options (decision 107).
+batch reader in Python (decision 010). In a session with a JVM, `DataFrameReader.load` returns a DataFrame over
+`TopicBatch.java`. It asks the planner of this module, which has the offsets, tasks and errors of the format's own
+reader. Its tasks read the columns that the query needs, without Python. The format's own reader serves all other
+batches, and reports the errors of options (decision 107).
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _in_driver(spark: Any, reader: Any) -> DataFrame | None:  # noqa: ANN401
         warn_without_meaning(given)
         table = new_object(
             spark,
-            "TopicStream.TopicBatch",
+            "TopicBatch",
             BatchPlanner(*made),
             f"kafkalike[{described(made[0])}]",
             spark._jsparkSession,  # noqa: SLF001
