@@ -250,8 +250,12 @@ class LocalStorage(Storage):
         left = [("", folder)]
         for prefix, place in left:
             where = f"{self.uri}/{place}" if place else self.uri
-            # One item at a time, because a log may have a hundred thousand files.
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(where) as found:
+            try:
+                found = os.scandir(where)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            with found:
+                # One item at a time, because a log may have a hundred thousand files.
                 for item in found:
                     name = f"{prefix}{item.name}"
                     try:

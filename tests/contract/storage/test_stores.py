@@ -153,6 +153,15 @@ def test_a_listing_may_begin_after_a_name(store: Storage) -> None:
     assert store.list("log", after="z") == []
 
 
+def test_a_listing_with_a_link_through_a_file_fails_instead_of_ending_there(tmp_path: Path) -> None:
+    for name in ("0.json", "1.json", "2.json"):
+        Path(tmp_path, name).write_bytes(b"x")
+    Path(tmp_path, "link.json").symlink_to(tmp_path / "0.json" / "below")
+
+    with pytest.raises(NotADirectoryError):
+        LocalStorage(str(tmp_path)).list()
+
+
 def test_a_look_finds_a_file_once_it_is_there(store: Storage) -> None:
     """Whoever waits hears of what this process puts at once."""
     waiting = Pace(longest=60.0)
