@@ -154,8 +154,13 @@ def moved(path: str, said: str = "", **query: object) -> Response:
 
 
 def query_parameter(request: Request, name: str, default: str = "") -> str:
-    """Return a query parameter of the address."""
+    """Return a query parameter of the address, without surrounding blanks."""
     return request.query_params.get(name, default).strip()
+
+
+def group_id(request: Request) -> str:
+    """Return the group that the address names; its name may begin or end with blanks."""
+    return request.query_params.get("id", "")
 
 
 class InvalidFieldError(IllegalArgumentError):
@@ -264,22 +269,22 @@ def optional(request: Request, name: str) -> int | None:
         InvalidFieldError: the text is not a number.
     """
     text = query_parameter(request, name)
-    return None if not text else whole(name, text, 0)
+    return whole(name, text) if text else None
 
 
-def whole(name: str, text: str, default: int, most: int = 2**63 - 1) -> int:
+def whole(name: str, text: str, default: int | None = None, most: int = 2**63 - 1) -> int:
     """Parse a whole number from 0.
 
     Args:
         name: name of the field, for the error.
-        text: input; empty means the default.
-        default: value of an empty text.
+        text: input.
+        default: value of an empty text; None if the field must be filled in.
         most: largest value.
 
     Raises:
         InvalidFieldError: the text is not a number, or too large.
     """
-    if not text:
+    if not text and default is not None:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= most):  # noqa: PLR2004 - 64 bits
         raise InvalidFieldError(name, f"a whole number from 0 to {most} is needed, not {text[:40]!r}")

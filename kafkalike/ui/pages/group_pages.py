@@ -77,7 +77,7 @@ def group(request: Request) -> Response:
 
 
 def _group(request: Request, confirm: str = "", problem: page_request.InvalidFieldError | None = None) -> Response:
-    group_id, view = page_request.query_parameter(request, "id"), page_request.site(request).view
+    group_id, view = page_request.group_id(request), page_request.site(request).view
     described = view.admin.describe_groups([group_id])[group_id]
     if described["group_state"] == "Dead":
         raise errors.GroupIdNotFoundError(f"group {group_id!r} does not exist")
@@ -114,7 +114,7 @@ LAG_COLUMNS: Final[Mapping[str, Callable[[GroupLag], Any]]] = {
 
 def share_groups(request: Request) -> Response:
     """List the share groups; with an id, show the members, partitions and locked records of one."""
-    group_id, view = page_request.query_parameter(request, "id"), page_request.site(request).view
+    group_id, view = page_request.group_id(request), page_request.site(request).view
     described = view.admin.describe_share_groups(view.cluster.groups.refresh().share_groups)
     reports = view.admin.list_share_group_offsets(list(described))
     rows = [
@@ -144,7 +144,7 @@ def share_groups(request: Request) -> Response:
 
 def lag_chart(request: Request) -> Response:
     """Chart the lag of a group over time, by topic."""
-    group_id, view = page_request.query_parameter(request, "id"), page_request.site(request).view
+    group_id, view = page_request.group_id(request), page_request.site(request).view
     now = view.clock.now_ms()
 
     def look(lags: Lags) -> dict[str, dict[int, float]]:
@@ -174,7 +174,7 @@ RESET_FIELDS: Final = ("topic", "to", "value")
 
 def preview(request: Request) -> Response:
     """Show the form of a reset with the offsets that it would set, or with the error beside a field."""
-    return _preview(request, page_request.query_parameter(request, "id"), request.query_params)
+    return _preview(request, page_request.group_id(request), request.query_params)
 
 
 def _preview(
@@ -209,8 +209,8 @@ def reset(request: Request) -> Response:
     group_id, topic = given.get("id", ""), given.get("topic", "")
     prefix = "offset-"
     offsets = {
-        TopicPartition(topic, page_request.whole("partition", name.removeprefix(prefix), 0)): OffsetAndMetadata(
-            page_request.whole("offset", text, 0)
+        TopicPartition(topic, page_request.whole("partition", name.removeprefix(prefix))): OffsetAndMetadata(
+            page_request.whole("offset", text)
         )
         for name, text in given.items()
         if name.startswith(prefix)
@@ -230,9 +230,9 @@ def reset(request: Request) -> Response:
 
 def delete(request: Request) -> Response:
     """Delete a group if the form repeats its name; or show the form again with the error."""
-    group_id = page_request.query_parameter(request, "id")
+    group_id = page_request.group_id(request)
     confirm = page_request.form(request).get("confirm", "").strip()
-    if confirm != group_id:
+    if confirm != group_id.strip():
         return _group(request, confirm, page_request.InvalidFieldError("confirm", "to delete the group, type its name"))
     outcome = page_request.site(request).view.admin.delete_groups([group_id])[group_id]
     if outcome != "OK":
@@ -261,10 +261,10 @@ def _plan(
     elif to == "time":
         wanted = dict.fromkeys(partitions, OffsetTimestamp(page_request.moment("value", value)))
     elif to == "offset":
-        wanted = dict.fromkeys(partitions, page_request.whole("value", value, 0))
+        wanted = dict.fromkeys(partitions, page_request.whole("value", value))
     elif to == "shift":
         sign, digits = (-1, value[1:]) if value.startswith("-") else (1, value.removeprefix("+"))
-        moved_to = shifted(now, partitions, sign * page_request.whole("value", digits, 0))
+        moved_to = shifted(now, partitions, sign * page_request.whole("value", digits))
         wanted = {tp: storable(offset) for tp, offset in moved_to.items()}
     else:
         raise page_request.InvalidFieldError("to", f"choose {', '.join(SCENARIOS)}; not {to[:40]!r}")

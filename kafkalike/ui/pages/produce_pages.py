@@ -178,7 +178,7 @@ def produce(request: Request) -> Response:
         headers = [_header(line) for line in _lines(given.get("headers", ""))]
     partition, chosen = given.get("partition", "").strip(), None
     with _collecting(problems, "partition"):
-        chosen = whole("partition", partition, 0) if partition else None
+        chosen = whole("partition", partition) if partition else None
     if not problems:
         try:
             sent = view.producer.send(

@@ -161,14 +161,14 @@ def change(request: Request) -> Response:
 
 
 def _add_partitions(view: ConsoleView, name: str, given: Mapping[str, str]) -> str:
-    total = page_request.whole("partitions", given.get("partitions", ""), 0)
+    total = page_request.whole("partitions", given.get("partitions", ""))
     view.admin.create_partitions({name: total})
     return f"Raised the partitions of {name} to {total}."
 
 
 def _delete_records(view: ConsoleView, name: str, given: Mapping[str, str]) -> str:
-    partition = page_request.whole("partition", given.get("partition", ""), 0)
-    before = page_request.whole("offset", given.get("offset", ""), 0)
+    partition = page_request.whole("partition", given.get("partition", ""))
+    before = page_request.whole("offset", given.get("offset", ""))
     if partition not in view.cluster.topic(name).partitions:
         raise page_request.InvalidFieldError("partition", f"{name} has no partition {partition}")
     view.admin.delete_records({TopicPartition(name, partition): before})

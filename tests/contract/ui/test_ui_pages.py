@@ -283,7 +283,9 @@ def test_bad_value_of_a_setting_keeps_the_form_with_the_error_beside_the_field(
         ({"action": "add-partitions", "partitions": "1"}, "partitions", "topic &#39;orders&#39; "),
         ({"action": "delete-records", "partition": "x", "offset": "4"}, "partition", "a whole number from 0 to"),
         ({"action": "delete-records", "partition": "7", "offset": "4"}, "partition", "orders has no partition 7"),
+        ({"action": "delete-records", "partition": " ", "offset": "4"}, "partition", "a whole number from 0 to"),
         ({"action": "delete-records", "partition": "0", "offset": "x"}, "offset", "a whole number from 0 to"),
+        ({"action": "delete-records", "partition": "0", "offset": ""}, "offset", "a whole number from 0 to"),
         ({"action": "delete-records", "partition": "0", "offset": "999999"}, "offset", ""),
         ({"action": "delete", "confirm": "order"}, "confirm", "to delete the topic, type its name"),
     ],
@@ -306,6 +308,8 @@ def test_bad_value_in_a_form_of_a_topics_changes_keeps_the_form_with_the_error_b
     ("typed", "wrong", "reason"),
     [
         ({"topic": "orders", "to": "offset", "value": "x"}, "value", "a whole number from 0 to"),
+        ({"topic": "orders", "to": "offset", "value": ""}, "value", "a whole number from 0 to"),
+        ({"topic": "orders", "to": "shift", "value": "-"}, "value", "a whole number from 0 to"),
         ({"topic": "orders", "to": "time", "value": "noon"}, "value", "a time such as"),
         ({"topic": "nothing", "to": "earliest", "value": "4"}, "topic", "topic &#39;nothing&#39; does not exist"),
         ({"topic": "no/thing", "to": "earliest", "value": "4"}, "topic", ""),
@@ -762,6 +766,16 @@ def test_groups_have_pages(browser: Browser) -> None:
     assert "page 1 of 3" in first
     assert ("many-049" in first, "many-050" in first) == (True, False)
     assert ("many-099" in last, "many-119" in last) == (False, True)
+
+
+def test_group_with_blanks_around_its_name_is_deleted_and_its_namesake_stays(browser: Browser) -> None:
+    with KafkaAdminClient(bootstrap_servers=browser.view.cluster) as admin:
+        for name in ("blank", " blank "):
+            admin.alter_group_offsets(name, {TopicPartition("orders", 0): OffsetAndMetadata(1)})
+
+        browser.post("/group?id=%20blank%20", confirm=" blank ")
+
+        assert [name for name, _ in admin.list_consumer_groups() if "blank" in name] == ["blank"]
 
 
 @pytest.mark.slow
