@@ -287,6 +287,7 @@ class ObjectClient:
 
     def copy(self, source: str, target: str) -> None:
         """Copy an object within the store."""
+        self._check_name(target)
         self._asked(source, lambda: obstore.copy(self._again, source, target), "copy")
 
     def delete(self, name: str) -> None:
@@ -298,7 +299,7 @@ class ObjectClient:
 
     def _check_name(self, name: str) -> None:
         """Refuse a name that is too long for a new object."""
-        if len(f"{self._place.path}/{name}".encode(errors="surrogatepass")) > LONGEST_NAME:
+        if len(f"{self._place.path}/{name}".lstrip("/").encode(errors="surrogatepass")) > LONGEST_NAME:
             raise NotStoredError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), f"{self.uri}/{name}")
 
     def _asked(self, name: str, ask: Callable[[], T], kind: str) -> T:
