@@ -1,4 +1,4 @@
-"""Offsets of what one poll returned."""
+"""Records of one poll: the offsets after them, and their delivery counts."""
 
 from kafkalike.consumer.offset_commits import offsets_after
 from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
@@ -17,3 +17,10 @@ def test_offsets_of_a_poll() -> None:
 
     assert offsets_after(polled) == {T0: OffsetAndMetadata(8), T1: OffsetAndMetadata(1)}
     assert offsets_after({}) == {}
+
+
+def test_delivery_count_of_a_record_is_none_outside_share_groups_and_no_part_of_its_value() -> None:
+    plain, delivered = record(T0, 3), record(T0, 3).delivered(2)
+
+    assert (plain.delivery_count, delivered.delivery_count) == (None, 2)
+    assert plain == delivered

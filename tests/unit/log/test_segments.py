@@ -194,6 +194,13 @@ def test_an_index_returns_the_path_of_a_file_as_it_was_given(path: str) -> None:
     assert (index.has(path), set(index.paths), SegmentIndex([made]).at_or_after(0, 6)) == (False, {"other"}, made)
 
 
+@pytest.mark.parametrize("at", [slice(1, 3), slice(None, None, -1), slice(0, None, 2), slice(-1, None)], ids=str)
+def test_slice_of_segments_has_the_segments_that_a_list_would_have(at: slice) -> None:
+    made = [segment(0, n * 2, 2, 1, segment_path(0, n * 2, f"{n + 1:08d}".rjust(32, "7"))) for n in range(4)]
+
+    assert list(SegmentIndex(made).segments(0)[at]) == made[at]
+
+
 def test_a_number_that_no_file_can_have_is_refused_and_leaves_the_index_as_it_was() -> None:
     index = SegmentIndex()
 

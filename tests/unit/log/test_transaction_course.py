@@ -39,6 +39,7 @@ from kafkalike.model.transactions.transaction_protocol import (
     aborting,
     beginning,
     committing,
+    continuing,
     fencing,
     forgetting,
     is_over,
@@ -191,6 +192,25 @@ def test_an_id_that_decides_meanwhile_is_settled_again() -> None:
 
     assert [type(act) for act in told.acts] == [LookAtGroups, Write, LookAtGroups, Beside, Remove, Write, Remove]
     assert told.returned.epoch == 4
+
+
+def test_next_epoch_of_a_producer_removes_the_files_of_the_one_before() -> None:
+    open_table = table(("id", OPEN))
+
+    told = Told(continuing("id", ATTEMPT), [open_table, open_table])
+
+    assert told.steps == [LookAtGroups(), "continue", Remove(7, 3)]
+    assert told.returned == replace(OPEN, epoch=4, number=0, changed_ms=NOW, continues=True)
+
+
+def test_next_epoch_that_was_given_before_is_returned_and_nothing_is_written() -> None:
+    given = replace(OPEN, epoch=4, number=0, continues=True)
+
+    told = Told(continuing("id", ATTEMPT), [table(("id", given)), table(("id", given))])
+
+    assert told.steps == [LookAtGroups(), "continue"]
+    assert told.written == [None]
+    assert told.returned == given
 
 
 def wanted(settled: int = 0) -> CommitRequest:

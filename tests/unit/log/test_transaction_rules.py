@@ -30,6 +30,7 @@ from kafkalike.model.transactions.rules import (
     CommitRequest,
     UnsettledError,
     committed_as,
+    continues,
     expired,
     is_open,
     plan_abort,
@@ -38,6 +39,8 @@ from kafkalike.model.transactions.rules import (
     plan_fence,
     plan_forget,
     plan_init,
+    plan_next_epoch,
+    was_committed,
 )
 from kafkalike.model.transactions.transactional_id import (
     CommittedTransaction,
@@ -143,6 +146,56 @@ def test_no_row_of_an_id_follows_a_decision_that_is_not_in_all_topics(settled: i
         with pytest.raises(UnsettledError) as raised:
             call()
         assert str(raised.value) == "'id': its transaction before this one is not in all topics yet"
+
+
+# --- the next epoch --------------------------------------------------------------------------
+
+NEXT = TransactionalIdState(
+    producer_id=7, epoch=4, why=Why.INIT, timeout_ms=40, client_id="c", changed_ms=60, continues=True
+)
+"""After transaction 2 of `OPEN` has ended."""
+
+
+def next_epoch(groups: GroupsState, settled: int = 0) -> Entries | None:
+    return plan_next_epoch(groups, "id", ATTEMPT, settled=settled, now_ms=60)
+
+
+def test_producer_of_an_ended_transaction_gets_the_next_epoch_with_its_timeout_and_client() -> None:
+    assert next_epoch(table(OPEN)) == row(NEXT)
+    assert next_epoch(table(DECIDED), settled=1) == row(replace(NEXT, committed=FACT))
+
+
+def test_next_epoch_that_was_given_before_is_not_given_again() -> None:
+    groups = table(NEXT)
+
+    assert groups.transactions["id"] == NEXT
+    assert next_epoch(groups) is None
+    assert continues(NEXT, 7, 3)
+
+
+@pytest.mark.parametrize(
+    ("standing", "error"),
+    [
+        (None, ProducerFencedError),
+        (replace(OPEN, producer_id=8, epoch=0), ProducerFencedError),
+        (replace(NEXT, continues=False), ProducerFencedError),
+        (replace(NEXT, epoch=5), ProducerFencedError),
+        (replace(NEXT, why=Why.TIMEOUT, continues=False), InvalidProducerEpochError),
+    ],
+    ids=["deleted", "another producer", "taken over", "two epochs later", "timed out"],
+)
+def test_producer_that_lost_its_id_gets_no_next_epoch(
+    standing: TransactionalIdState | None, error: type[KafkaError]
+) -> None:
+    with pytest.raises(error):
+        next_epoch(table(standing))
+
+
+def test_next_epoch_tells_whether_the_transaction_before_it_was_committed() -> None:
+    after_commit = replace(NEXT, committed=FACT)
+
+    assert [was_committed(after_commit, 7, epoch) for epoch in (2, 3, 4)] == [False, True, False]
+    assert not was_committed(NEXT, 7, 3)
 
 
 # --- commit ----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 import pytest
@@ -253,3 +253,49 @@ def test_reader_asks_the_head_about_versions_of_other_engines_alone() -> None:
 
     assert [act.replica for act in ours if isinstance(act, effects.Read)] == [TWO, TWO]
     assert [act.replica for act in foreign if isinstance(act, effects.Read)] == [TWO, ONE, TWO]
+
+
+def played(
+    steps: Generator[effects.ReplicaEffect, Any, View], answer: Callable[[effects.ReplicaEffect], object]
+) -> View:
+    """Carry a course out with the answer to each act; what it returns."""
+    act = steps.send(None)
+    while True:
+        try:
+            act = steps.send(answer(act))
+        except StopIteration as end:
+            found: View = end.value
+            return found
+
+
+def test_reader_has_the_leader_listed_again_after_each_batch_of_versions() -> None:
+    last = 5 + effects.AHEAD + 1
+    batches = list[effects.ReplicaEffect]()
+
+    def answer(act: effects.ReplicaEffect) -> Content | int | None:
+        if isinstance(act, effects.Read):
+            return Content("a") if act.version <= last else None
+        if isinstance(act, effects.Checkpoint):
+            return -1
+        batches.append(act)
+        return None
+
+    end = played(protocol.following(View(CHAIN, 5), {}), answer)
+
+    assert batches == [effects.Ahead(TWO, 5 + effects.AHEAD, effects.AHEAD)]
+    assert end == View(CHAIN, last)
+
+
+def test_replica_that_another_helper_gave_a_checkpoint_meanwhile_is_brought_nothing_below_it() -> None:
+    ends_at_4, source, copied_5, ends_at_5 = 4, -1, 5, 5
+
+    asked = acts_of(protocol.bringing(TWO, ONE, 5), ends_at_4, source, copied_5, ends_at_5, copied_5, ends_at_5)
+
+    assert [type(act) for act in asked] == [
+        effects.End,
+        effects.Checkpoint,
+        effects.Checkpoint,
+        effects.End,
+        effects.Checkpoint,
+        effects.End,
+    ]
