@@ -277,6 +277,14 @@ def test_refusals_are_errors_of_kafkas_clients() -> None:
     assert issubclass(OUT, KafkaError)
 
 
+def test_latest_batches_of_a_producer_are_recorded_anew_with_their_sequences_and_offsets() -> None:
+    """As a repartition does; the first one runs over the largest sequence."""
+    known = after((0, LAST - 1, 3), (0, 1, 1))
+
+    (entry,) = known.entries.values()
+    assert list(entry.placed(1, 0)) == [(batch(0, LAST - 1, 3), 0), (batch(0, 1), 100)]
+
+
 # --- batches of transactions -----------------------------------------------------------------------
 
 
