@@ -59,7 +59,6 @@ public final class TopicStream
     private final Function planner;
     private final String description;
     private final StructType columns;
-    private final StructType constants;
     private final ParquetPartitionReaderFactory files;
     private final ParquetOptions options;
     private final boolean hasGroup;
@@ -88,7 +87,6 @@ public final class TopicStream
             Boolean hasGroup) {
         this.planner = planner;
         this.description = description;
-        this.constants = constants;
         this.hasGroup = hasGroup.booleanValue();
         StructType all = stored;
         for (int n = 0; n < constants.fields().length; n++) {
