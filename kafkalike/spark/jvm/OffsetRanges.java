@@ -341,6 +341,15 @@ final class ParquetFiles {
         return given;
     }
 
+    /** The reader gives constants after the columns of the files. */
+    static StructType columns(StructType stored, StructType constants) {
+        StructType all = stored;
+        for (int n = 0; n < constants.fields().length; n++) {
+            all = all.add(constants.fields()[n]);
+        }
+        return all;
+    }
+
     static ParquetPartitionReaderFactory factory(
             SparkSession spark, StructType stored, StructType constants, Filter[] filters) {
         Configuration hadoop = spark.sessionState().newHadoopConf();

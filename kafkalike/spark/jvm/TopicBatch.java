@@ -115,11 +115,7 @@ final class TopicQuery implements SupportsPushDownRequiredColumns, SupportsPushD
     }
 
     public StructType readSchema() {
-        StructType all = stored;
-        for (int n = 0; n < constants.fields().length; n++) {
-            all = all.add(constants.fields()[n]);
-        }
-        return all;
+        return ParquetFiles.columns(stored, constants);
     }
 
     public String description() {

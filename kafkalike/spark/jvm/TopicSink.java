@@ -4,16 +4,14 @@ import java.io.BufferedOutputStream;
 import java.io.File;
 import java.io.FileOutputStream;
 import java.io.IOException;
-import java.io.UnsupportedEncodingException;
+import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
@@ -43,8 +41,6 @@ import org.apache.spark.sql.util.ArrowUtils;
  * driver's process. kafkalike/spark/jvm/java_class.py compiles this file with Janino, which is part of Spark.
  */
 public final class TopicSink implements SupportsWrite, SupportsTruncate, Write, StreamingWrite, ReportsSinkMetrics {
-    private static final ObjectMapper JSON = new ObjectMapper();
-
     private final Function committer;
     private final String description;
     private final int rowsOfBatch;
@@ -106,8 +102,8 @@ public final class TopicSink implements SupportsWrite, SupportsTruncate, Write, 
     }
 
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
-        JsonNode folder = (JsonNode) ask("begin", null, null).get("folder");
-        return new ArrowFiles(folder.asText(), columns, rowsOfBatch);
+        String folder = Answer.field(Answer.ask(committer, "begin", null, null), "folder").asText();
+        return new ArrowFiles(folder, columns, rowsOfBatch);
     }
 
     public boolean useCommitCoordinator() {
@@ -115,19 +111,12 @@ public final class TopicSink implements SupportsWrite, SupportsTruncate, Write, 
     }
 
     public void commit(long batch, WriterCommitMessage[] messages) {
-        try {
-            commitFiles(batch, messages);
-        } catch (UnsupportedEncodingException cause) {
-            throw new IllegalStateException(cause);
-        }
-    }
-
-    private void commitFiles(long batch, WriterCommitMessage[] messages) throws UnsupportedEncodingException {
-        ObjectNode given = JSON.createObjectNode();
+        ObjectNode given = Answer.JSON.createObjectNode();
         given.put("query", queryId);
         ArrayNode files = given.putArray("files");
         for (int n = 0; n < messages.length; n++) {
-            String[] file = new String(((PythonWriterCommitMessage) messages[n]).pickledMessage(), "UTF-8").split("/", 3);
+            byte[] message = ((PythonWriterCommitMessage) messages[n]).pickledMessage();
+            String[] file = new String(message, StandardCharsets.UTF_8).split("/", 3);
             if (!file[1].equals("0")) {
                 ObjectNode known = files.addObject();
                 known.put("task", Integer.parseInt(file[0]));
@@ -135,38 +124,16 @@ public final class TopicSink implements SupportsWrite, SupportsTruncate, Write, 
                 known.put("name", file[2]);
             }
         }
-        Map found = new HashMap();
-        Iterator fields = ((JsonNode) ask("commit", given.toString(), String.valueOf(batch)).get("metrics")).fields();
-        while (fields.hasNext()) {
-            Map.Entry field = (Map.Entry) fields.next();
-            found.put(field.getKey(), ((JsonNode) field.getValue()).asText());
-        }
-        metrics = found;
+        JsonNode answer = Answer.ask(committer, "commit", given.toString(), String.valueOf(batch));
+        metrics = Answer.figures(Answer.field(answer, "metrics"));
     }
 
     public void abort(long batch, WriterCommitMessage[] messages) {
-        ask("abort", null, null);
+        Answer.ask(committer, "abort", null, null);
     }
 
     public Map metrics() {
         return metrics;
-    }
-
-    private ObjectNode ask(String call, String first, String second) {
-        ObjectNode question = JSON.createObjectNode();
-        question.put("call", call);
-        question.put("first", first);
-        question.put("second", second);
-        ObjectNode answer;
-        try {
-            answer = (ObjectNode) JSON.readTree((String) committer.apply(question.toString()));
-        } catch (IOException cause) {
-            throw new IllegalStateException(cause);
-        }
-        if (answer.has("error")) {
-            throw new IllegalStateException(((JsonNode) answer.get("error")).asText());
-        }
-        return answer;
     }
 }
 
@@ -247,7 +214,8 @@ final class ArrowFileWriter implements DataWriter {
             stream.end();
             close();
         }
-        return new PythonWriterCommitMessage((task + "/" + written + "/" + file.getName()).getBytes("UTF-8"));
+        String message = task + "/" + written + "/" + file.getName();
+        return new PythonWriterCommitMessage(message.getBytes(StandardCharsets.UTF_8));
     }
 
     public void abort() throws IOException {

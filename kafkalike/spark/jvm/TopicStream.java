@@ -1,19 +1,15 @@
 package kafkalike.spark;
 
 import java.io.File;
-import java.io.IOException;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.function.Function;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 
 import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.sql.classic.SparkSession;
@@ -88,11 +84,7 @@ public final class TopicStream
         this.planner = planner;
         this.description = description;
         this.hasGroup = hasGroup.booleanValue();
-        StructType all = stored;
-        for (int n = 0; n < constants.fields().length; n++) {
-            all = all.add(constants.fields()[n]);
-        }
-        this.columns = all;
+        this.columns = ParquetFiles.columns(stored, constants);
         this.files = ParquetFiles.factory(spark, stored, constants, new Filter[0]);
         this.options = new ParquetOptions(PythonUtils.toScalaMap(ParquetFiles.options()), spark.sessionState().conf());
     }
@@ -177,7 +169,7 @@ public final class TopicStream
         }
         latest = answer.hasNonNull("latest") ? offset(answer, "latest") : null;
         end = offset(answer, "offset");
-        metrics = answer.hasNonNull("metrics") ? figures(Answer.field(answer, "metrics")) : null;
+        metrics = answer.hasNonNull("metrics") ? Answer.figures(Answer.field(answer, "metrics")) : null;
         return end;
     }
 
@@ -220,17 +212,8 @@ public final class TopicStream
             return new HashMap();
         }
         Offset at = (Offset) consumed.get();
-        return metrics != null && at.json().equals(end.json()) ? metrics : figures(ask("metrics", at.json(), null));
-    }
-
-    private static Map figures(JsonNode answer) {
-        Map found = new HashMap();
-        Iterator fields = answer.fields();
-        while (fields.hasNext()) {
-            Map.Entry field = (Map.Entry) fields.next();
-            found.put(field.getKey(), ((JsonNode) field.getValue()).asText());
-        }
-        return found;
+        boolean isKnown = metrics != null && at.json().equals(end.json());
+        return isKnown ? metrics : Answer.figures(ask("metrics", at.json(), null));
     }
 
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
@@ -296,35 +279,5 @@ public final class TopicStream
 
     private JsonNode ask(String call, String first, String second) {
         return Answer.ask(planner, call, first, second);
-    }
-}
-
-/** Calls of the planner, and parts of its JSON; Janino takes Jackson's `get` for that of its base class. */
-final class Answer {
-    static final ObjectMapper JSON = new ObjectMapper();
-
-    static JsonNode ask(Function planner, String call, String first, String second) {
-        ObjectNode question = JSON.createObjectNode();
-        question.put("call", call);
-        question.put("first", first);
-        question.put("second", second);
-        JsonNode answer;
-        try {
-            answer = JSON.readTree((String) planner.apply(question.toString()));
-        } catch (IOException cause) {
-            throw new IllegalStateException(cause);
-        }
-        if (answer.has("error")) {
-            throw new IllegalStateException(field(answer, "error").asText());
-        }
-        return answer;
-    }
-
-    static JsonNode field(JsonNode node, String name) {
-        return (JsonNode) node.get(name);
-    }
-
-    static JsonNode item(JsonNode node, int at) {
-        return (JsonNode) node.get(at);
     }
 }
