@@ -19,11 +19,14 @@ import inspect
 import logging
 import math
 import os
+import signal
 import sys
 import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
+from importlib import _bootstrap
 from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Final, Generic, Protocol, Self, TypeVar
@@ -31,6 +34,7 @@ from typing import Final, Generic, Protocol, Self, TypeVar
 from kafkalike.model.clock import SYSTEM_CLOCK
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 class OnError:
@@ -229,36 +233,66 @@ def _in_child() -> None:
     for each in tuple(inherited):
         each.in_child()
     inherited.clear()
+    # An import that began after the look of `await_imports`: its lock has no owner here, and the module has only parts.
+    locks = _bootstrap._module_locks  # type: ignore[attr-defined] # noqa: SLF001 - the fork held the lock of this dict
+    for name, lock in [(name, found()) for name, found in locks.items() if f"{name}.".startswith("kafkalike.")]:
+        if lock is not None and lock.owner != threading.get_ident():
+            del locks[name]
+            if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
+                del sys.modules[name]
 
 
 MAX_IMPORT_SECONDS: Final = 10.0
 """Longest wait of a fork for imports of other threads, which usually take some milliseconds."""
 
 
-def is_importing(frame: FrameType | None) -> bool:
-    """Return True if a module is being imported for kafkalike's code, by the innermost frame of a thread."""
-    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+def is_importing(frame: FrameType | None, package: str = "kafkalike") -> bool:
+    """Return True if a thread imports a module of a package, or any module for its code.
+
+    Args:
+        frame: innermost frame of the thread.
+        package: beginning of the names of its modules; empty for any import.
+    """
+    imports = False
+    while frame is not None:
+        name = frame.f_globals.get("__name__")
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            imports, name = True, frame.f_locals.get("name")
+        if imports and str(name).startswith(package):
+            return True
         frame = frame.f_back
-    while frame is not None and not str(frame.f_globals.get("__name__")).startswith("kafkalike"):
-        frame = frame.f_back
-    return frame is not None
+    return False
+
+
+@cache
+def _warn_once() -> None:
+    report(_log, logging.WARNING, "A fork did not wait longer for an import of another thread; its child may hang")
 
 
 def await_imports(seconds: float = MAX_IMPORT_SECONDS) -> None:
-    """Wait until no other thread imports a module for kafkalike.
+    """Wait until no other thread imports a module of kafkalike or for it, unless this thread imports one, too.
 
     Modules are imported where they are first used, often in a thread, and Python keeps a lock for each module that is
-    being imported. A child that is forked meanwhile has the lock without its owner.
+    being imported. A child that is forked meanwhile has the lock without its owner. Python's lock of all imports cannot
+    be kept until the fork: the hooks of other libraries, such as logging's, wait for threads that may import modules.
 
     Args:
         seconds: longest wait.
     """
     here, end = threading.get_ident(), SYSTEM_CLOCK.monotonic() + seconds
     stacks = sys._current_frames  # noqa: SLF001 - the only way to see other threads
-    while any(is_importing(frame) for thread, frame in stacks().items() if thread != here):
-        if SYSTEM_CLOCK.monotonic() >= end:
-            return
-        SYSTEM_CLOCK.sleep(0.001)
+    try:
+        while any(is_importing(frame) for thread, frame in stacks().items() if thread != here):
+            if is_importing(inspect.currentframe(), ""):
+                return
+            if SYSTEM_CLOCK.monotonic() >= end:
+                _warn_once()
+                return
+            SYSTEM_CLOCK.sleep(0.001)
+    except KeyboardInterrupt:
+        # Python drops the errors of hooks, so the interrupt comes again when the fork is over.
+        threading.Timer(0.1, signal.pthread_kill, (here, signal.SIGINT)).start()
+        await_imports(end - SYSTEM_CLOCK.monotonic())
 
 
 os.register_at_fork(before=await_imports, after_in_child=_in_child)

@@ -39,12 +39,13 @@ def test_a_forked_child_produces_consumes_commits_and_creates_topics(root: str, 
     assert [offset for offset, _ in all_records(root)[0]] == list(range(int(told["sent"])))
 
 
-def test_a_child_that_is_forked_during_an_import_of_the_producers_thread_sends_its_record(root: str) -> None:
+@pytest.mark.parametrize("what", ["before", "meanwhile", "interrupted"])
+def test_a_child_that_is_forked_during_an_import_of_the_producers_thread_sends_its_record(what: str, root: str) -> None:
     """It would wait for ever for a module that a thread of its parent was importing."""
     connect(root).create_topic("t", 1, {})
 
     done = subprocess.run(
-        [sys.executable, str(IMPORTS), root], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(IMPORTS), root, what], capture_output=True, text=True, timeout=120, check=False
     )
 
     assert done.returncode == 0, done.stderr[-4000:]

@@ -1,17 +1,21 @@
 """A fork waits for the imports of other threads that kafkalike's code has begun."""
 
+import importlib
 import importlib.abc
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from kafkalike.model import concurrency
 from kafkalike.model.concurrency import await_imports, is_importing
 
 SLOW = "a_module_that_is_not_there"
+OWN = "kafkalike.a_module_that_is_not_there"
 
 
 class Blocked(importlib.abc.MetaPathFinder):
@@ -24,7 +28,7 @@ class Blocked(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Find nothing."""
         del path, target
-        if name == SLOW:
+        if name in {SLOW, OWN}:
             self.begun.set()
             self.released.wait(30)
         return None
@@ -40,12 +44,12 @@ def disk() -> Iterator[Blocked]:
     sys.meta_path.remove(made)
 
 
-def importing(disk: Blocked, module: str) -> threading.Thread:
+def importing(disk: Blocked, module: str, slow: str = SLOW) -> threading.Thread:
     """A thread in which code of a module imports another one, and waits for the disk."""
 
     def work() -> None:
         with pytest.raises(ImportError):
-            exec(f"import {SLOW}", {"__name__": module})  # noqa: S102 - our own text
+            exec(f"import {slow}", {"__name__": module})  # noqa: S102 - our own text
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -77,13 +81,44 @@ def test_an_import_of_kafkalikes_code_is_waited_for(disk: Blocked) -> None:
     assert found == [True]
 
 
-def test_a_wait_for_an_import_ends_at_its_limit(disk: Blocked) -> None:
+def test_an_import_of_a_module_of_kafkalike_by_another_program_is_waited_for(disk: Blocked) -> None:
+    """Its child imports the same module."""
+    assert is_seen(importing(disk, "app.main", OWN))
+
+
+def test_a_wait_for_an_import_ends_at_its_limit_with_one_warning(
+    disk: Blocked, caplog: pytest.LogCaptureFixture
+) -> None:
     """A module that cannot be read must not hold up a fork for ever."""
+    concurrency._warn_once.cache_clear()
     thread = importing(disk, "kafkalike.log.cluster")
 
     await_imports(0.01)
+    await_imports(0.01)
 
     assert is_seen(thread)
+    assert [record.name for record in caplog.records] == ["kafkalike.model.concurrency"]
+
+
+def test_a_thread_that_imports_a_module_does_not_wait_for_imports_of_others(
+    disk: Blocked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others may wait for its module."""
+    seen: list[bool] = []
+
+    def body() -> None:
+        thread = importing(disk, "kafkalike.log.cluster")
+        await_imports(3600)
+        seen.append(is_seen(thread))
+        disk.released.set()
+
+    monkeypatch.setitem(sys.modules, "body", body)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "forks.py").write_text("import body\nbody()\n")
+
+    importlib.import_module("forks")
+
+    assert seen == [True]
 
 
 def test_threads_that_import_nothing_are_not_waited_for() -> None:
