@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import read
@@ -142,6 +143,62 @@ def test_file_that_lacks_a_record_stops_the_query(
     spark.conf.set(VECTORS, vectors)
 
     with pytest.raises(StreamingQueryException, match=r"has 2 records of the offsets \[\d, \d\)"):
+        drain(load(spark, root), tmp_path)
+
+
+def swap(root: str, topic: str) -> None:
+    """Exchange the contents of a partition's two files, which have one size and as many records."""
+    one, other = sorted(Path(root).glob(f"{topic}*/partition=0/*.parquet"))
+    first, second = one.read_bytes(), other.read_bytes()
+    assert len(first) == len(second)
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+@pytest.mark.parametrize("limit", ["100", "4"])
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_files_with_the_offsets_of_one_another_stop_the_query(
+    spark: SparkSession,
+    root: str,
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    vectors: str,
+    limit: str,
+) -> None:
+    """Read whole, and cut."""
+    monkeypatch.setattr(input_partitions, "MOST_OFFSETS", 0)
+    cluster.create_topic("in", 1, {"retention.ms": "-1"})
+    fill(cluster, "in", *"abcdef")
+    fill(cluster, "in", *"ghijkl")
+    swap(root, "in")
+    spark.conf.set(VECTORS, vectors)
+
+    with pytest.raises(StreamingQueryException, match=r"CorruptRecordError: .* has .* of the offsets \[0, \d\)"):
+        drain(load(spark, root, maxOffsetsPerTrigger=limit), tmp_path)
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_compacted_file_that_lacks_a_record_stops_the_query(
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: str
+) -> None:
+    monkeypatch.setattr(input_partitions, "MOST_OFFSETS", 0)
+    cluster.create_topic("in", 1, EAGER)
+    rows = RecordBatch()
+    for nth in range(9):
+        rows.add(0, b"same" if nth % 2 else b"k%d" % nth, b"v", 1_000 + nth)
+    cluster.log("in").append(rows)
+    fill(cluster, "in", "y", key=b"other", at_ms=50_000)
+    fill(cluster, "in", "z", key=b"another", at_ms=90_000)
+    assert upkeep(root, "in").compacted_records > 0
+    log = connect(root).log("in")
+    (sparse,) = (one for one in log.table_segments(0) if one.num_records < one.stop - one.start)
+    path = next(Path(root).glob(f"in*/{sparse.path}"))
+    table = pq.read_table(path, partitioning=None)
+    pq.write_table(table.slice(0, len(table) - 1), path)
+    spark.conf.set(VECTORS, vectors)
+
+    with pytest.raises(StreamingQueryException, match=r"CorruptRecordError: .* has 5 records of the offsets"):
         drain(load(spark, root), tmp_path)
 
 

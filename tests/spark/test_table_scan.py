@@ -136,6 +136,22 @@ def test_file_that_lacks_a_record_fails_a_query_that_reads_all_of_it(
         frame.collect()
 
 
+def test_files_with_the_offsets_of_one_another_fail_each_query(
+    spark: SparkSession, root: str, cluster: Cluster
+) -> None:
+    cluster.create_topic("t", 1, {})
+    fill(cluster, "t", *"abc")
+    fill(cluster, "t", *"def")
+    one, other = sorted(Path(root).glob("t*/partition=0/*.parquet"))
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+    for condition in ("true", "value IS NOT NULL", "timestamp > timestamp_millis(0)"):
+        with pytest.raises(Py4JJavaError, match="CorruptRecordError"):
+            load(spark, root).where(condition).collect()
+
+
 def test_compacted_topic_is_read_in_batches_of_columns(spark: SparkSession, root: str, cluster: Cluster) -> None:
     cluster.create_topic("t", 1, EAGER)
     for nth, value in enumerate("abc"):

@@ -38,7 +38,8 @@ final class OffsetRanges implements InputPartition {
     final long[] from;
     final long[] until;
     final boolean[] isCut;
-    final boolean[] isDense;
+    /** Number of records in these offsets; -1 if it is not known, of a compacted file that is cut. */
+    final long[] records;
 
     OffsetRanges(JsonNode ranges) {
         int count = ranges.size();
@@ -46,7 +47,7 @@ final class OffsetRanges implements InputPartition {
         from = new long[count];
         until = new long[count];
         isCut = new boolean[count];
-        isDense = new boolean[count];
+        records = new long[count];
         for (int n = 0; n < count; n++) {
             JsonNode range = Answer.item(ranges, n);
             Object[] constants = {
@@ -60,7 +61,7 @@ final class OffsetRanges implements InputPartition {
             from[n] = Answer.field(range, "from").asLong();
             until[n] = Answer.field(range, "until").asLong();
             isCut[n] = Answer.field(range, "cut").asBoolean();
-            isDense[n] = Answer.field(range, "dense").asBoolean();
+            records[n] = Answer.field(range, "records").asLong();
         }
     }
 }
@@ -98,12 +99,29 @@ final class OffsetRangesFactory implements PartitionReaderFactory {
         return isColumnar ? made.createColumnarReader(ranges.files[n]) : made.createReader(ranges.files[n]);
     }
 
-    void check(OffsetRanges ranges, int n, long found) {
-        if (isCounted && ranges.isDense[n] && found != ranges.until[n] - ranges.from[n]) {
-            throw new IllegalStateException("kafkalike.errors.cluster_errors.CorruptRecordError: "
-                    + ranges.files[n].files()[0].filePath().urlEncoded() + " has " + found + " records of the offsets ["
-                    + ranges.from[n] + ", " + ranges.until[n] + "); run `kafkalike verify`");
+    /** All records of the file were read. */
+    void checkCount(OffsetRanges ranges, int n, long found) {
+        if (isCounted && ranges.records[n] >= 0 && found != ranges.records[n]) {
+            throw corrupt(ranges, n, found + " records");
         }
+    }
+
+    /**
+     * Offsets rise, and a range of them holds its rows. Together with the count this makes sure that a file without
+     * gaps has each offset once.
+     *
+     * @param above the offset before these rows, or below them
+     */
+    void checkOffsets(OffsetRanges ranges, int n, long above, long first, long last, int rows) {
+        if (first <= above || last - first < rows - 1 || first < ranges.from[n] || last >= ranges.until[n]) {
+            throw corrupt(ranges, n, rows + " rows with the offsets " + first + " to " + last + " instead");
+        }
+    }
+
+    private static IllegalStateException corrupt(OffsetRanges ranges, int n, String found) {
+        return new IllegalStateException("kafkalike.errors.cluster_errors.CorruptRecordError: "
+                + ranges.files[n].files()[0].filePath().urlEncoded() + " has " + found + " of the offsets ["
+                + ranges.from[n] + ", " + ranges.until[n] + "); run `kafkalike verify`");
     }
 }
 
@@ -113,6 +131,7 @@ final class OffsetColumnsReader implements PartitionReader {
     private final OffsetRanges ranges;
     private int next = 0;
     private long found = 0;
+    private long last;
     /** Whether the batch has the last row to read; the file stays open for it. */
     private boolean isRead = false;
     private PartitionReader file;
@@ -131,6 +150,7 @@ final class OffsetColumnsReader implements PartitionReader {
                 }
                 file = factory.open(ranges, next++, true);
                 found = 0;
+                last = -1;
                 isRead = false;
             }
             int at = next - 1;
@@ -141,13 +161,17 @@ final class OffsetColumnsReader implements PartitionReader {
                 int end = ranges.isCut[at] ? firstRow(ranges.until[at]) : rows;
                 isRead = end < rows;
                 if (begin < end) {
+                    long first = batch.column(factory.offset).getLong(begin);
+                    long before = last;
+                    last = batch.column(factory.offset).getLong(end - 1);
+                    factory.checkOffsets(ranges, at, before, first, last, end - begin);
                     found += end - begin;
                     cut(begin, end);
                     return true;
                 }
             }
             close();
-            factory.check(ranges, at, found);
+            factory.checkCount(ranges, at, found);
         }
     }
 
@@ -196,6 +220,7 @@ final class OffsetRangesReader implements PartitionReader {
     private final OffsetRanges ranges;
     private int next = 0;
     private long found = 0;
+    private long last;
     private PartitionReader file;
     private InternalRow row;
 
@@ -212,22 +237,24 @@ final class OffsetRangesReader implements PartitionReader {
                 }
                 file = factory.open(ranges, next++, false);
                 found = 0;
+                last = -1;
             }
-            long from = ranges.from[next - 1];
-            long until = ranges.until[next - 1];
+            int at = next - 1;
             while (file.next()) {
                 row = (InternalRow) file.get();
-                long at = row.getLong(factory.offset);
-                if (at >= until) {
+                long offset = row.getLong(factory.offset);
+                if (ranges.isCut[at] && offset >= ranges.until[at]) {
                     break;
                 }
-                if (at >= from) {
+                if (!ranges.isCut[at] || offset >= ranges.from[at]) {
+                    factory.checkOffsets(ranges, at, last, offset, offset, 1);
+                    last = offset;
                     found++;
                     return true;
                 }
             }
             close();
-            factory.check(ranges, next - 1, found);
+            factory.checkCount(ranges, at, found);
         }
     }
 

@@ -194,6 +194,8 @@ def files_of(plan: RangePlan) -> Iterator[Mapping[str, Any]]:
         place = Path(plan.uri, segment.path)
         if not place.exists():
             raise lost_range(plan, range(begin, until), f"{place} is missing")
+        is_cut = begin > segment.start or until < segment.stop
+        is_dense = segment.num_records == segment.stop - segment.start
         yield {
             "topic": plan.topic,
             "partition": plan.partition,
@@ -202,8 +204,9 @@ def files_of(plan: RangePlan) -> Iterator[Mapping[str, Any]]:
             "size": segment.size_bytes,
             "from": begin,
             "until": until,
-            "cut": begin > segment.start or until < segment.stop,
-            "dense": segment.num_records == segment.stop - segment.start,
+            "cut": is_cut,
+            # A compacted file does not tell how many records it has in some of its offsets.
+            "records": until - begin if is_dense else -1 if is_cut else segment.num_records,
         }
         at = until
     if at < plan.offsets.stop and plan.offsets.stop > plan.sparse_below:
