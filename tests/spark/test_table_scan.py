@@ -152,6 +152,15 @@ def test_files_with_the_offsets_of_one_another_fail_each_query(
             load(spark, root).where(condition).collect()
 
 
+def test_condition_on_partitions_leaves_records_counted(spark: SparkSession, root: str, topics: Cluster) -> None:
+    (path,) = Path(root).glob("t*/partition=1/*.parquet")
+    pq.write_table(pq.read_table(path).slice(1), path)
+
+    for condition in ("partition = 1", "partition IN (1, 2) AND topic = 't'"):
+        with pytest.raises(Py4JJavaError, match=r"CorruptRecordError: .* has 1 records of the offsets \[0, 2\)"):
+            load(spark, root).where(condition).collect()
+
+
 def test_compacted_topic_is_read_in_batches_of_columns(spark: SparkSession, root: str, cluster: Cluster) -> None:
     cluster.create_topic("t", 1, EAGER)
     for nth, value in enumerate("abc"):

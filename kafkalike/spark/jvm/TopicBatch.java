@@ -185,6 +185,17 @@ final class TopicQuery implements SupportsPushDownRequiredColumns, SupportsPushD
                 table.spark, stored, constants, isWhole ? filters : new Filter[0]);
         ParquetPartitionReaderFactory parts = isWhole ? files : ParquetFiles.factory(
                 table.spark, stored, constants, TopicStream.filters(planned));
-        return new OffsetRangesFactory(files, parts, stored.fieldIndex("offset"), !isWhole || filters.length == 0);
+        return new OffsetRangesFactory(files, parts, stored.fieldIndex("offset"), !isWhole || !mayLeaveOutRows());
+    }
+
+    /** Return whether any condition may leave out some rows of a file, all of which have one topic and partition. */
+    private boolean mayLeaveOutRows() {
+        Set constant = new HashSet(Arrays.asList(constants.fieldNames()));
+        for (int n = 0; n < filters.length; n++) {
+            if (!constant.containsAll(Arrays.asList(filters[n].references()))) {
+                return true;
+            }
+        }
+        return false;
     }
 }
