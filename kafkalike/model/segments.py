@@ -48,6 +48,11 @@ class Segment:
         """Its range of offsets."""
         return range(self.start, self.stop)
 
+    @property
+    def has_own_name(self) -> bool:
+        """Whether its file has a name of ours: those of other writers need not have their records in offset order."""
+        return _NAME.fullmatch(self.path) is not None
+
 
 _PATH: Final = "partition={}/part-{:020d}-{}.parquet".format
 
@@ -297,6 +302,11 @@ class SegmentIndex:
     def has(self, path: str) -> bool:
         """Return whether a segment with this file is live."""
         return self._find(path) is not None
+
+    @property
+    def has_other_names(self) -> bool:
+        """Whether the file of any live segment has another name than ours."""
+        return bool(self._places)
 
     def end(self, partition: int) -> int:
         """Return the highest `stop` that the partition ever had; 0 if it never had a segment."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from kafkalike.connect import connect
@@ -200,6 +201,32 @@ def test_compacted_file_that_lacks_a_record_stops_the_query(
 
     with pytest.raises(StreamingQueryException, match=r"CorruptRecordError: .* has 5 records of the offsets"):
         drain(load(spark, root), tmp_path)
+
+
+def test_files_that_another_writer_sorted_leave_the_stream_to_the_format(
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although the topic is closed again; a query that is running stops, and continues when it is started again."""
+    monkeypatch.setattr(input_partitions, "MOST_OFFSETS", 0)
+    cluster.create_topic("in", 1, {"retention.ms": "-1"})
+    fill(cluster, "in", *"ab")
+    frame = load(spark, root).select("offset")
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "running")).start()
+    query.processAllAvailable()
+    cluster.set_configs("in", {"retention.ms": "-1", "kafkalike.foreign.writes": "allow"})
+    rows = RecordBatch()
+    for nth in range(4):
+        rows.add(0, None, b"v", 9_000 - 1_000 * nth)
+    cluster.log("in").append(rows)
+    DeltaTable(str(next(Path(root).glob("in*")))).optimize.z_order(["timestamp"])
+    cluster.set_configs("in", {"retention.ms": "-1"})
+
+    with pytest.raises(StreamingQueryException, match="another writer has rewritten"):
+        query.processAllAvailable()
+
+    batches, progress = drain(load(spark, root), tmp_path / "new")
+    assert [offset for batch in batches for _, offset, _ in batch] == [0, 1, 2, 3, 4, 5]
+    assert PROCESS in progress[0]["sources"][0]["description"]
 
 
 def test_idle_query_reads_records_that_come_and_can_be_stopped(

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark.reads.table_scan import SWITCH
@@ -179,3 +181,21 @@ def test_option_to_skip_losses_leaves_the_batch_to_the_format(spark: SparkSessio
 def test_topic_open_to_foreign_writers_is_read_by_the_format(spark: SparkSession, root: str, topics: Cluster) -> None:
     """It reports what they break."""
     assert "Subscribe" not in plan_of(load(spark, root))
+
+
+@pytest.mark.usefixtures("foreign_writes")
+def test_files_that_another_writer_sorted_are_read_by_the_format(
+    spark: SparkSession, root: str, topics: Cluster
+) -> None:
+    """Although the topic is closed again."""
+    topics.set_configs("t", {"kafkalike.foreign.writes": "reject"})
+    before = load(spark, root)
+    topics.set_configs("t", {"kafkalike.foreign.writes": "allow"})
+    DeltaTable(str(next(Path(root).glob("t*")))).optimize.z_order(["value"])
+    topics.set_configs("t", {"kafkalike.foreign.writes": "reject"})
+
+    with pytest.raises(IllegalArgumentException, match="another writer has rewritten"):
+        before.collect()
+    frame = load(spark, root)
+    assert "Subscribe" not in plan_of(frame)
+    assert [row.offset for row in frame.select("offset").collect()] == [1, 2, 3, 4, 0, 1]

@@ -296,6 +296,11 @@ class TailedTopic:
         """Data files with offsets or partitions that the topic cannot have; only foreign writers make them."""
         return [s for s in self._table.state.index if s.start < 0 or s.partition not in self.info.partitions]
 
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether other writers made any of its data files, in which records need not be in offset order."""
+        return self._table.state.index.has_other_names
+
     def live_paths(self) -> AbstractSet[str]:
         """Return the paths of all data files of the table in any partition, as of the last `refresh`; a view.
 

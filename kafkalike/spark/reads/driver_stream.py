@@ -185,6 +185,7 @@ def files_of(plan: RangePlan) -> Iterator[Mapping[str, Any]]:
 
     Raises:
         DataLossError: no file holds some records of the plan, or a file is missing.
+        IllegalStateError: another writer made a file since the query was started.
     """
     at = plan.offsets.start
     for segment in plan.segments:
@@ -194,6 +195,10 @@ def files_of(plan: RangePlan) -> Iterator[Mapping[str, Any]]:
         place = Path(plan.uri, segment.path)
         if not place.exists():
             raise lost_range(plan, range(begin, until), f"{place} is missing")
+        if not segment.has_own_name:
+            raise IllegalStateError(
+                f"{place}: another writer has rewritten records; start the query or load them again"
+            )
         is_cut = begin > segment.start or until < segment.stop
         is_dense = segment.num_records == segment.stop - segment.start
         yield {
@@ -260,7 +265,8 @@ def options_for_driver(given: Mapping[str, str], *, near: bool) -> SourceOptions
     """Return the options of a stream that the driver can plan; None if the format's process should, or report an error.
 
     The storage must be a folder of this machine, because Spark's reader looks neither for replicas nor for keys of
-    object stores. Topics that foreign writers may change are left to the format's reader, which checks each record.
+    object stores. Topics that foreign writers may change, or did, are left to the format's reader, which checks and
+    sorts each record.
     Small batches are parts of row groups, which Spark's reader decodes each time. A process keeps its place: the
     driver's for tasks on this machine (`near`), else the format's.
     """
@@ -273,11 +279,12 @@ def options_for_driver(given: Mapping[str, str], *, near: bool) -> SourceOptions
         cluster = topics.cluster
         is_near = "," not in cluster.root and not cluster.store.scheduler.is_remote
         found = {tp.topic for tp in topics.look()} if is_near and options.fail_on_data_loss else set()
-        infos = [topics.log(name).info for name in found]
+        logs = [topics.log(name) for name in found]
     except KafkaError as cause:
         _log.debug("a stream is planned by the format's process: %s", cause)
         return None
-    return options if infos and all(cluster.server.is_closed(info.configs) for info in infos) else None
+    is_ours = all(cluster.server.is_closed(log.info.configs) and not log.is_rewritten for log in logs)
+    return options if logs and is_ours else None
 
 
 def in_driver(spark: SparkSession, plan: Any) -> Any:  # noqa: ANN401 - nodes of Spark's plan

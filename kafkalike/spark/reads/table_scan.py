@@ -86,7 +86,7 @@ def chosen(plan: RangePlan, conditions: Sequence[Mapping[str, Any]]) -> list[Map
             µs.
 
     Raises:
-        DataLossError: see `files_of`.
+        DataLossError, IllegalStateError: see `files_of`.
     """
     segments = {segment.path: segment for segment in plan.segments}
     return [
@@ -112,7 +112,8 @@ def options_for_driver(given: Mapping[str, str]) -> tuple[SourceOptions, SourceT
     """Return the options and topics of a batch that the driver can plan; None if the format's own reader should.
 
     The storage must be a folder of this machine, because Spark's reader looks neither for replicas nor for keys of
-    object stores. Topics that foreign writers may change are left to the format's reader, which checks each record.
+    object stores. Topics that foreign writers may change, or did, are left to the format's reader, which checks and
+    sorts each record.
 
     Raises:
         KafkaError: an option is wrong, or a topic cannot be opened.
@@ -133,8 +134,8 @@ def options_for_driver(given: Mapping[str, str]) -> tuple[SourceOptions, SourceT
         for one in log.segments_within(p, range(log.log_start(p), log.log_end(p)))
     ]
     is_small = len(segments) > SMALL_FILES and sum(s.size_bytes for s in segments) < SMALL_BYTES * len(segments)
-    is_closed = all(cluster.server.is_closed(log.info.configs) for log in logs)
-    return (options, topics) if is_closed and not is_small else None
+    is_ours = all(cluster.server.is_closed(log.info.configs) and not log.is_rewritten for log in logs)
+    return (options, topics) if is_ours and not is_small else None
 
 
 def scan_in_driver() -> None:
