@@ -50,7 +50,7 @@ class Segment:
 
     @property
     def has_own_name(self) -> bool:
-        """Whether its file has a name of ours: those of other writers need not have their records in offset order."""
+        """True if its file has a name of ours; other writers need not sort records by offset."""
         return _NAME.fullmatch(self.path) is not None
 
 
@@ -305,7 +305,7 @@ class SegmentIndex:
 
     @property
     def has_other_names(self) -> bool:
-        """Whether the file of any live segment has another name than ours."""
+        """True if the file of any live segment has another name than ours."""
         return bool(self._places)
 
     def end(self, partition: int) -> int:

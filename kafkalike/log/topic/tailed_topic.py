@@ -298,7 +298,7 @@ class TailedTopic:
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether other writers made any of its data files, in which records need not be in offset order."""
+        """True if other writers, which need not sort records by offset, made any of its data files."""
         return self._table.state.index.has_other_names
 
     def live_paths(self) -> AbstractSet[str]:
