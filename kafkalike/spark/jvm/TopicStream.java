@@ -49,6 +49,8 @@ public final class TopicStream
     private static final int LOOKS = 10;
     /** A query is idle after this time without news. */
     private static final long IDLE_NANOS = 1000000000L;
+    /** The next call comes sooner if the trigger has no interval and no other source waits. */
+    private static final long NEXT_NANOS = 30000000L;
     /** Python looks that often, whatever files there are: logs are cleaned up, and tables repaired. */
     private static final long CHECK_NANOS = 2000000000L;
 
@@ -179,7 +181,7 @@ public final class TopicStream
      */
     private boolean hasNews() {
         long now = System.nanoTime();
-        int left = now - quietSince >= IDLE_NANOS && now - looked < IDLE_NANOS && !isBusy ? LOOKS : 1;
+        int left = now - quietSince >= IDLE_NANOS && now - looked < NEXT_NANOS && !isBusy ? LOOKS : 1;
         isBusy = false;
         while (now - asked < CHECK_NANOS) {
             for (int n = 0; n < awaited.length; n++) {
