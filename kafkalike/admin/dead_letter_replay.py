@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike import errors
 from kafkalike.log.dead_letter_topic import Filter, StoredLetter, letters_of
-from kafkalike.log.group.group_offsets import GroupOffsets, check_position
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model import faults
 from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Clock, Deadline
 from kafkalike.model.dead_letter import Replayed
@@ -247,10 +247,8 @@ class ReplayRun:
             self.clock.sleep(RETRY_BACKOFF_SECONDS)
 
     def _check(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        most = GroupOffsets.of(self.cluster, self.clock).max_metadata_bytes
         try:
-            for tp, at in positions.items():
-                check_position(tp, at, most)
+            GroupOffsets.of(self.cluster, self.clock).checked(positions)
         except errors.OffsetMetadataTooLargeError as cause:
             raise errors.IllegalArgumentError(
                 f"the letters excluded by the filter are too scattered for the offset metadata of group "

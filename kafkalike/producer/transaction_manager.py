@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kafkalike import errors
-from kafkalike.log.group.group_offsets import GroupOffsets, check_position, given_ids
+from kafkalike.log.group.group_offsets import GroupOffsets, given_ids
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.names import check_group_id
 from kafkalike.model.record_batch import Appended, RecordBatch
-from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition
+from kafkalike.model.structs import ConsumerGroupMetadata, ShareGroupMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim, acknowledged_shares, check_claim, with_lives
 from kafkalike.producer.record_accumulator import FORKED, RecordAccumulator
 from kafkalike.producer.transaction_state import ProducerTransactionState, Ranges, TransactionGate, TxnCall, TxnPhase
@@ -53,7 +53,7 @@ class TransactionManager:
         self._config = config
         self._buffer = buffer
         self._clock = clock
-        self._max_metadata_bytes = GroupOffsets.of(cluster, clock).max_metadata_bytes
+        self._offsets = GroupOffsets.of(cluster, clock)
         self._gate = gate
         self._session: TransactionSession | None = None
         self._lettered = 0
@@ -103,7 +103,7 @@ class TransactionManager:
         """Add a group's offsets to the open transaction; see `KafkaProducer.send_offsets_to_transaction`."""
         self._check_caller(TxnCall.SEND_OFFSETS)
         claim = claim_of(group_metadata, str(self._config.client_id))
-        checked = positions_of(offsets, self._max_metadata_bytes)
+        checked = self._offsets.checked(offsets)
         # Most producers never need this import, which loads some ten modules.
         from kafkalike.log.dead_letter_buffer import MetadataWithLetters
 
@@ -312,22 +312,6 @@ def claim_of(metadata: object, client_id: str) -> GroupClaim:
     if claim.generation > 0 and not claim.member_id:
         raise errors.IllegalArgumentError(f"generation {claim.generation} needs the member_id that is in it")
     return claim
-
-
-def positions_of(offsets: object, max_metadata_bytes: int) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Check and return the positions by partition.
-
-    Args:
-        offsets: the program's argument.
-        max_metadata_bytes: maximum size of an offset's metadata.
-
-    Raises:
-        TypeError: not a mapping, or wrong types in it.
-        IllegalArgumentError, OffsetMetadataTooLargeError: see `check_position`.
-    """
-    if not isinstance(offsets, Mapping):
-        raise TypeError(f"offsets must map TopicPartition to OffsetAndMetadata, not {offsets!r}")
-    return {tp: check_position(tp, at, max_metadata_bytes) for tp, at in offsets.items()}
 
 
 def check_member(groups: GroupsLog, claim: GroupClaim) -> None:

@@ -21,7 +21,7 @@ from kafkalike.admin.group_lag import Lags
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.log.cluster.topic_lineage import ends_at
-from kafkalike.log.group.group_offsets import GroupOffsets, Membership, check_position
+from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, utc_text
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_group_id
@@ -126,11 +126,7 @@ class GroupProgress:
         """
         lives = tuple(sorted((topic, self._ids[topic]) for topic in {tp.topic for tp in ends}))
         claim = GroupClaim(group_id=self.group_id, client_id=client_id, alone=True, lives=lives)
-        checked = {
-            tp: check_position(tp, OffsetAndMetadata(at, metadata), self._offsets.max_metadata_bytes)
-            for tp, at in ends.items()
-        }
-        return claim, checked
+        return claim, self._offsets.checked({tp: OffsetAndMetadata(at, metadata) for tp, at in ends.items()})
 
     def commit(self, ends: Mapping[TopicPartition, int], *, client_id: str, metadata: str = "") -> bool:
         """Commit offsets, unless this object has already committed them.

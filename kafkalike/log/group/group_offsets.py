@@ -18,7 +18,6 @@ from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, To
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.cluster.control_logs import GroupsLog, MetadataLog
-    from kafkalike.model.config.server_config import ServerProperties
 
 
 __all__ = ["DEFAULT_METADATA_BYTES", "GroupOffsets", "Membership", "check_offset", "check_position"]
@@ -34,19 +33,13 @@ class GroupOffsets:
     groups: GroupsLog
     clock: Clock
     """Source of the rows' times."""
-    server: Callable[[], ServerProperties | None] = lambda: None
-    """Settings of the cluster. They are read for a commit only, because that may take a request."""
+    max_metadata_bytes: Callable[[], int] = lambda: DEFAULT_METADATA_BYTES
+    """Longest metadata string in bytes of UTF-8. Called for metadata only, because it may take a request."""
 
     @classmethod
     def of(cls, cluster: Cluster, clock: Clock) -> GroupOffsets:
-        """Return the offsets of a cluster's groups."""
-        return cls(cluster.groups, clock, lambda: cluster.server)
-
-    @property
-    def max_metadata_bytes(self) -> int:
-        """Longest metadata string in bytes of UTF-8: the server's `offset.metadata.max.bytes`."""
-        server = self.server()
-        return DEFAULT_METADATA_BYTES if server is None else int(server.get("offset.metadata.max.bytes"))
+        """Return the offsets of a cluster's groups, with its server's `offset.metadata.max.bytes`."""
+        return cls(cluster.groups, clock, lambda: int(cluster.server.get("offset.metadata.max.bytes")))
 
     def commit(
         self,
@@ -109,13 +102,12 @@ class GroupOffsets:
         self.groups.transact(commit, timeout_ms)
         return self.generation_of(membership, next(iter(checked)))
 
-    def checked(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return valid positions to commit; errors as in `commit`. Reads the limit of metadata if there are any."""
-        most = 0
-        for position in offsets.values():
-            if getattr(position, "metadata", None):
-                most = self.max_metadata_bytes
-                break
+    def checked(self, offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return valid positions to commit, by partition; errors as in `commit`."""
+        if not isinstance(offsets, Mapping):
+            raise TypeError(f"offsets must map TopicPartition to OffsetAndMetadata, not {offsets!r}")
+        has_metadata = any(getattr(position, "metadata", None) for position in offsets.values())
+        most = self.max_metadata_bytes() if has_metadata else 0
         return {tp: check_position(tp, at, most) for tp, at in offsets.items()}
 
     def generation_of(self, membership: Membership, tp: TopicPartition) -> int:
