@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from zlib import crc32
 
+from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
 from kafkalike.errors import KafkaError
@@ -22,6 +23,14 @@ CLASSES: Final = Path(__file__).parent
 """Folder of the Java files."""
 TARGET: Final = 8
 """Version of Java from which interfaces have static methods."""
+
+
+def java_class(name: str) -> Any:  # noqa: ANN401
+    """Return a class of this process's JVM by its whole name.
+
+    For `jvm.org.apache.spark` the JVM looks for a class of each part's name in all jars, a third of a millisecond each.
+    """
+    return getattr(SparkContext._jvm, name)  # noqa: SLF001 - PySpark has no public name for the JVM
 
 
 class JavaCalls:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalike.spark.jvm.java_class import java_class
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -25,14 +27,6 @@ _ORDERED: Final = re.compile(r"\b(first|last|collect|any_value|array_agg|listagg
 
 
 _CATALYST: Final = "org.apache.spark.sql.catalyst"
-
-
-def java_class(spark: Any, name: str) -> Any:  # noqa: ANN401
-    """Return a class of a session's JVM by its whole name.
-
-    For `jvm.org.apache.spark` the JVM looks for a class of each part's name in all jars, a third of a millisecond each.
-    """
-    return getattr(spark.sparkContext._jvm, name)  # noqa: SLF001 - PySpark has no public name for the JVM
 
 
 class QueryPlans:
@@ -73,8 +67,8 @@ class QueryPlans:
 
     def renamed(self, plan: Any, wanted: Any) -> Any:  # noqa: ANN401
         """Return a plan whose columns have the names and ids of another node's columns, so that it can replace it."""
-        alias = java_class(self._spark, f"{_CATALYST}.expressions.Alias")
-        none, empty = java_class(self._spark, "scala.Option").empty(), self._seq([])
+        alias = java_class(f"{_CATALYST}.expressions.Alias")
+        none, empty = java_class("scala.Option").empty(), self._seq([])
         given, names = plan.output(), wanted.output()
         aliases = [
             alias(given.apply(n), names.apply(n).name(), names.apply(n).exprId(), empty, none, empty)
@@ -84,11 +78,11 @@ class QueryPlans:
 
     def project(self, columns: list[Any], plan: Any) -> Any:  # noqa: ANN401
         """Return a plan with these columns of another plan."""
-        return java_class(self._spark, f"{_CATALYST}.plans.logical.Project")(self._seq(columns), plan)
+        return java_class(f"{_CATALYST}.plans.logical.Project")(self._seq(columns), plan)
 
     def dataset(self, plan: Any) -> Any:  # noqa: ANN401
         """Return the JVM's dataset of a plan."""
-        made = java_class(self._spark, "org.apache.spark.sql.classic.Dataset")
+        made = java_class("org.apache.spark.sql.classic.Dataset")
         return made.ofRows(self._spark._jsparkSession, plan)  # noqa: SLF001
 
     def _seq(self, items: list[Any]) -> Any:  # noqa: ANN401

@@ -22,6 +22,7 @@ from kafkalike.connect import named_root
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.config.storage_options import Address
 from kafkalike.spark.jvm.jars import ARTIFACT, DELTA_VERSION, delta_jar_conf
+from kafkalike.spark.jvm.java_class import java_class
 from kafkalike.spark.jvm.spark_connect import REMOTE, REMOTE_VARIABLE, is_remote
 from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
 from kafkalike.storage.object_root import object_root
@@ -238,9 +239,7 @@ def _has_delta() -> bool:
 
 def _has_class(name: str) -> bool:
     SparkContext._ensure_initialized()  # noqa: SLF001 - under spark-submit the session may not exist yet
-    jvm: Any = SparkContext._jvm  # noqa: SLF001
-    # By its whole name: each part of `jvm.org.apache` is looked for in all jars.
-    return bool(getattr(jvm, "org.apache.spark.util.Utils").classIsLoadable(name))
+    return bool(java_class("org.apache.spark.util.Utils").classIsLoadable(name))
 
 
 def _without_delta() -> KafkaConfigurationError:

@@ -21,6 +21,7 @@ from kafkalike.errors import IllegalArgumentError, IllegalStateError, KafkaError
 from kafkalike.model.row_value import UNREADABLE, as_text
 from kafkalike.model.segments import MARK
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.jvm.java_class import java_class
 from kafkalike.spark.jvm.spark_connect import need_jvm
 from kafkalike.storage.object_root import object_root
 from kafkalike.storage.objects import open_objects
@@ -295,10 +296,9 @@ class StreamCheckpoint(CheckpointFiles):
     def __init__(self, spark: SparkSession, location: str) -> None:
         super().__init__(location)
         need_jvm(spark, "reading a checkpoint through Hadoop")
-        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public file system
         session: Any = spark._jsparkSession  # noqa: SLF001
-        self._path = jvm.org.apache.hadoop.fs.Path
-        self._text = jvm.org.apache.commons.io.IOUtils.toString
+        self._path = java_class("org.apache.hadoop.fs.Path")
+        self._text = java_class("org.apache.commons.io.IOUtils").toString
         self._base = self._path(location)
         self._files = self._base.getFileSystem(session.sessionState().newHadoopConf())
 

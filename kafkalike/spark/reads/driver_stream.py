@@ -50,8 +50,8 @@ from kafkalike.spark.format.sink import SinkOptions, check_sink_columns, commit_
 from kafkalike.spark.format.source_options import SourceOptions, check_stream, described, parse_options
 from kafkalike.spark.format.source_topics import SourceTopics
 from kafkalike.spark.format.stream_reader import TABLE, MarkedReader
-from kafkalike.spark.jvm.java_class import JavaCalls, new_object
-from kafkalike.spark.jvm.query_plans import QueryPlans, java_class
+from kafkalike.spark.jvm.java_class import JavaCalls, java_class, new_object
+from kafkalike.spark.jvm.query_plans import QueryPlans
 from kafkalike.spark.jvm.spark_connect import tasks_here
 from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
 from kafkalike.spark.jvm.spark_version import ReadAllAvailable, ReadMaxRows
@@ -323,7 +323,7 @@ def output_columns(options: SourceOptions) -> tuple[str, ...]:
 
 def _with_source(spark: Any, leaf: Any, options: SourceOptions, columns: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """Return a leaf whose source the driver plans, with some columns of the leaf by their names."""
-    parse = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson
+    parse = java_class("org.apache.spark.sql.types.DataType").fromJson
     table = new_object(
         spark,
         "TopicStream",

@@ -26,6 +26,7 @@ from kafkalike.log.cluster.topic_lineage import ends_at
 from kafkalike.maintenance.verify.untouched_log import is_untouched
 from kafkalike.model.segments import MARK
 from kafkalike.spark.format.format import FORMAT
+from kafkalike.spark.jvm.java_class import java_class
 from kafkalike.spark.jvm.query_plans import QueryPlans, children, inner_nodes, loses_order
 from kafkalike.spark.jvm.spark_version import HAS_PLANS
 from kafkalike.spark.jvm.stream_checkpoint import OFFSETS, BatchOffsets, StreamCheckpoint
@@ -139,9 +140,8 @@ class SparkWriter:
         partitioned = self._field("partitioningColumns").isDefined() or self._field("clusteringColumns").isDefined()
         if partitioned or trigger.getClass().getSimpleName() not in BATCH_TRIGGERS:
             return None
-        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
-        options = self._field("extraOptions")
-        given = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(options.originalMap()))
+        options, none = self._field("extraOptions"), java_class("scala.Option").empty()
+        given = dict(java_class("scala.jdk.javaapi.CollectionConverters").asJava(options.originalMap()))
         made = sink_in_driver(spark, DataFrame(self._field("ds"), spark), given)
         if made is None:
             return None
@@ -159,8 +159,8 @@ class SparkWriter:
             True,  # noqa: FBT003 - continues from its checkpoint
             trigger,
             getattr(manager, "startQuery$default$11")(),
-            jvm.scala.Option.empty(),
-            jvm.scala.Option.empty(),
+            none,
+            none,
         )
 
     def _with_engines(self, spark: SparkSession, plan: Any) -> Any:  # noqa: ANN401

@@ -32,8 +32,8 @@ from kafkalike.spark.format.source_options import (
     warn_without_meaning,
 )
 from kafkalike.spark.format.source_topics import SourceTopics
-from kafkalike.spark.jvm.java_class import JavaCalls, new_object
-from kafkalike.spark.jvm.query_plans import QueryPlans, java_class
+from kafkalike.spark.jvm.java_class import JavaCalls, java_class, new_object
+from kafkalike.spark.jvm.query_plans import QueryPlans
 from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
 from kafkalike.spark.reads.driver_stream import files_of
 
@@ -174,7 +174,7 @@ def _in_driver(spark: Any, reader: Any) -> DataFrame | None:  # noqa: ANN401
             return None
         if spark.conf.get(SWITCH, "true") != "true":
             return None
-        as_java = java_class(spark, "scala.jdk.javaapi.CollectionConverters").asJava
+        as_java = java_class("scala.jdk.javaapi.CollectionConverters").asJava
         given = dict(as_java(field("extraOptions").originalMap()))
         made = options_for_driver(given)
         if made is None:
@@ -186,11 +186,11 @@ def _in_driver(spark: Any, reader: Any) -> DataFrame | None:  # noqa: ANN401
             BatchPlanner(*made),
             f"kafkalike[{described(made[0])}]",
             spark._jsparkSession,  # noqa: SLF001
-            java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(schema_of(columns_of(made[0])).json()),
+            java_class("org.apache.spark.sql.types.DataType").fromJson(schema_of(columns_of(made[0])).json()),
         )
-        none = java_class(spark, "scala.Option").empty()
-        asked = java_class(spark, "org.apache.spark.sql.util.CaseInsensitiveStringMap")(given)
-        relation = java_class(spark, "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation")
+        none = java_class("scala.Option").empty()
+        asked = java_class("org.apache.spark.sql.util.CaseInsensitiveStringMap")(given)
+        relation = java_class("org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation")
         return DataFrame(QueryPlans(spark).dataset(relation.create(table, none, none, asked, none)), spark)
     except (KafkaError, *SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
         # The format's own reader reads, or reports the error.
