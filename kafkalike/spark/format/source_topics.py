@@ -84,6 +84,20 @@ class SourceTopics:
         """Return the log of a topic that the last `look` found."""
         return self._logs[topic]
 
+    @property
+    def is_in_folder(self) -> bool:
+        """True if the storage is a folder of this machine: Spark's reader knows no replicas and no keys of stores."""
+        return "," not in self.cluster.root and not self.cluster.store.scheduler.is_remote
+
+    def are_ours(self, found: Collection[TopicPartition]) -> bool:
+        """Return True if other writers neither may change topics of the last `look`, nor did.
+
+        Spark's reader neither checks nor sorts the records of their files.
+        """
+        logs = [self.log(name) for name in {tp.topic for tp in found}]
+        closed = self.cluster.server.is_closed
+        return all(closed(log.info.configs) and not log.is_rewritten for log in logs)
+
     def next_files(self) -> list[str]:
         """Return the files whose appearance is the only news that a `look` can find; empty if that is not known."""
         found = [self.cluster.metadata.next_file, *(log.next_file for log in self._logs.values())]

@@ -264,11 +264,9 @@ def _behind_seconds(topics: SourceTopics, tp: TopicPartition, at: int, end: int)
 def options_for_driver(given: Mapping[str, str], *, near: bool) -> SourceOptions | None:
     """Return the options of a stream that the driver can plan; None if the format's process should, or report an error.
 
-    The storage must be a folder of this machine, because Spark's reader looks neither for replicas nor for keys of
-    object stores. Topics that foreign writers may change, or did, are left to the format's reader, which checks and
-    sorts each record.
-    Small batches are parts of row groups, which Spark's reader decodes each time. A process keeps its place: the
-    driver's for tasks on this machine (`near`), else the format's.
+    The files are for Spark's reader: see `SourceTopics.is_in_folder` and `are_ours`. Small batches are
+    parts of row groups, which Spark's reader decodes each time. A process keeps its place: the driver's for tasks on
+    this machine (`near`), else the format's.
     """
     try:
         options = parse_options(given)
@@ -276,15 +274,11 @@ def options_for_driver(given: Mapping[str, str], *, near: bool) -> SourceOptions
         if not near and (options.max_offsets_per_trigger or MAX_LONG) <= MOST_OFFSETS:
             return None
         topics = SourceTopics(options)
-        cluster = topics.cluster
-        is_near = "," not in cluster.root and not cluster.store.scheduler.is_remote
-        found = {tp.topic for tp in topics.look()} if is_near and options.fail_on_data_loss else set()
-        logs = [topics.log(name) for name in found]
+        found = topics.look() if topics.is_in_folder and options.fail_on_data_loss else None
     except KafkaError as cause:
         _log.debug("a stream is planned by the format's process: %s", cause)
         return None
-    is_ours = all(cluster.server.is_closed(log.info.configs) and not log.is_rewritten for log in logs)
-    return options if logs and is_ours else None
+    return options if found and topics.are_ours(found) else None
 
 
 def in_driver(spark: SparkSession, plan: Any) -> Any:  # noqa: ANN401 - nodes of Spark's plan

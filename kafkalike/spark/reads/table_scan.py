@@ -111,9 +111,7 @@ def _may_fit(segment: Segment, partition: int, file: Mapping[str, Any], conditio
 def options_for_driver(given: Mapping[str, str]) -> tuple[SourceOptions, SourceTopics] | None:
     """Return the options and topics of a batch that the driver can plan; None if the format's own reader should.
 
-    The storage must be a folder of this machine, because Spark's reader looks neither for replicas nor for keys of
-    object stores. Topics that foreign writers may change, or did, are left to the format's reader, which checks and
-    sorts each record.
+    The files are for Spark's reader: see `SourceTopics.is_in_folder` and `are_ours`.
 
     Raises:
         KafkaError: an option is wrong, or a topic cannot be opened.
@@ -121,8 +119,7 @@ def options_for_driver(given: Mapping[str, str]) -> tuple[SourceOptions, SourceT
     options = parse_options(given)
     check_batch(options)
     topics = SourceTopics(options)
-    cluster = topics.cluster
-    if "," in cluster.root or cluster.store.scheduler.is_remote or not options.fail_on_data_loss:
+    if not topics.is_in_folder or not options.fail_on_data_loss:
         return None
     found = topics.look()
     topics.require(found)
@@ -134,8 +131,7 @@ def options_for_driver(given: Mapping[str, str]) -> tuple[SourceOptions, SourceT
         for one in log.segments_within(p, range(log.log_start(p), log.log_end(p)))
     ]
     is_small = len(segments) > SMALL_FILES and sum(s.size_bytes for s in segments) < SMALL_BYTES * len(segments)
-    is_ours = all(cluster.server.is_closed(log.info.configs) and not log.is_rewritten for log in logs)
-    return (options, topics) if is_ours and not is_small else None
+    return (options, topics) if not is_small and topics.are_ours(found) else None
 
 
 def scan_in_driver() -> None:
