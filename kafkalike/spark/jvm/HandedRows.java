@@ -70,7 +70,10 @@ final class HandedRowsReader implements PartitionReader {
         if (stream != null) {
             stream.close();
             stream = null;
+        }
+        if (memory != null) {
             memory.close();
+            memory = null;
         }
     }
 }

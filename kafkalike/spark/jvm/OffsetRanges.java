@@ -87,11 +87,11 @@ final class OffsetRangesFactory implements PartitionReaderFactory {
     }
 
     public PartitionReader createColumnarReader(InputPartition partition) {
-        return new OffsetColumnsReader(this, (OffsetRanges) partition);
+        return new ColumnsReader(this, (OffsetRanges) partition);
     }
 
     public PartitionReader createReader(InputPartition partition) {
-        return new OffsetRangesReader(this, (OffsetRanges) partition);
+        return new RowsReader(this, (OffsetRanges) partition);
     }
 
     PartitionReader open(OffsetRanges ranges, int n, boolean isColumnar) {
@@ -125,22 +125,24 @@ final class OffsetRangesFactory implements PartitionReaderFactory {
     }
 }
 
-/** Reads files one after the other in batches of columns; the offsets of a file rise. */
-final class OffsetColumnsReader implements PartitionReader {
-    private final OffsetRangesFactory factory;
-    private final OffsetRanges ranges;
+/** Reads files one after the other; the offsets of a file rise. */
+abstract class OffsetRangesReader implements PartitionReader {
+    final OffsetRangesFactory factory;
+    final OffsetRanges ranges;
+    PartitionReader file;
+    private final boolean isColumnar;
     private int next = 0;
-    private long found = 0;
+    private long found;
     private long last;
-    /** Whether the batch has the last row to read; the file stays open for it. */
-    private boolean isRead = false;
-    private PartitionReader file;
-    private ColumnarBatch batch;
 
-    OffsetColumnsReader(OffsetRangesFactory factory, OffsetRanges ranges) {
+    OffsetRangesReader(OffsetRangesFactory factory, OffsetRanges ranges, boolean isColumnar) {
         this.factory = factory;
         this.ranges = ranges;
+        this.isColumnar = isColumnar;
     }
+
+    /** Read the next rows of the open file within its range; false if there are no more. */
+    abstract boolean read(int at) throws IOException;
 
     public boolean next() throws IOException {
         while (true) {
@@ -148,31 +150,58 @@ final class OffsetColumnsReader implements PartitionReader {
                 if (next == ranges.files.length) {
                     return false;
                 }
-                file = factory.open(ranges, next++, true);
+                file = factory.open(ranges, next++, isColumnar);
                 found = 0;
                 last = -1;
-                isRead = false;
             }
-            int at = next - 1;
-            while (!isRead && file.next()) {
-                batch = (ColumnarBatch) file.get();
-                int rows = batch.numRows();
-                int begin = ranges.isCut[at] ? firstRow(ranges.from[at]) : 0;
-                int end = ranges.isCut[at] ? firstRow(ranges.until[at]) : rows;
-                isRead = end < rows;
-                if (begin < end) {
-                    long first = batch.column(factory.offset).getLong(begin);
-                    long before = last;
-                    last = batch.column(factory.offset).getLong(end - 1);
-                    factory.checkOffsets(ranges, at, before, first, last, end - begin);
-                    found += end - begin;
-                    cut(begin, end);
-                    return true;
-                }
+            if (read(next - 1)) {
+                return true;
             }
             close();
-            factory.checkCount(ranges, at, found);
+            factory.checkCount(ranges, next - 1, found);
         }
+    }
+
+    /** Check rows that are to be given, and count them. */
+    void take(long first, long end, int rows) {
+        factory.checkOffsets(ranges, next - 1, last, first, end, rows);
+        last = end;
+        found += rows;
+    }
+
+    public void close() throws IOException {
+        if (file != null) {
+            file.close();
+            file = null;
+        }
+    }
+}
+
+/** Reads batches of columns. */
+final class ColumnsReader extends OffsetRangesReader {
+    /** Whether the batch has the last row of its file to read; the file stays open for it. */
+    private boolean isRead = false;
+    private ColumnarBatch batch;
+
+    ColumnsReader(OffsetRangesFactory factory, OffsetRanges ranges) {
+        super(factory, ranges, true);
+    }
+
+    boolean read(int at) throws IOException {
+        while (!isRead && file.next()) {
+            batch = (ColumnarBatch) file.get();
+            int begin = ranges.isCut[at] ? firstRow(ranges.from[at]) : 0;
+            int end = ranges.isCut[at] ? firstRow(ranges.until[at]) : batch.numRows();
+            isRead = end < batch.numRows();
+            if (begin < end) {
+                ColumnVector offsets = batch.column(factory.offset);
+                take(offsets.getLong(begin), offsets.getLong(end - 1), end - begin);
+                cut(begin, end);
+                return true;
+            }
+        }
+        isRead = false;
+        return false;
     }
 
     /** The first row of the batch whose offset is not below another one. */
@@ -205,68 +234,33 @@ final class OffsetColumnsReader implements PartitionReader {
     public Object get() {
         return batch;
     }
-
-    public void close() throws IOException {
-        if (file != null) {
-            file.close();
-            file = null;
-        }
-    }
 }
 
-/** Reads files one after the other; the offsets of a file rise. */
-final class OffsetRangesReader implements PartitionReader {
-    private final OffsetRangesFactory factory;
-    private final OffsetRanges ranges;
-    private int next = 0;
-    private long found = 0;
-    private long last;
-    private PartitionReader file;
+/** Reads rows. */
+final class RowsReader extends OffsetRangesReader {
     private InternalRow row;
 
-    OffsetRangesReader(OffsetRangesFactory factory, OffsetRanges ranges) {
-        this.factory = factory;
-        this.ranges = ranges;
+    RowsReader(OffsetRangesFactory factory, OffsetRanges ranges) {
+        super(factory, ranges, false);
     }
 
-    public boolean next() throws IOException {
-        while (true) {
-            if (file == null) {
-                if (next == ranges.files.length) {
-                    return false;
-                }
-                file = factory.open(ranges, next++, false);
-                found = 0;
-                last = -1;
+    boolean read(int at) throws IOException {
+        while (file.next()) {
+            row = (InternalRow) file.get();
+            long offset = row.getLong(factory.offset);
+            if (ranges.isCut[at] && offset >= ranges.until[at]) {
+                return false;
             }
-            int at = next - 1;
-            while (file.next()) {
-                row = (InternalRow) file.get();
-                long offset = row.getLong(factory.offset);
-                if (ranges.isCut[at] && offset >= ranges.until[at]) {
-                    break;
-                }
-                if (!ranges.isCut[at] || offset >= ranges.from[at]) {
-                    factory.checkOffsets(ranges, at, last, offset, offset, 1);
-                    last = offset;
-                    found++;
-                    return true;
-                }
+            if (!ranges.isCut[at] || offset >= ranges.from[at]) {
+                take(offset, offset, 1);
+                return true;
             }
-            close();
-            factory.checkCount(ranges, at, found);
         }
+        return false;
     }
 
     public Object get() {
         return row;
-    }
-
-    public void close() throws IOException {
-        if (file != null) {
-            file.close();
-            file = null;
-        }
     }
 }
 
