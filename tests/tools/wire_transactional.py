@@ -20,8 +20,13 @@ class WireTransactional:
 
     def __init__(self, address: str, topic: str) -> None:
         self._topic = topic
-        begun = _answer(address, self.beginning())
-        self._producer = int(begun.producer_id), int(begun.producer_epoch)
+        self.producer = -1, -1
+        self.producer = self.begin(address)
+
+    def begin(self, address: str) -> tuple[int, int]:
+        """Ask for the next epoch of this producer, and return producer id and epoch."""
+        begun = _answer(address, self.beginning(self.producer))
+        return int(begun.producer_id), int(begun.producer_epoch)
 
     def send(self, address: str, sequence: int, *values: bytes) -> int:
         """Send a batch, and return the code."""
@@ -32,14 +37,14 @@ class WireTransactional:
         """End the transaction, and return the code."""
         return int(_answer(address, self.ending(commit=commit)).error_code)
 
-    def beginning(self) -> Request:
-        """Return a request for the next epoch."""
+    def beginning(self, after: tuple[int, int] = (-1, -1)) -> Request:
+        """Return a request for the next epoch, of a new producer or of the one with this id and epoch."""
         body = {"transactional_id": self._topic, "transaction_timeout": 60_000}
-        return keys.INIT_PRODUCER_ID, 4, {**body, "producer_id": -1, "producer_epoch": -1}
+        return keys.INIT_PRODUCER_ID, 4, {**body, "producer_id": after[0], "producer_epoch": after[1]}
 
     def batch(self, sequence: int, *values: bytes) -> Request:
         """Return a request with records."""
-        records = batch(*values, producer=self._producer, sequence=sequence, transactional=True)
+        records = batch(*values, producer=self.producer, sequence=sequence, transactional=True)
         return keys.PRODUCE, 11, produced(self._topic, 0, records, tid=self._topic)
 
     def offsets(self, group: str, offset: int) -> Request:
@@ -54,7 +59,7 @@ class WireTransactional:
 
     @property
     def _body(self) -> dict[str, Any]:
-        producer_id, epoch = self._producer
+        producer_id, epoch = self.producer
         return {"transactional_id": self._topic, "producer_id": producer_id, "producer_epoch": epoch}
 
 

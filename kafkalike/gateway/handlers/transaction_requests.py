@@ -106,8 +106,6 @@ class TransactionRequests:
                 raise errors.InvalidRequestError("a producer id without epoch, or an empty transactional id")
             if body.transactional_id is None:
                 return {"error_code": NONE, **_next_producer(producer_id, epoch)}
-            if producer_id >= 0:
-                self._transactions.check_owner(body.transactional_id, producer_id, epoch)
             # It has perhaps begun through another gateway, and the next epoch would fence it.
             call.check_connected()
             session = self._home.cluster.transactions.begin_session(
@@ -116,6 +114,7 @@ class TransactionRequests:
                 call.client_id,
                 self._deadline(),
                 held=self._transactions.held,
+                after=(producer_id, epoch) if producer_id >= 0 else None,
             )
         except (errors.KafkaError, OSError) as error:
             return {"error_code": _code(keys.INIT_PRODUCER_ID, call, error), "producer_id": -1, "producer_epoch": -1}

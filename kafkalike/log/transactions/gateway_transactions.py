@@ -28,7 +28,7 @@ from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.model.transactions.group_claims import GroupClaim, GroupOffsets, check_claim
 from kafkalike.model.transactions.roll_forward import finishing
-from kafkalike.model.transactions.rules import CommitRequest, continues, current_state, was_committed
+from kafkalike.model.transactions.rules import CommitRequest, current_state, was_committed
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -332,16 +332,6 @@ class GatewayTransactions:
 
     # --- epochs ------------------------------------------------------------------------------------
 
-    def check_owner(self, transactional_id: str, producer_id: int, epoch: int) -> None:
-        """Check that a producer that asks for a new epoch has the current one.
-
-        Raises:
-            ProducerFencedError: it has not. A producer whose id has expired may start over.
-        """
-        standing = self._cluster.groups.refresh().transactions.get(transactional_id)
-        if standing is not None and (standing.producer_id, standing.epoch) != (producer_id, epoch):
-            raise errors.ProducerFencedError(f"{transactional_id!r} has a newer producer")
-
     def end_epoch(
         self, transactional_id: str, producer_id: int, epoch: int, deadline: Deadline, *, commit: bool
     ) -> tuple[int, int]:
@@ -354,7 +344,7 @@ class GatewayTransactions:
             InvalidTxnStateError: an earlier call has ended the transaction the other way.
         """
         known = self._cluster.groups.refresh().transactions.get(transactional_id)
-        if known is not None and continues(known, producer_id, epoch):
+        if known is not None and known.follows == (producer_id, epoch):
             if was_committed(known, producer_id, epoch) is not commit:
                 raise errors.InvalidTxnStateError(
                     f"the transaction of {transactional_id!r} was {'aborted' if commit else 'committed'} before"

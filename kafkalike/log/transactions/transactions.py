@@ -74,6 +74,7 @@ class Transactions:
         *,
         longest_ms: int | None = None,
         held: HeldTransaction | None = None,
+        after: tuple[int, int] | None = None,
     ) -> TransactionSession:
         """Do the work of `init_transactions`: finish decided transactions, abort open ones, fence older producers.
 
@@ -84,9 +85,11 @@ class Transactions:
             deadline: until when to try.
             longest_ms: the longest allowed timeout; None takes the server's `transaction.max.timeout.ms`.
             held: the caller's open logs.
+            after: producer id and epoch of a producer that asks for its next epoch, which repeated calls return, too.
 
         Raises:
             InvalidTransactionTimeoutError: the timeout is not from 1 to the longest allowed one.
+            ProducerFencedError: the id has another producer or epoch than `after`; a deleted id gets a new producer.
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: the session was not begun, or may not have been;
                 call again.
             LogCorruptError: a decided transaction of the id cannot be applied to a topic; names the file.
@@ -100,7 +103,7 @@ class Transactions:
                 f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest allowed timeout"
             )
         standing: txn.TransactionalIdState = self._driver(deadline, held).run(
-            protocol.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
+            protocol.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id, after=after)
         )
         return TransactionSession(transactional_id, standing, self._staging, self._driver, self._cluster.clock)
 

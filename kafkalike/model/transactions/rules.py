@@ -32,9 +32,18 @@ class UnsettledError(errors.ConcurrentTransactionsError):
 
 
 def plan_init(
-    groups: Groups, transactional_id: str, *, settled: int, timeout_ms: int, client_id: str, now_ms: int
-) -> txn.Entries:
-    """Plan a new epoch, which aborts an open transaction. See `Transactions.begin_session`.
+    groups: Groups,
+    transactional_id: str,
+    *,
+    settled: int,
+    timeout_ms: int,
+    client_id: str,
+    now_ms: int,
+    after: tuple[int, int] | None = None,
+) -> txn.Entries | None:
+    """Plan a new epoch, which aborts an open transaction; None if it was planned before.
+
+    See `Transactions.begin_session`.
 
     Args:
         groups: the current table.
@@ -43,11 +52,17 @@ def plan_init(
         timeout_ms: transaction timeout of the new producer.
         client_id: client id of the new producer.
         now_ms: the time.
+        after: producer id and epoch of the producer, if it goes on; None fences it.
 
     Raises:
+        ProducerFencedError: the id has another producer or epoch than `after`.
         UnsettledError: the table has a later decision.
     """
     known = groups.transactions.get(transactional_id)
+    if after is not None and known is not None and (known.producer_id, known.epoch) != after:
+        if known.follows == after:
+            return None
+        raise errors.ProducerFencedError(f"{transactional_id!r} has a newer producer")
     _check_settled(transactional_id, known, settled)
     made = txn.TransactionalIdState(
         producer_id=groups.seq + 1,
@@ -57,6 +72,7 @@ def plan_init(
         client_id=client_id,
         changed_ms=now_ms,
         committed=None if known is None else _fact(known),
+        follows=None if known is None else after,
     )
     if known is not None and known.epoch < MAX_EPOCH:
         made = replace(made, producer_id=known.producer_id, epoch=known.epoch + 1)
@@ -73,28 +89,21 @@ def plan_next_epoch(
         UnsettledError: see `plan_init`.
     """
     known = groups.transactions.get(transactional_id)
-    if known is not None and continues(known, ended.producer_id, ended.epoch):
-        return None
-    known = current_state(groups, transactional_id, ended)
-    made = plan_init(
+    if known is None or known.follows != ended[:2]:
+        known = current_state(groups, transactional_id, ended)
+    return plan_init(
         groups,
         transactional_id,
         settled=settled,
         timeout_ms=known.timeout_ms,
         client_id=known.client_id,
         now_ms=now_ms,
+        after=ended[:2],
     )
-    assert made.standing is not None
-    return replace(made, standing=replace(made.standing, continues=True))
-
-
-def continues(known: txn.TransactionalIdState, producer_id: int, epoch: int) -> bool:
-    """Return whether the current epoch followed this one when its producer ended a transaction."""
-    return known.continues and (known.producer_id, known.epoch) == (producer_id, epoch + 1)
 
 
 def was_committed(known: txn.TransactionalIdState, producer_id: int, epoch: int) -> bool:
-    """Return whether the last transaction of an epoch that `continues` was committed."""
+    """Return whether the last transaction of an epoch that the current one `follows` was committed."""
     return known.committed is not None and known.committed.attempt[:2] == (producer_id, epoch)
 
 
@@ -170,7 +179,7 @@ def plan_commit(groups: Groups, wanted: CommitRequest, topics: Mapping[str, str]
         why=txn.Why.COMMIT,
         changed_ms=now_ms,
         committed=decided,
-        continues=False,
+        follows=None,
     )
     return txn.Entries(transactional_id=identity, standing=made, offsets=offsets, shares=shares, now_ms=now_ms)
 
@@ -199,7 +208,7 @@ def plan_abort(
         why=txn.Why.ABORT,
         changed_ms=now_ms,
         committed=_fact(known),
-        continues=False,
+        follows=None,
     )
     return txn.Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
 
@@ -242,7 +251,7 @@ def plan_fence(
         why=why,
         changed_ms=now_ms,
         committed=_fact(known),
-        continues=False,
+        follows=None,
     )
     return txn.Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
 

@@ -23,20 +23,32 @@ from kafkalike.model.transactions.transaction_views import LostPart
 
 
 def beginning(
-    transactional_id: str, *, timeout_ms: int, client_id: str
+    transactional_id: str, *, timeout_ms: int, client_id: str, after: tuple[int, int] | None = None
 ) -> Generator[roll_forward.TransactionEffect, Any, txn.TransactionalIdState]:
-    """Run `init_transactions`. Return the state of the id with its new epoch."""
+    """Run `init_transactions`. Return the state of the id with its new epoch.
+
+    Raises:
+        ProducerFencedError: see `plan_init`.
+    """
 
     def plan(settled: int) -> roll_forward.Plan:
-        def rows(groups: Groups, now_ms: int) -> txn.Entries:
+        def rows(groups: Groups, now_ms: int) -> txn.Entries | None:
             return rules.plan_init(
-                groups, transactional_id, settled=settled, timeout_ms=timeout_ms, client_id=client_id, now_ms=now_ms
+                groups,
+                transactional_id,
+                settled=settled,
+                timeout_ms=timeout_ms,
+                client_id=client_id,
+                now_ms=now_ms,
+                after=after,
             )
 
         return rows
 
     before, made = yield from _taking_over(transactional_id, plan, "begin")
-    assert made is not None
+    if made is None:
+        assert before is not None
+        return before
     if before is not None:
         yield from roll_forward.Remove(before.producer_id, before.epoch)
     return made

@@ -107,8 +107,8 @@ class TransactionalIdState:
     changed_ms: int
     committed: CommittedTransaction | None = None
     """The last committed transaction of the id, whatever followed it."""
-    continues: bool = False
-    """True if the epoch began with the end of the same producer's transaction (KIP-890), and none has ended since."""
+    follows: tuple[int, int] | None = None
+    """Producer id and epoch that the same producer had before (KIP-360, KIP-890), until a transaction ends."""
 
     @property
     def unsettled(self) -> CommittedTransaction | None:
@@ -182,8 +182,8 @@ def dump_standing(standing: TransactionalIdState, seq: int) -> str:
         "number": standing.number,
         "timeout_ms": standing.timeout_ms,
     }
-    if standing.continues:
-        found["continues"] = True
+    if standing.follows is not None:
+        found["continues"] = standing.follows[0] == standing.producer_id or list(standing.follows)
     committed = standing.committed
     if committed is not None:
         if committed.name is not None:
@@ -244,8 +244,15 @@ def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: s
         client_id=client_id,
         changed_ms=time_ms,
         committed=committed,
-        continues="continues" in value,
+        follows=_load_follows(value.get("continues"), producer_id, epoch),
     )
+
+
+def _load_follows(found: object, producer_id: int, epoch: int) -> tuple[int, int] | None:
+    if found is None or found is True:
+        return None if found is None else (producer_id, epoch - 1)
+    before, last = _items(found, "continues")
+    return as_whole(before, "continues"), as_whole(last, "continues")
 
 
 def _load_name(found: object) -> WriteName:

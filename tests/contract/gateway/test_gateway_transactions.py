@@ -385,3 +385,15 @@ def test_batches_that_another_gateway_has_taken_are_not_missing(
 
     assert codes == [0] * 8
     assert values(cluster, name) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_producer_whose_answer_was_lost_gets_the_same_next_epoch(served: Served, topic: Create) -> None:
+    """Producers ask for their next epoch after an abortable error (KIP-360)."""
+    address, name = served[1], topic(1)
+    producer = WireTransactional(address, name)
+    first, again = producer.begin(address), producer.begin(address)
+    assert first == again
+
+    producer.producer = first
+    assert (producer.send(address, 0, b"a"), producer.end(address, commit=True)) == (0, 0)
+    assert values(served[0], name) == [b"a"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,10 @@ import pytest
 from kafkalike.connect import connect
 from kafkalike.errors import InvalidTxnStateError, OutOfOrderSequenceNumberError, ProducerFencedError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.group_rows import GroupRow, transaction_rows
+from kafkalike.model.group_state import GroupsState
+from kafkalike.model.transactions.rules import MAX_EPOCH
+from kafkalike.model.transactions.transactional_id import Entries
 from tests.contract.log.test_producer_append import sent, values
 from tests.tools.forked import killed
 from tests.tools.records import open_log
@@ -29,6 +35,13 @@ class Gateway:
     def begin(self) -> tuple[int, int]:
         session = self.cluster.transactions.begin_session("x", 60_000, "c", Deadline(SYSTEM_CLOCK, 30_000))
         return session.producer_id, session.epoch
+
+    def raise_epoch(self, epoch: int) -> None:
+        def plan(state: GroupsState) -> Sequence[GroupRow]:
+            standing = replace(state.transactions["x"], epoch=epoch)
+            return transaction_rows(state.seq + 1, Entries(transactional_id="x", standing=standing, now_ms=1))
+
+        self.cluster.groups.transact(plan, 30_000)
 
     def stage(self, producer: tuple[int, int], batch: SentBatch) -> None:
         attempt = self.transactions.attempt("x", *producer)
@@ -115,14 +128,17 @@ def test_next_epoch_begins_its_sequences_anew_and_fences_the_old_one(gateways: l
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_repeated_end_of_an_epoch_gives_the_same_next_one(gateways: list[Gateway], *, commit: bool) -> None:
-    """The answer to EndTxn v5 was lost."""
+@pytest.mark.parametrize("epoch", [0, MAX_EPOCH], ids=["first", "last"])
+def test_repeated_end_of_an_epoch_gives_the_same_next_one(gateways: list[Gateway], *, epoch: int, commit: bool) -> None:
+    """The answer to EndTxn v5 was lost. After the last epoch, the producer has another id."""
     one, two = gateways
-    producer = one.begin()
-    one.stage(producer, sent(0, "a", producer=producer[0]))
+    producer = one.begin()[0], epoch
+    one.raise_epoch(epoch)
+    one.stage(producer, sent(0, "a", producer=producer[0], epoch=epoch))
     deadline = Deadline(SYSTEM_CLOCK, 30_000)
     following = one.transactions.end_epoch("x", *producer, deadline, commit=commit)
 
+    assert following[1] == (0 if epoch else 1)
     assert two.transactions.end_epoch("x", *producer, deadline, commit=commit) == following
     with pytest.raises(InvalidTxnStateError, match="was committed before" if commit else "was aborted before"):
         two.transactions.end_epoch("x", *producer, deadline, commit=not commit)

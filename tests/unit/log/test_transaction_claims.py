@@ -25,6 +25,7 @@ def groups(*, members: bool) -> GroupsState:
         member = Member(member_id="m", client_id="c", protocols=("range",), subscription=("in",))
         state = state.applied([roster_row(1, "g", Roster(members={"m": member}, generation=3, changed_ms=5))])
     made = plan_init(state, "q", settled=0, timeout_ms=5, client_id="c", now_ms=5)
+    assert made is not None
     return state.applied(transaction_rows(state.seq + 1, made))
 
 
@@ -72,6 +73,7 @@ def test_a_decision_keeps_the_name_of_its_write() -> None:
     assert decided.name == NAME
 
     again = plan_init(state, "q", settled=decided.seq, timeout_ms=5, client_id="c", now_ms=9)
+    assert again is not None
     state = state.applied(transaction_rows(state.seq + 1, again))
 
     kept = state.transactions["q"].committed

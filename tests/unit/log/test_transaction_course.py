@@ -5,7 +5,7 @@ The answers are written out here; `test_transaction_simulation.py` lets a world 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -200,15 +200,25 @@ def test_next_epoch_of_a_producer_removes_the_files_of_the_one_before() -> None:
     told = Told(continuing("id", ATTEMPT), [open_table, open_table])
 
     assert told.steps == [LookAtGroups(), "continue", Remove(7, 3)]
-    assert told.returned == replace(OPEN, epoch=4, number=0, changed_ms=NOW, continues=True)
+    assert told.returned == replace(OPEN, epoch=4, number=0, changed_ms=NOW, follows=(7, 3))
 
 
-def test_next_epoch_that_was_given_before_is_returned_and_nothing_is_written() -> None:
-    given = replace(OPEN, epoch=4, number=0, continues=True)
+@pytest.mark.parametrize(
+    ("course", "step"),
+    [
+        (lambda: continuing("id", ATTEMPT), "continue"),
+        (lambda: beginning("id", timeout_ms=9, client_id="c", after=(7, 3)), "begin"),
+    ],
+    ids=["EndTxn", "InitProducerId"],
+)
+def test_next_epoch_that_was_given_before_is_returned_and_nothing_is_written(
+    course: Callable[[], TransactionProtocol], step: str
+) -> None:
+    given = replace(OPEN, epoch=4, number=0, follows=(7, 3))
 
-    told = Told(continuing("id", ATTEMPT), [table(("id", given)), table(("id", given))])
+    told = Told(course(), [table(("id", given)), table(("id", given))])
 
-    assert told.steps == [LookAtGroups(), "continue"]
+    assert told.steps == [LookAtGroups(), step]
     assert told.written == [None]
     assert told.returned == given
 

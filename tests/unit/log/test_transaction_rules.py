@@ -30,7 +30,6 @@ from kafkalike.model.transactions.rules import (
     CommitRequest,
     UnsettledError,
     committed_as,
-    continues,
     expired,
     is_open,
     plan_abort,
@@ -87,8 +86,8 @@ def row(standing: TransactionalIdState | None, *offsets: TransactionOffset, now_
     return Entries(transactional_id="id", standing=standing, offsets=offsets, now_ms=now_ms)
 
 
-def begin(groups: GroupsState, settled: int = 0) -> Entries:
-    return plan_init(groups, "id", settled=settled, timeout_ms=9, client_id="new", now_ms=60)
+def begin(groups: GroupsState, settled: int = 0, after: tuple[int, int] | None = None) -> Entries | None:
+    return plan_init(groups, "id", settled=settled, timeout_ms=9, client_id="new", now_ms=60, after=after)
 
 
 def wanted(**changed: object) -> CommitRequest:
@@ -122,13 +121,33 @@ def test_a_known_id_gets_the_next_epoch_and_keeps_what_it_has_decided() -> None:
 
 
 def test_after_the_last_epoch_an_id_gets_another_producer_id() -> None:
-    last = begin(table(replace(OPEN, epoch=MAX_EPOCH - 1))).standing
-    after = begin(table(replace(OPEN, epoch=MAX_EPOCH), more=2)).standing
+    made = TransactionalIdState(producer_id=4, epoch=0, why=Why.INIT, timeout_ms=9, client_id="new", changed_ms=60)
+    last = replace(OPEN, epoch=MAX_EPOCH)
 
-    assert last is not None
-    assert after is not None
-    assert (last.producer_id, last.epoch) == (7, MAX_EPOCH)
-    assert (after.producer_id, after.epoch) == (4, 0)
+    assert begin(table(replace(OPEN, epoch=MAX_EPOCH - 1))) == row(replace(made, producer_id=7, epoch=MAX_EPOCH))
+    assert begin(table(last, more=2)) == row(made)
+    assert begin(table(last, more=2), after=(7, MAX_EPOCH)) == row(replace(made, follows=(7, MAX_EPOCH)))
+
+
+def test_producer_that_asks_for_its_next_epoch_again_gets_the_same_one() -> None:
+    made = begin(table(OPEN), after=(7, 3))
+
+    assert made is not None
+    assert made.standing is not None
+    assert (made.standing.epoch, made.standing.follows) == (4, (7, 3))
+    assert begin(table(made.standing), after=(7, 3)) is None
+
+
+@pytest.mark.parametrize("standing", [OPEN, replace(OPEN, epoch=5), replace(OPEN, epoch=5, follows=(7, 4))])
+def test_fenced_producer_gets_no_next_epoch(standing: TransactionalIdState) -> None:
+    with pytest.raises(ProducerFencedError, match="'id' has a newer producer"):
+        begin(table(standing), after=(7, 2))
+
+
+def test_producer_whose_id_was_deleted_starts_over() -> None:
+    made = TransactionalIdState(producer_id=1, epoch=0, why=Why.INIT, timeout_ms=9, client_id="new", changed_ms=60)
+
+    assert begin(GroupsState(), after=(7, 3)) == row(made)
 
 
 @pytest.mark.parametrize("settled", [0, 2])
@@ -151,9 +170,11 @@ def test_no_row_of_an_id_follows_a_decision_that_is_not_in_all_topics(settled: i
 # --- the next epoch --------------------------------------------------------------------------
 
 NEXT = TransactionalIdState(
-    producer_id=7, epoch=4, why=Why.INIT, timeout_ms=40, client_id="c", changed_ms=60, continues=True
+    producer_id=7, epoch=4, why=Why.INIT, timeout_ms=40, client_id="c", changed_ms=60, follows=(7, 3)
 )
 """After transaction 2 of `OPEN` has ended."""
+LAST = replace(NEXT, producer_id=8, epoch=0, follows=(7, MAX_EPOCH))
+"""After a transaction of the last epoch has ended."""
 
 
 def next_epoch(groups: GroupsState, settled: int = 0) -> Entries | None:
@@ -166,11 +187,11 @@ def test_producer_of_an_ended_transaction_gets_the_next_epoch_with_its_timeout_a
 
 
 def test_next_epoch_that_was_given_before_is_not_given_again() -> None:
-    groups = table(NEXT)
+    for standing, ended in ((NEXT, ATTEMPT), (LAST, TransactionAttempt(7, MAX_EPOCH, 1))):
+        groups = table(standing)
 
-    assert groups.transactions["id"] == NEXT
-    assert next_epoch(groups) is None
-    assert continues(NEXT, 7, 3)
+        assert groups.transactions["id"] == standing
+        assert plan_next_epoch(groups, "id", ended, settled=0, now_ms=60) is None
 
 
 @pytest.mark.parametrize(
@@ -178,9 +199,9 @@ def test_next_epoch_that_was_given_before_is_not_given_again() -> None:
     [
         (None, ProducerFencedError),
         (replace(OPEN, producer_id=8, epoch=0), ProducerFencedError),
-        (replace(NEXT, continues=False), ProducerFencedError),
+        (replace(NEXT, follows=None), ProducerFencedError),
         (replace(NEXT, epoch=5), ProducerFencedError),
-        (replace(NEXT, why=Why.TIMEOUT, continues=False), InvalidProducerEpochError),
+        (replace(NEXT, why=Why.TIMEOUT, follows=None), InvalidProducerEpochError),
     ],
     ids=["deleted", "another producer", "taken over", "two epochs later", "timed out"],
 )
