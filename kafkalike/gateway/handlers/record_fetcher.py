@@ -74,7 +74,7 @@ class RecordFetcher:
                 call.memory.keep(size)
                 failed = any(one.outcome.code for found in fetched.values() for one in found)
                 left = end - loop.time()
-                if size >= body.min_bytes or failed or len(wanted) < len(by_name) or not wanted or left <= 0:
+                if size >= body.min_bytes or failed or None in names or not wanted or left <= 0:
                     break
                 try:
                     async with asyncio.timeout(left):

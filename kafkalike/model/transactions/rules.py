@@ -52,7 +52,7 @@ def plan_init(
         timeout_ms: transaction timeout of the new producer.
         client_id: client id of the new producer.
         now_ms: the time.
-        after: producer id and epoch of the producer, if it goes on; None fences it.
+        after: producer id and epoch of the producer, if it continues; None fences it.
 
     Raises:
         ProducerFencedError: the id has another producer or epoch than `after`.

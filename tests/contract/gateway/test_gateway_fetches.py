@@ -46,6 +46,22 @@ def test_topic_that_a_fetch_names_twice_is_answered_once_with_all_partitions(ser
     assert found == [(one, [(0, 0, True), (2, 0, True), (1, 0, True)]), (two, [(0, 0, False)])]
 
 
+def test_fetch_that_names_a_topic_twice_waits_for_records(served: Served, topic: Create) -> None:
+    """Otherwise a client at the logs' ends would ask again and again."""
+    cluster, address = served
+    one, two = topic(2), topic(1)
+    parts = (one, [part(0)]), (two, [part(0)]), (one, [part(1)])
+    asked = [{"topic": name, "partitions": [*found]} for name, found in parts]
+    body: dict[str, Any] = {"max_wait": 0, "min_bytes": 1, "max_bytes": 10_000, "topics": asked}
+    with WireClient(address) as client:
+        client.ask(keys.FETCH, 12, body)
+        client.send(keys.FETCH, 12, {**body, "max_wait": 15_000})
+        cluster.log(one).append(keyed(("k", "v"), at_ms=NOW, partition=1))
+        answer = client.receive(keys.FETCH, 12)
+
+    assert [bool(p.records) for found in answer.responses for p in found.partitions] == [False, True, False]
+
+
 def test_fetch_that_does_not_wait_sees_what_was_written_just_before(served: Served, topic: Create) -> None:
     """A look at the log just before must not stand for it."""
     cluster, address = served
