@@ -65,6 +65,8 @@ class Call:
     memory: RequestMemory = dataclasses.field(default_factory=RequestMemory)
     is_connected: Callable[[], bool] = lambda: True
     """Returns False once the client has closed its connection. Thread-safe."""
+    may_read: Callable[[str], bool] = lambda _: True
+    """Returns whether the user of a share group may read a topic. Thread-safe."""
 
     def field(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
         """Return a field of the request, or a default in versions without it."""

@@ -11,6 +11,7 @@ import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,8 +56,6 @@ OPEN: Final = frozenset(
 TOPICS: Final = {
     keys.PRODUCE: WRITE,
     keys.FETCH: READ,
-    keys.SHARE_FETCH: READ,
-    keys.SHARE_ACKNOWLEDGE: READ,
     keys.LIST_OFFSETS: READ,
     keys.OFFSET_FOR_LEADER_EPOCH: READ,
     keys.OFFSET_COMMIT: READ,
@@ -71,7 +70,8 @@ TOPICS: Final = {
 }
 """Operation on each topic that a request names."""
 
-TOPIC_FIELDS: Final = ("topic_data", "v3_and_below_topics", "topic_names", "topics")
+SHARES: Final = frozenset({keys.SHARE_FETCH, keys.SHARE_ACKNOWLEDGE, keys.SHARE_GROUP_HEARTBEAT})
+"""Requests about topics that the member may have named before; `Call.may_read` tells which ones its user may read."""
 
 GROUPS: Final = {
     **dict.fromkeys(
@@ -224,6 +224,8 @@ class RequestAccess:
             code = self._refusal(key, call, rules, named=not listed)
             if code:
                 return _refused(key, call, code)
+            if key in SHARES:
+                call = dataclasses.replace(call, may_read=partial(self._may_read, call, rules))
             codes = [await self._item_code(key, call, item, rules) for item in getattr(call.body, listed, ())]
             if not any(codes):
                 reply = await handler(call)
@@ -293,6 +295,9 @@ class RequestAccess:
             return 0
         self._report(call, f"lacks the rule {f'{operation} {kind} {name}'!r}")
         return CODES[kind]
+
+    def _may_read(self, call: Call, rules: AccessRules, name: str) -> bool:
+        return not self._code(call, rules, READ, TOPIC, name)
 
     async def _item_code(self, key: int, call: Call, item: Any, rules: AccessRules) -> int:  # noqa: ANN401 - of any request
         """Return the code with which an item of a request is refused; 0 if it is allowed."""

@@ -80,7 +80,7 @@ class ShareMembers:
         assigned = [
             {"topic_id": topics[name].topic_id, "partitions": list(topics[name].partitions)}
             for name in session.subscription
-            if name in topics
+            if name in topics and call.may_read(name)
         ]
         return {
             "error_code": NONE,

@@ -25,15 +25,14 @@ from kafkalike.gateway.error_codes import DONE, NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
 from kafkalike.gateway.handlers.record_fetcher import ANSWER_BYTES, MAX_WAIT_SECONDS
 from kafkalike.gateway.handlers.topic_tails import CHUNK_BYTES, TopicTails
-from kafkalike.log.group.group_config import RESET
-from kafkalike.log.group.share_group import MOST_AHEAD, ShareGroup, later_ranges, ranges, start_of, undelivered
-from kafkalike.log.share_exchange import ShareSource, share_of
+from kafkalike.log.group.share_group import ShareGroup, ranges, undelivered
+from kafkalike.log.share_exchange import ShareSource
 from kafkalike.log.wire.record_encoder import encode
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.record_batch import due_ms
 from kafkalike.model.shares.share_partition import Acknowledgement, RecordRun, RecordVerdict
 from kafkalike.model.shares.share_runs import merged_offsets
-from kafkalike.model.structs import TopicPartition
+from kafkalike.model.structs import AcknowledgeType, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -44,24 +43,20 @@ MOST_RECORDS: Final = 500
 """Most records that one ShareFetch acquires, whatever the client allows."""
 
 MAX_SHARE_SESSIONS: Final = 10_000
+MAX_PLACES: Final = 500_000
+MAX_SESSION_PLACES: Final = 10_000
+"""Share sessions, partitions in all of them, and partitions in a session. Beyond them, the oldest sessions end."""
 
 LOOK_SECONDS: Final = 0.25
 """Time between two looks of a waiting ShareFetch for locks that have ended."""
 
 FINAL_EPOCH: Final = -1
 
-RENEW: Final = 4
-
-VERDICTS: Final = {
-    0: RecordVerdict.REJECT,
-    1: RecordVerdict.ACCEPT,
-    2: RecordVerdict.RELEASE,
-    3: RecordVerdict.REJECT,
-    RENEW: RecordVerdict.RENEW,
-}
+VERDICTS: Final = {0: RecordVerdict.REJECT, **{int(kind): RecordVerdict(kind.name.lower()) for kind in AcknowledgeType}}
 """Verdicts by Kafka's ids; 0 is a gap that compaction has left."""
 
 UNKNOWN_TOPIC: Final = Outcome.of(errors.UnknownTopicIdError("no topic has this id"))
+FORBIDDEN: Final = Outcome.of(errors.TopicAuthorizationFailedError("the user may not read this topic"))
 NOT_SHARED: Final = Outcome.of(errors.UnknownTopicOrPartitionError("the group has no records of this partition"))
 NOT_ACQUIRED: Final = Outcome.of(errors.InvalidRecordStateError("the member does not hold all of these records"))
 
@@ -91,9 +86,7 @@ class ShareSession:
 
     def use(self, named: Iterable[Any], forgotten: Iterable[Any]) -> None:
         """Apply the changes that a request names."""
-        for topic in named:
-            for partition in topic.partitions:
-                self.places[topic.topic_id, int(partition.partition_index)] = None
+        self.places |= {(topic.topic_id, int(p.partition_index)): None for topic in named for p in topic.partitions}
         for topic in forgotten:
             for partition in topic.partitions:
                 self.places.pop((topic.topic_id, int(partition)), None)
@@ -156,22 +149,39 @@ class ShareSessions:
         key = body.group_id, body.member_id
         session = self._sessions.get(key)
         if epoch == 0:
-            if len(self._sessions) >= MAX_SHARE_SESSIONS:
-                oldest = min(self._sessions, key=lambda known: self._sessions[known].used)
-                del self._sessions[oldest]
             session = self._sessions[key] = ShareSession()
         elif session is None:
             raise errors.ShareSessionNotFoundError(f"share group {body.group_id!r}: {body.member_id!r} has no session")
         elif epoch == FINAL_EPOCH:
-            del self._sessions[key]
+            self._sessions.pop(key, None)
         elif epoch != session.epoch:
             raise errors.InvalidShareSessionEpochError(f"epoch {session.epoch} comes next, not {epoch}")
         else:
             session.epoch += 1
         session.connection, session.used = call.connection, time.monotonic()
         if fetches:
+            before = len(session.places)
             session.use(body.topics, body.forgotten_topics_data)
+            if len(session.places) > before:
+                self._limit_places(key, session)
         return session
+
+    def _limit_places(self, key: tuple[str, str], session: ShareSession) -> None:
+        """End the sessions that were used least recently while there are too many, or too many partitions.
+
+        Raises:
+            InvalidRequestError: this session alone has too many partitions.
+        """
+        if len(session.places) > MAX_SESSION_PLACES:
+            self._sessions.pop(key, None)
+            raise errors.InvalidRequestError(f"a share session has at most {MAX_SESSION_PLACES} partitions")
+        by_use = sorted(self._sessions.items(), key=lambda known: known[1].used)
+        places = sum(len(session.places) for _, session in by_use)
+        for oldest, other in by_use:
+            if len(self._sessions) <= MAX_SHARE_SESSIONS and places <= MAX_PLACES:
+                return
+            self._sessions.pop(oldest, None)
+            places -= len(other.places)
 
     async def close_connection(self, connection: int) -> None:
         """Close the sessions of a connection that has ended, and release the records that their members have locked.
@@ -181,9 +191,10 @@ class ShareSessions:
         Args:
             connection: its number at this gateway.
         """
-        lost = {key: session for key, session in self._sessions.items() if session.connection == connection}
+        known = list(self._sessions.items())  # threads close sessions, too
+        lost = {key: session for key, session in known if session.connection == connection}
         for key, session in lost.items():
-            del self._sessions[key]
+            self._sessions.pop(key, None)
             session.lost = True
         for (group_id, member_id), session in lost.items():
             await self._home.run(self._release, group_id, member_id, session)
@@ -201,10 +212,10 @@ class ShareSessions:
         wrong: _Refused = {}
         renews = bool(call.field("is_renew_ack", default=False))
         for topic in call.body.topics:
-            name = self._home.topic_name(topic)
+            name, refusal = self._topic(call, topic.topic_id)
             for partition in topic.partitions:
                 batches, index = partition.acknowledgement_batches, int(partition.partition_index)
-                outcome, acks = attempt(_acks, batches, renews=renews) if name is not None else (UNKNOWN_TOPIC, None)
+                outcome, acks = (refusal, None) if refusal.code else attempt(_acks, batches, renews=renews)
                 if acks is None:
                     wrong[topic.topic_id, index] = outcome
                 elif acks and name is not None:
@@ -224,7 +235,7 @@ class ShareSessions:
         await self._home.topic_names([_Topic(topic_id) for topic_id, _ in session.places])
         acks, wrong = self._acknowledgements(call)
         closes = int(body.share_session_epoch) == FINAL_EPOCH
-        places = {} if closes else self._places(session)
+        places = {} if closes else self._places(call, session)
         loop = asyncio.get_running_loop()
         end = loop.time() + min(body.max_wait.total_seconds(), MAX_WAIT_SECONDS)
         with self._tails.waiter(list(places)) as event:
@@ -244,12 +255,19 @@ class ShareSessions:
             await self._home.run(attempt, self._home.share_group(body.group_id).leave, body.member_id, {})
         return self._answer(call, session, wrong, (refused, delivered, problems))
 
-    def _places(self, session: ShareSession) -> dict[str, list[int]]:
-        """Return the session's partitions by topic, without unknown topics."""
+    def _topic(self, call: Call, topic_id: uuid.UUID | None) -> tuple[str | None, Outcome]:
+        """Return the topic with an id, and whether the user may read it. Does not wait."""
+        name = self._home.topic_name(_Topic(topic_id))
+        if name is None:
+            return None, UNKNOWN_TOPIC
+        return name, DONE if call.may_read(name) else FORBIDDEN
+
+    def _places(self, call: Call, session: ShareSession) -> dict[str, list[int]]:
+        """Return the session's partitions by topic, without unknown and forbidden topics."""
         found: dict[str, list[int]] = {}
         for topic_id, partition in session.places:
-            name = self._home.topic_name(_Topic(topic_id))
-            if name is not None:
+            name, refusal = self._topic(call, topic_id)
+            if name is not None and not refusal.code:
                 found.setdefault(name, []).append(partition)
         return found
 
@@ -294,7 +312,7 @@ class ShareSessions:
         sources: list[ShareSource] = []
         problems: dict[TopicPartition, Outcome] = {}
         for name, partitions in places.items():
-            outcome, found = attempt(self._tails.use, name, partial(_sources_of, group, state, partitions))
+            outcome, found = attempt(self._tails.use, name, partial(group.sources, state, partitions))
             if found is None:
                 problems |= {TopicPartition(name, p): outcome for p in partitions}
                 continue
@@ -312,9 +330,9 @@ class ShareSessions:
         }
         by_topic: dict[uuid.UUID | None, list[dict[str, Any]]] = {}
         for topic_id, partition in {**session.places, **asked}:
-            name = self._home.topic_name(_Topic(topic_id))
+            name, refusal = self._topic(call, topic_id)
             tp = TopicPartition(name or "", partition)
-            outcome = problems.get(tp, DONE) if name is not None else UNKNOWN_TOPIC
+            outcome = refusal if refusal.code else problems.get(tp, DONE)
             found = delivered.get(tp, _Delivery())
             acked = asked.get((topic_id, partition), False)
             if not (found.acquired or outcome.code or acked or int(call.body.share_session_epoch) == 0):
@@ -377,7 +395,7 @@ def _acks(batches: Iterable[Any], *, renews: bool) -> list[Acknowledgement]:
     for batch in batches:
         first, last, types = int(batch.first_offset), int(batch.last_offset), [int(t) for t in batch.acknowledge_types]
         size = last - first + 1
-        known = set(types) <= VERDICTS.keys() and (renews or RENEW not in types)
+        known = set(types) <= VERDICTS.keys() and (renews or AcknowledgeType.RENEW not in types)
         if size < 1 or len(types) not in {1, size} or not known:
             raise errors.InvalidRequestError(f"records {first} to {last} are acknowledged by {len(types)} types")
         if len(types) == 1:
@@ -392,25 +410,6 @@ def _refusals(group: ShareGroup, refused: Iterable[TopicPartition]) -> dict[Topi
     """Return the outcomes of partitions whose acknowledgements the group refuses."""
     known = group.shares(group.groups.state)
     return {tp: NOT_ACQUIRED if tp in known else NOT_SHARED for tp in refused}
-
-
-def _sources_of(group: ShareGroup, state: GroupsState, partitions: Sequence[int], log: TopicLog) -> list[ShareSource]:
-    """Return the partitions of a topic that exist; a partition added later begins at its first record."""
-    name, topic_id = str(log.info.name), log.info.topic_id
-    shares = group.shares(state)
-    started = any(tp.topic == name and share.topic_id == topic_id for tp, share in shares.items())
-    found = []
-    for p in partitions:
-        if p in log.info.partitions:
-            tp = TopicPartition(name, p)
-            share = share_of(state, group.group_id, tp, topic_id)
-            initial = 0
-            if share is None and not started:
-                initial = start_of(log, p, state.configs.get(group.group_id, {}).get(RESET), group.clock)
-            end = initial if share is None else share.end
-            later = later_ranges(log, p, end, group.clock.now_ms(), min(group.limits.locks, MOST_AHEAD))
-            found.append(ShareSource(tp, topic_id, log.log_start(p), log.log_end(p), initial, later))
-    return found
 
 
 def _read(log: TopicLog, tp: TopicPartition, runs: Sequence[RecordRun], left: int, now_ms: int) -> _Delivery:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import InvalidRecordStateError
 from kafkalike.log.group.assignors import SHARE_SCHEME
-from kafkalike.log.group.group_config import HEARTBEAT, SERVER_DEFAULTS, SESSION, group_setting
+from kafkalike.log.group.group_config import HEARTBEAT, RESET, SERVER_DEFAULTS, SESSION, group_setting
 from kafkalike.log.group.membership import MemberSettings
 from kafkalike.log.share_exchange import ExchangeResult, ShareExchange, ShareSource, share_of
 from kafkalike.model.config.consumer_config import reset_ms
@@ -94,6 +94,23 @@ class ShareGroup:
     group_id: str
     clock: Clock
     limits: ShareLimits
+
+    def sources(self, state: GroupsState, partitions: Iterable[int], log: TopicLog) -> list[ShareSource]:
+        """Return the partitions of a topic that exist; a partition added later begins at its first record."""
+        name, topic_id = str(log.info.name), log.info.topic_id
+        started = any(tp.topic == name and share.topic_id == topic_id for tp, share in self.shares(state).items())
+        found = []
+        for p in partitions:
+            if p in log.info.partitions:
+                tp = TopicPartition(name, p)
+                share = share_of(state, self.group_id, tp, topic_id)
+                initial = 0
+                if share is None and not started:
+                    initial = start_of(log, p, state.configs.get(self.group_id, {}).get(RESET), self.clock)
+                end = initial if share is None else share.end
+                later = later_ranges(log, p, end, self.clock.now_ms(), min(self.limits.locks, MOST_AHEAD))
+                found.append(ShareSource(tp, topic_id, log.log_start(p), log.log_end(p), initial, later))
+        return found
 
     def is_ready(self, state: GroupsState, sources: Sequence[ShareSource]) -> bool:
         """Return whether `exchange` would acquire or archive records, or store the start of a partition."""

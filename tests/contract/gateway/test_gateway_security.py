@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 import struct
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,17 @@ from kafka import KafkaConsumer as ForeignConsumer
 from kafka import KafkaProducer as ForeignProducer
 from kafka import errors as foreign
 
-from kafkalike import KafkaProducer
+from kafkalike import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError
+from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.authentication import UserFile
 from kafkalike.gateway.gateway_server import GatewayServer
 from kafkalike.log.cluster.cluster import Cluster
 from tests.contract.gateway.test_gateway_records import code_of, native_records
 from tests.tools.blocks import all_blocks
 from tests.tools.certificates import certificate
+from tests.tools.wire_client import WireClient
 
 USERS = {
     "root": ["admin"],
@@ -184,6 +187,39 @@ def test_topic_without_a_rule_is_neither_written_nor_read(guarded: Guarded) -> N
     assert fetched(guarded.settings("reader"), "secret", 1) == []
     assert [value for _, _, value in native_records(guarded.cluster, "secret")] == [b"s"]
     assert [value for _, _, value in native_records(guarded.cluster, "orders")] == [b"o"]
+
+
+def test_share_consumer_reads_only_topics_that_its_user_may_read(guarded: Guarded) -> None:
+    """A share session remembers its topics, so a rule that is taken away counts at the next fetch."""
+    guarded.cluster.create_topic("queue", 1, {})
+    part = {"partition_index": 0, "acknowledgement_batches": ()}
+    named = {"topic_id": uuid.UUID(str(guarded.cluster.topics()["queue"].topic_id)), "partitions": [part]}
+    limits = {"max_wait": 0, "min_bytes": 0, "max_bytes": 10_000, "max_records": 10, "batch_size": 10}
+    member = {"group_id": "app-queue", "member_id": "m"}
+    joins = {**member, "member_epoch": 0, "rack_id": None, "subscribed_topic_names": ["queue"]}
+    with KafkaProducer(bootstrap_servers=guarded.cluster) as native:
+        native.send("queue", b"s")
+    with KafkaAdminClient(bootstrap_servers=guarded.cluster) as admin:
+        admin.alter_share_group_offsets("app-queue", {TopicPartition("queue", 0): 0})
+    guarded.users.add("worker", "worker-password", ["use group app-*", "read topic queue"])
+    server = GatewayServer(guarded.cluster, users=guarded.users)
+    server.start()
+    try:
+        with WireClient(server.bootstrap_servers) as wire:
+            wire.ask(keys.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+            wire.ask(keys.SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0worker\0worker-password"})
+            seen = []
+            for epoch in range(2):
+                beat = wire.ask(keys.SHARE_GROUP_HEARTBEAT, 1, joins)
+                changes = {"topics": () if epoch else [named], "forgotten_topics_data": ()}
+                body = {**member, **limits, **changes, "share_session_epoch": epoch}
+                found = wire.ask(keys.SHARE_FETCH, 1, body).responses[0].partitions[0]
+                seen.append((len(beat.assignment.topic_partitions), int(found.error_code), bool(found.records)))
+                guarded.users.add("worker", None, ["use group app-*"])
+    finally:
+        server.stop()
+
+    assert seen == [(1, 0, True), (0, KafkaError.TOPIC_AUTHORIZATION_FAILED, False)]
 
 
 def test_lists_show_only_what_a_user_may_use(guarded: Guarded) -> None:

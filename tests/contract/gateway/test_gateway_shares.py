@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from kafkalike import KafkaAdminClient, KafkaProducer, KafkaShareConsumer, TopicPartition, errors
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.gateway_server import GatewayServer
+from kafkalike.gateway.handlers import share_sessions
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.groups.consumer_protocol import subscription_bytes
 from tests.tools.wire_client import WireClient
@@ -232,6 +233,30 @@ def test_session_has_an_epoch(raw: Raw) -> None:
     assert int(wrong.error_code) == errors.InvalidShareSessionEpochError.errno
     assert (int(closed.error_code), int(gone.error_code)) == (0, errors.ShareSessionNotFoundError.errno)
     assert [(r.first_offset, r.delivery_count) for r in again.acquired_records] == [(1, 2)]
+
+
+def test_session_takes_no_more_partitions_than_a_fetch_can_look_at(raw: Raw) -> None:
+    place = {
+        "topic_id": uuid.uuid4(),
+        "partitions": [{"partition_index": n, "acknowledgement_batches": ()} for n in range(10_001)],
+    }
+    refused, unknown = raw.fetch(0, topics=[place]), raw.fetch(1)
+
+    assert int(refused.error_code) == errors.InvalidRequestError.errno
+    assert int(unknown.error_code) == errors.ShareSessionNotFoundError.errno
+
+
+def test_oldest_sessions_end_when_all_have_too_many_partitions(
+    served: Served, topic: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_sessions, "MAX_PLACES", 2)
+    name = topic(1)
+    with WireClient(served[1]) as wire:
+        members = [Raw(wire, served[0], name) for _ in range(3)]
+        begun = [int(member.fetch(0).error_code) for member in members]
+        codes = [int(member.fetch(1).error_code) for member in members]
+
+    assert (begun, codes) == ([0, 0, 0], [errors.ShareSessionNotFoundError.errno, 0, 0])
 
 
 @pytest.mark.parametrize("answered", [True, False], ids=["after the answer", "before the answer"])
