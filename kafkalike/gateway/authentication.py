@@ -22,7 +22,7 @@ from typing import Any, Final
 from scramp import ScramException, ScramMechanism
 
 from kafkalike import errors
-from kafkalike.model.access_rules import AccessRules
+from kafkalike.gateway.access_rules import AccessRules
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.names import is_storable
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike import errors
 from kafkalike.gateway import api_versions as keys
-from kafkalike.model.access_rules import ADMIN, AccessKind, AccessOperation
+from kafkalike.gateway.access_rules import ADMIN, AccessKind, AccessOperation
 
 if TYPE_CHECKING:
+    from kafkalike.gateway.access_rules import AccessRules
     from kafkalike.gateway.authentication import UserFile
     from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler, Reply
-    from kafkalike.model.access_rules import AccessRules
 
 logger = logging.getLogger(__name__)
 

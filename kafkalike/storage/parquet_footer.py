@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, cast
 
+from kafkalike.model.data_class import dataclass
 from kafkalike.model.row_value import UNREADABLE
 
 TRUE: Final = 1

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import ResourceNotFoundError
 from kafkalike.gateway import api_versions as keys
+from kafkalike.gateway.access_rules import AccessKind, AccessOperation
 from kafkalike.gateway.api_versions import Answer
 from kafkalike.gateway.error_codes import NONE, Outcome, attempt
 from kafkalike.gateway.gateway_cluster import Call, GatewayCluster, Handler
-from kafkalike.model.access_rules import AccessKind, AccessOperation
 
 if TYPE_CHECKING:
     from kafkalike.gateway.authentication import GatewayUser, UserFile

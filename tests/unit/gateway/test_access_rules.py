@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.model.access_rules import OPERATIONS, AccessKind, AccessOperation, AccessRules
+from kafkalike.gateway.access_rules import OPERATIONS, AccessKind, AccessOperation, AccessRules
 
 READ, WRITE = AccessOperation.READ, AccessOperation.WRITE
 MANAGE, USE = AccessOperation.MANAGE, AccessOperation.USE
