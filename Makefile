@@ -108,13 +108,15 @@ every = $(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m "not soak and no
 # The same order of tests each time, so that a failure can be had again; all other targets shuffle anew.
 order := --randomly-seed=33
 
-# What starts programs waits a lot, as do the replicas and the gateway; so others run beside them.
+# What starts programs waits a lot, as do the replicas and the gateway; so others run beside them. Tests with a JVM take
+# longest and cannot fill the cores alone: the others are nicer than they, so that no JVM ends its tests last and alone.
+beside_jvm := nice -n 5
 test: setup ## Run what must pass for each change: lint, types, layers, tests of all folders.
 	@$(beside) 4 $(programs_alone) $(shares:%=usual-%) types lint arch
 
 $(shares:%=usual-%): usual-%: setup
 	$(call step,tests in one process)
-	@$(in_memory) $(bin)/python -m pytest -q $(order) --durations=10 --durations-min=2 $(share_$*)
+	@$(in_memory) $(beside_jvm) $(bin)/python -m pytest -q $(order) --durations=10 --durations-min=2 $(share_$*)
 
 fmt: setup ## Rewrite the code to the house format.
 	@$(bin)/ruff format .
@@ -168,10 +170,11 @@ programs: setup ## Run the last three, as `make test` does: all tests that start
 
 # The archive of classes is made beside what needs no JVM. As a prerequisite it would not do: make would notice its end
 # only after it has begun all other targets of `make test`.
+nice_processes = $(beside_jvm)
 ready_programs = MAKEFLAGS= $(MAKE) --no-print-directory classes &&
 $(programs_alone): usual-%: setup
 	$(call step,pytest)
-	@$(ready_$*) $(pytest) $(order) $(options_$*)
+	@$(ready_$*) $(tests) $(nice_$*) $(bin)/python -m pytest $(order) $(options_$*)
 
 objects: setup setup-stores ## Run the tests over real object stores.
 	$(call step,pytest)
