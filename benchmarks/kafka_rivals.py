@@ -123,12 +123,6 @@ class Sides:
             write(frame.where(F.col("offset") % batches == nth).drop("offset"), topic, self.root)
         return topic
 
-    def stream_chosen(self, batches: int) -> None:
-        """The same by `read_stream`, with the limit that a program for Kafka has: it chooses the engine."""
-        limit = {"maxOffsetsPerTrigger": str(-(-self.rows // batches))} if batches > 1 else {}
-        frame = read_stream(self.spark, self.topic, self.root, starting_offsets="earliest", options=limit)
-        self._drain(frame.drop("headers"), batches)
-
     def stream_table(self, topic: str, batches: int) -> None:
         """The same by Delta's source, a commit in each micro-batch."""
         limit = {"maxFilesPerTrigger": "4"} if batches > 1 else {}
@@ -325,7 +319,6 @@ def streaming(sides: Sides, report: Report, each: Sequence[int] = (1, 10, 100)) 
     for batches in each if sides.rows <= 1_000_000 else (1, 10):
         rivals: dict[str, Callable[[], object]] = {
             "kafkalike": partial(sides.stream, "kafkalike", {}, batches),
-            "kafkalike, read_stream": partial(sides.stream_chosen, batches),
             "kafkalike, engine delta": partial(sides.stream_table, sides.slice(batches), batches),
             "default": partial(sides.stream, "kafka", {}, batches),
             "tuned": partial(sides.stream, "kafka", TUNED_READ, batches),

@@ -17,7 +17,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import read
 from kafkalike.spark.format import input_partitions
-from kafkalike.spark.reads import stream_sources
+from kafkalike.spark.reads import stream_start
 from kafkalike.spark.reads.driver_stream import SINK_SWITCH, SWITCH, StreamPlanner
 from tests.tools.lines import Lines
 from tests.tools.records import all_records, batch, fill
@@ -435,7 +435,7 @@ def test_other_version_of_spark_plans_and_commits_itself(
     spark: SparkSession, root: str, topic: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frame of `engine="delta"` patches the start of all queries there too."""
-    monkeypatch.setattr(stream_sources, "HAS_PLANS", False)
+    monkeypatch.setattr(stream_start, "HAS_PLANS", False)
 
     progress = write(load(spark, root), root, tmp_path / "checkpoint")
 

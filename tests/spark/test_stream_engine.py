@@ -1,4 +1,4 @@
-"""read_stream without an engine: which source reads, and that a change of the choice loses and doubles nothing."""
+"""read_stream: which source reads, and that a change of the engine loses and doubles nothing."""
 
 from __future__ import annotations
 
@@ -50,32 +50,24 @@ def found(spark: SparkSession, place: Path) -> list[str]:
     return sorted(row.value for row in spark.read.parquet(str(place / "out")).select("value").collect())
 
 
-def test_young_topic_into_files_is_read_by_deltas_source(
-    spark: SparkSession, root: str, young: Cluster, tmp_path: Path
+@pytest.mark.parametrize(
+    ("given", "source"),
+    [
+        pytest.param({}, FORMAT, id="default"),
+        pytest.param({"options": {"maxOffsetsPerTrigger": "100"}}, FORMAT, id="limit of offsets"),
+        pytest.param({"engine": "kafkalike"}, FORMAT, id="format"),
+        pytest.param({"engine": "delta"}, DELTA, id="delta"),
+    ],
+)
+def test_engine_decides_which_source_reads(
+    spark: SparkSession, root: str, young: Cluster, tmp_path: Path, given: dict[str, Any], source: str
 ) -> None:
-    assert drain(stream(spark, root), tmp_path) == [(DELTA, 5)]
+    assert drain(stream(spark, root, **given), tmp_path) == [(source, 5)]
     assert found(spark, tmp_path) == [*"abcde"]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        pytest.param({"options": {"failOnDataLoss": "false"}}, id="losses skipped"),
-        pytest.param({"options": {"maxOffsetsPerTrigger": "100"}}, id="limit of offsets"),
-        pytest.param({"group_id": "g"}, id="group"),
-        pytest.param({"engine": "kafkalike"}, id="forced"),
-    ],
-)
-def test_a_wish_that_deltas_source_cannot_meet_takes_the_format(
-    spark: SparkSession, root: str, young: Cluster, tmp_path: Path, given: dict[str, Any]
-) -> None:
-    assert drain(stream(spark, root, **given), tmp_path, "noop") == [(FORMAT, 5)]
-
-
-def test_sink_that_shows_the_order_takes_the_format(
-    spark: SparkSession, root: str, young: Cluster, tmp_path: Path
-) -> None:
-    """Delta's source reads the files of a batch in any order."""
+def test_sink_that_shows_the_order_gets_it(spark: SparkSession, root: str, young: Cluster, tmp_path: Path) -> None:
+    """Delta's source would read the files of a batch in any order."""
     fill(young, "in", "f")
 
     assert drain(stream(spark, root), tmp_path, "memory") == [(FORMAT, 6)]
@@ -86,7 +78,6 @@ def test_sink_that_shows_the_order_takes_the_format(
 def test_checkpoint_of_the_format_goes_on_with_the_format(
     spark: SparkSession, root: str, young: Cluster, tmp_path: Path
 ) -> None:
-    """As after an upgrade from a version whose default was the format; nothing is read twice."""
     drain(stream(spark, root, engine="kafkalike"), tmp_path)
     fill(young, "in", "f")
 
@@ -98,9 +89,9 @@ def test_checkpoint_of_the_format_goes_on_with_the_format(
 def test_checkpoint_of_deltas_source_goes_on_with_the_format(
     spark: SparkSession, root: str, young: Cluster, tmp_path: Path, limit: str
 ) -> None:
-    """After a change of the options; a batch that was planned and not done is read as it was planned."""
+    """A batch that was planned and not done is read as it was planned."""
     young.log("in").append(batch((0, "x"), (1, "y")))
-    drain(stream(spark, root, options={"maxFilesPerTrigger": limit}), tmp_path)
+    drain(stream(spark, root, engine="delta", options={"maxFilesPerTrigger": limit}), tmp_path)
     last = max(int(path.name) for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdecimal())
     planned = json.loads((tmp_path / "checkpoint" / "offsets" / str(last)).read_text().splitlines()[-1])
     fill(young, "in", "f", partition=1)
@@ -134,8 +125,8 @@ def test_batch_of_deltas_source_that_failed_is_repeated_by_the_format(
 def test_unread_records_that_retention_deleted_are_reported(
     spark: SparkSession, root: str, young: Cluster, tmp_path: Path
 ) -> None:
-    """Delta's source would leave them out silently, so the format goes on from its checkpoint."""
-    drain(stream(spark, root), tmp_path)
+    """Delta's source would leave them out silently; the format goes on from its checkpoint."""
+    drain(stream(spark, root, engine="delta"), tmp_path)
     fill(young, "in", "f", "g")
     young.move_log_start("in", {0: 4}, "retention", "r")
 
@@ -148,7 +139,7 @@ def test_unread_records_that_retention_deleted_are_reported(
 def test_unread_files_that_were_merged_are_read_by_the_format(
     spark: SparkSession, root: str, young: Cluster, tmp_path: Path
 ) -> None:
-    drain(stream(spark, root), tmp_path)
+    drain(stream(spark, root, engine="delta"), tmp_path)
     for value in "fghij":
         fill(young, "in", value)
     assert upkeep(root, "in").merged_segments > 0

@@ -48,30 +48,6 @@ def is_young(files: Storage, most: int = MOST_VERSIONS) -> bool:
         return False
 
 
-def is_untouched(files: Storage, since: int, most: int = MOST_VERSIONS) -> bool:
-    """Return whether a table's log has all versions from one on, and still names all files that they added.
-
-    Args:
-        files: the table.
-        since: the first version; a change of metadata from it on counts as touched, but not the table's creation.
-        most: most versions to read; with more, the answer is no.
-    """
-    there = [version for version in versions(files) if version >= since]
-    newest = there[-1] if there else since - 1
-    if len(there) > most or there != list(range(since, newest + 1)):
-        return False
-    added = set[str]()
-    try:
-        for version in there:
-            commit = parse_commit(version, files.read(log_name(version)), files.uri)
-            if (version > 0 and commit.table_id) or not added.isdisjoint(commit.removes):
-                return False
-            added |= {add.path for add in commit.adds}
-    except (KafkaError, OSError):
-        return False
-    return True
-
-
 def check_readable(log: TopicLog, version: int | None = None) -> None:
     """Raise the error that a consumer of the whole topic would meet in its files.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.spark.jvm.java_class import java_class
@@ -11,20 +10,11 @@ from kafkalike.spark.jvm.java_class import java_class
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-UNORDERED_NODES: Final = frozenset(
-    {"Project", "Filter", "SubqueryAlias", "EventTimeWatermark", "Union", "Join", "Aggregate", "Expand", "Generate"}
-)
-"""Nodes of a query's plan whose rows do not depend on the order of their input."""
-
 CHOOSING_NODES: Final = frozenset({"Project", "Aggregate"})
 """Nodes that name all columns that they need of the nodes below."""
 
 PASSING_NODES: Final = frozenset({"Filter", "SubqueryAlias", "EventTimeWatermark"})
 """Nodes that have the columns of the node below."""
-
-_ORDERED: Final = re.compile(r"\b(first|last|collect|any_value|array_agg|listagg|string_agg|mode|\w*udf|\w*udaf)\w*\(")
-"""Aggregate functions that do."""
-
 
 _CATALYST: Final = "org.apache.spark.sql.catalyst"
 
@@ -65,17 +55,6 @@ class QueryPlans:
         same = all(new is old for new, old in zip(made, below, strict=True))
         return plan if same else self.with_children(plan, made)
 
-    def renamed(self, plan: Any, wanted: Any) -> Any:  # noqa: ANN401
-        """Return a plan whose columns have the names and ids of another node's columns, so that it can replace it."""
-        alias = java_class(f"{_CATALYST}.expressions.Alias")
-        none, empty = java_class("scala.Option").empty(), self._seq([])
-        given, names = plan.output(), wanted.output()
-        aliases = [
-            alias(given.apply(n), names.apply(n).name(), names.apply(n).exprId(), empty, none, empty)
-            for n in range(names.size())
-        ]
-        return self.project(aliases, plan)
-
     def project(self, columns: list[Any], plan: Any) -> Any:  # noqa: ANN401
         """Return a plan with these columns of another plan."""
         return java_class(f"{_CATALYST}.plans.logical.Project")(self._seq(columns), plan)
@@ -93,18 +72,3 @@ def children(node: Any) -> list[Any]:  # noqa: ANN401 - a node of Spark's plan
     """Return the children of a node."""
     found = node.children()
     return [found.apply(n) for n in range(found.size())]
-
-
-def inner_nodes(node: Any) -> Iterable[Any]:  # noqa: ANN401 - a node of Spark's plan
-    """Return the nodes of a plan that have children, the root first."""
-    below = children(node)
-    if below:
-        yield node
-        for child in below:
-            yield from inner_nodes(child)
-
-
-def loses_order(node: Any) -> bool:  # noqa: ANN401 - a node of Spark's plan
-    """Return whether a node's result does not depend on the order of its input."""
-    name = str(node.nodeName())
-    return name in UNORDERED_NODES and (name != "Aggregate" or _ORDERED.search(node.simpleString(10_000)) is None)

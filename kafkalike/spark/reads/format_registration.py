@@ -25,7 +25,7 @@ from kafkalike.spark.format.input_partitions import TYPES
 from kafkalike.spark.jvm.spark_connect import is_remote, tasks_here
 from kafkalike.spark.jvm.spark_errors import show_named_errors
 from kafkalike.spark.jvm.spark_version import HAS_PLANS
-from kafkalike.spark.reads.stream_sources import settle_sources
+from kafkalike.spark.reads.stream_start import start_in_driver
 from kafkalike.spark.reads.table_scan import scan_in_driver
 
 CONDITION: Final = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
@@ -259,9 +259,10 @@ def register_format(
     if scratch is not None:
         source = type(f"{source.__name__}WithScratch", (source,), {"scratch": scratch})
     spark.dataSource.register(source)
-    if HAS_PLANS and not is_remote(spark):
-        settle_sources()
-        scan_in_driver()
+    if not is_remote(spark):
+        start_in_driver()
+        if HAS_PLANS:
+            scan_in_driver()
     explain_modes(FORMAT)
     explain_statements(FORMAT)
     show_named_errors()

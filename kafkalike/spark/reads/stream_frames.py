@@ -1,29 +1,23 @@
-"""`read_stream`: topics as a streaming DataFrame, with typed columns for records with schemas, and its engine.
-
-The engine is Delta's source or the format's. It is settled when the query starts, see `stream_sources`.
-"""
+"""`read_stream`: topics as a streaming DataFrame, with typed columns for records with schemas."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kafkalike.errors import IllegalArgumentError, KafkaError
+from kafkalike.errors import IllegalArgumentError
 from kafkalike.maintenance.verify.untouched_log import check_readable, is_young
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.call_options import ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.format.format import FORMAT
-from kafkalike.spark.jvm.spark_connect import is_remote
 from kafkalike.spark.jvm.spark_session import check_delta, tell_hadoop
-from kafkalike.spark.jvm.spark_version import HAS_PLANS
 from kafkalike.spark.reads.format_registration import register_format
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
-from kafkalike.spark.reads.stream_sources import NotedStream
+from kafkalike.spark.reads.stream_start import NOTE
 from kafkalike.spark.typed.decode import FORMATS, check_format, open_with_registry, schema_of
 from kafkalike.spark.typed.typed_views import PLAIN_KEYS, Typed, typed_columns
 
@@ -31,8 +25,6 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
 
 ENGINES: Final = ("kafkalike", "delta")
-
-_log = logging.getLogger(__name__)
 
 LIMITS: Final = frozenset({"maxfilespertrigger", "maxbytespertrigger"})
 """Options of Delta's source, in lower case."""
@@ -68,12 +60,10 @@ def read_stream(
         key_format: with `format`: `string` (None), `binary`, or a format with schemas.
         schema: reader schema of the values, a `kafkalike.schemas.Schema` or its text; None for the newest.
         value_column: name of one struct column for the value; None makes each field a column.
-        engine: `kafkalike`: the format, which reads by offset. `delta`: Delta's own source, for the JVM's speed. It has
-            the same columns, with `headers`. Its order holds between commits, but not within a partition of one batch;
-            its limits are `maxFilesPerTrigger` and `maxBytesPerTrigger` (`options`); it starts at `earliest` or
-            `latest`; it does not report lost records; and lag is committed by `write_stream(group_id=…)`. None: Delta's
-            source where its result is the same, else the format. The query's checkpoint, its sink and the topic decide
-            when it starts, see `docs/spark.md`.
+        engine: `kafkalike` (None): the format, which reads by offset. `delta`: Delta's own source. It has the same
+            columns, with `headers`. Its order holds between commits, but not within a partition of one batch; its
+            limits are `maxFilesPerTrigger` and `maxBytesPerTrigger` (`options`); it starts at `earliest` or `latest`;
+            it does not report lost records; and lag is committed by `write_stream(group_id=…)`.
         starting_offsets: start of a new query: `latest` (None), `earliest`, JSON, or `committed` for the offsets of
             `group_id`; the format's option `startingOffsets`.
         group_id: consumer group for which to commit the query's progress; the format's option `kafka.group.id`.
@@ -127,18 +117,11 @@ def read_stream(
     has_group = group_id is not None or auto_offset_reset is not None
     if engine == "delta" and has_group:
         raise IllegalArgumentError("engine delta commits no offsets: give group_id to write_stream")
-    is_bound = engine is not None or bool(reader_options)
-    if engine is None:
-        why = against_delta(len(topics), begin, reader_options, follows_group=has_group)
-        engine = _engine(topics, why or _against_table(spark, cluster, topics[0]))
     sent = cluster.store.tasks.sent_options()
     register_format(spark, None if sent is None else sent.given())
     if engine == "delta":
-        noted = [
-            NotedStream(root=cluster.root, topic=name, include_headers=include_headers, forced=is_bound)
-            for name in topics
-        ]
-        frame = reduce(DataFrame.unionByName, (_of_table(spark, cluster, one, begin, reader_options) for one in noted))
+        tables = (_of_table(spark, cluster, name, begin, reader_options, include_headers) for name in topics)
+        frame = reduce(DataFrame.unionByName, tables)
         return frame if how is None else typed_columns(frame, how)[0]
     reader = spark.readStream.format(FORMAT).option("kafka.bootstrap.servers", cluster.root)
     reader = reader.option("subscribe", ",".join(map(check_topic_name, topics)))
@@ -151,31 +134,6 @@ def read_stream(
     reader = reader.options(**{name: value for name, value in said.items() if value is not None})
     frame = reader.options(**reader_options).load()
     return frame if how is None else typed_columns(frame, how)[0]
-
-
-def _engine(topics: list[str], against: str | None) -> str:
-    """Return the engine, given what speaks against Delta's source."""
-    if against is None:
-        return "delta"
-    _log.info('%s: the stream is read by format("kafkalike"), because %s', ", ".join(topics), against)
-    return "kafkalike"
-
-
-def _against_table(spark: SparkSession, cluster: Cluster, topic: str) -> str | None:
-    """Return why a topic's table, or the session, needs the format; None if Delta's source can read it."""
-    if not HAS_PLANS:
-        return "plans of this Spark are not rewritten"
-    if is_remote(spark) or "," in cluster.root or cluster.store.scheduler.is_remote:
-        return "Delta's source is chosen in sessions with a JVM, for a cluster of one local root"
-    try:
-        check_delta(spark)
-        refuse_reserved(spark)
-        info = cluster.log(check_topic_name(topic)).info
-    except KafkaError as cause:
-        return str(cause)
-    if not cluster.server.is_closed(info.configs):
-        return "foreign writers may change the topic"
-    return None if is_young(cluster.files_of(info)) else "the topic's table is old, or files were removed from it"
 
 
 def _check_formats(value_format: str | None, key_format: str | None, *, is_typed: bool) -> None:
@@ -194,8 +152,13 @@ def _check_engine(spark: SparkSession, engine: str | None) -> None:
         check_delta(spark)
 
 
-def _of_table(
-    spark: SparkSession, cluster: Cluster, noted: NotedStream, begin: str, options: Mapping[str, str]
+def _of_table(  # noqa: PLR0917
+    spark: SparkSession,
+    cluster: Cluster,
+    topic: str,
+    begin: str,
+    options: Mapping[str, str],
+    include_headers: bool,  # noqa: FBT001
 ) -> DataFrame:
     """Stream a topic's table by Delta's source."""
     unknown = {name.lower() for name in options} - LIMITS
@@ -206,11 +169,11 @@ def _of_table(
         )
     tell_hadoop(spark, cluster)
     refuse_reserved(spark)
-    log = log_of(cluster, noted.topic)
+    log = log_of(cluster, topic)
     check_readable(log)
     info = log.info
     # Retention and compaction only remove records; the remaining ones were there before.
-    given = {"skipChangeCommits": "true", **options, **noted.options()}
+    given = {"skipChangeCommits": "true", **options, NOTE: topic}
     if begin == "latest":
         given["startingVersion"] = "latest"
     elif is_young(cluster.files_of(info)):
@@ -218,26 +181,5 @@ def _of_table(
         # would run jobs over its list of all files for each batch.
         given["startingVersion"] = "0"
     return topic_frame(
-        spark, info, cluster.table_uri(info), include_headers=noted.include_headers, options=given, stream=True
+        spark, info, cluster.table_uri(info), include_headers=include_headers, options=given, stream=True
     )
-
-
-def against_delta(
-    topics: int, starting_offsets: str | None, options: Mapping[str, str], *, follows_group: bool
-) -> str | None:
-    """Return why the arguments of `read_stream` need the format; None if Delta's source can serve them.
-
-    >>> against_delta(1, "earliest", {"maxFilesPerTrigger": "10"}, follows_group=False)
-    >>> against_delta(1, None, {}, follows_group=False)
-    'it starts at latest'
-    """
-    others = sorted(name for name in options if name.lower() not in LIMITS)
-    if topics != 1:
-        return "it reads several topics"
-    if (starting_offsets or "latest").strip().lower() != "earliest":
-        # Delta's source has no first batch that records the start, so a restart before the first record would skip
-        # records.
-        return f"it starts at {starting_offsets or 'latest'}"
-    if follows_group:
-        return "it commits its progress for a group"
-    return f"it has the option {others[0]}" if others else None
