@@ -255,9 +255,7 @@ def test_new_schema_fills_the_table_again(spark: SparkSession, root: str, target
     assert [tuple(row) for row in table(spark, target).select("key", "id", "name").collect()] == [("ann", 1, "x")]
 
 
-def test_table_of_others_or_in_the_root_is_refused(
-    spark: SparkSession, root: str, target: str
-) -> None:
+def test_table_of_others_or_in_the_root_is_refused(spark: SparkSession, root: str, target: str) -> None:
     cluster = connect(root)
     cluster.create_topic("orders", 1, {})
     append(cluster, (0, "ann", "1"))
