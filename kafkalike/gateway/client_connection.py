@@ -72,6 +72,9 @@ _LENGTH: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">hhi")
 
 
+MAX_REPEATED: Final = 512
+"""Most bytes of a request that is kept, because idle clients send the same one again and again."""
+
 _SASL: Final = frozenset({api_versions.SASL_HANDSHAKE, api_versions.SASL_AUTHENTICATE})
 
 
@@ -200,6 +203,7 @@ class ClientConnection:
         self.host = str(peer[0]) if peer else ""
         self._pending: asyncio.Queue[_Pending] = asyncio.Queue(MAX_REQUESTS)
         self._unanswered: list[_Pending] = []
+        self._repeated: tuple[bytes, tuple[Any, Any]] = b"", (None, None)
 
     @property
     def authenticated(self) -> bool:
@@ -233,6 +237,8 @@ class ClientConnection:
             # Errors of TLS too: the network causes them, not this program. The reader keeps the error of a reset
             # connection, and its traceback would keep this object.
             error.__traceback__ = None
+            if isinstance(error, OSError):
+                self._writer.transport.abort()
         except MalformedRequestError as error:
             self._metrics.malformed.inc()
             if self._budget.may_log(self.host, asyncio.get_running_loop().time()):
@@ -294,9 +300,12 @@ class ClientConnection:
                     # Clients send one fetch at a time. The answers of many would fill the memory.
                     await self._pending.join()
                 pending = await self._begin(memoryview(frame), reserved, memory)
-                await self._pending.put(pending)
-                self._unanswered.append(pending)
-                taken = False
+                if self._unanswered or isinstance(pending.reply, asyncio.Task):
+                    await self._pending.put(pending)
+                    self._unanswered.append(pending)
+                    taken = False
+                else:
+                    await self._write(pending)
             finally:
                 if taken:
                     self._budget.release(reserved)
@@ -326,7 +335,7 @@ class ClientConnection:
                 "with TLS, SASL_SSL"
             )
         known = api_versions.MessageFormat.of(key, version)
-        header, body = known.request(frame)
+        header, body = self._parsed(known, frame)
         self._metrics.asked(key, version)
         reply: asyncio.Task[Reply] | Reply
         if key == api_versions.API_VERSIONS:
@@ -337,8 +346,17 @@ class ClientConnection:
             principal = "" if self._sasl is None else self._sasl.principal or ""
             client_id = (header.client_id or "")[:MAX_NAME]
             call = Call(version, body, client_id, self.host, principal, self.number, memory, self.is_connected)
-            reply = await self._handled(known, key, call)
+            reply = await self._answer(known, key, self._handlers[key](call))
         return _Pending(key, known, correlation_id, reply, len(frame), reserved, memory, begun)
+
+    def _parsed(self, known: api_versions.MessageFormat, frame: memoryview) -> tuple[Any, Any]:
+        """Return header and body. A repeated request differs by its number alone."""
+        if len(frame) > MAX_REPEATED or not self.authenticated:
+            return known.request(frame)
+        content = bytes(frame[:4]) + frame[_HEAD.size :]
+        if content != self._repeated[0]:
+            self._repeated = content, known.request(frame)
+        return self._repeated[1]
 
     def _offers(self, key: int) -> bool:
         return key in self._handlers or key == api_versions.API_VERSIONS or (self._sasl is not None and key in _SASL)
@@ -356,9 +374,6 @@ class ClientConnection:
             logger.warning("gateway: %s: %s", self.host, error)
             await asyncio.sleep(FAILURE_SECONDS)
             return {"error_code": code_of(error), "error_message": str(error), "mechanisms": sasl.mechanisms}
-
-    async def _handled(self, known: api_versions.MessageFormat, key: int, call: Call) -> asyncio.Task[Reply] | Reply:
-        return await self._answer(known, key, self._handlers[key](call))
 
     async def _answer(
         self, known: api_versions.MessageFormat, key: int, reply: Awaitable[T]

@@ -112,6 +112,7 @@ class Roster:
     """Time when this roster was written, ms since the epoch."""
     led: ClientLed | None = None
     """None unless a client computes the assignments."""
+    _rebalancing: bool | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def protocol_type(self) -> str:
@@ -121,9 +122,15 @@ class Roster:
     @property
     def rebalancing(self) -> bool:
         """True if any member does not own exactly its target."""
-        if self.led is not None:
-            return self.led.phase is not GroupState.STABLE
-        return self.pending or any(m.assignment != m.target for m in self.members.values())
+        found = self._rebalancing
+        if found is None:
+            if self.led is not None:
+                found = self.led.phase is not GroupState.STABLE
+            else:
+                found = self.pending or any(m.assignment != m.target for m in self.members.values())
+            # Each member asks at each heartbeat.
+            object.__setattr__(self, "_rebalancing", found)
+        return found
 
     @property
     def state(self) -> GroupState:

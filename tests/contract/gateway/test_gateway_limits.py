@@ -317,11 +317,12 @@ def test_memory_of_records_is_returned_after_their_append_although_the_client_is
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("key", [keys.FETCH, keys.METADATA], ids=["long-poll", "answered-at-once"])
 def test_client_that_takes_no_answers_is_disconnected(
-    served: Served, topic: Create, monkeypatch: pytest.MonkeyPatch
+    served: Served, topic: Create, monkeypatch: pytest.MonkeyPatch, key: int
 ) -> None:
     monkeypatch.setattr(client_connection, "WRITE_SECONDS", 0.2)
-    name, registry = topic(1), CollectorRegistry()
+    name, registry = topic(5_000), CollectorRegistry()
     log = served[0].log(name)
     for _ in range(8):
         log.append(keyed(("k", "v" * 1_000_000), at_ms=1_700_000_000_000))
@@ -329,9 +330,10 @@ def test_client_that_takes_no_answers_is_disconnected(
     server.start()
     part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     poll = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 24, "topics": [{"topic": name, "partitions": [part]}]}
+    body = poll if key == keys.FETCH else {"topics": [{"name": name}], "allow_auto_topic_creation": False}
     with WireClient(server.bootstrap_servers) as client:
         for _ in range(2 * client_connection.MAX_REQUESTS):
-            client.send(keys.FETCH, 12, poll)
+            client.send(key, 12, body)
         while registry.get_sample_value("kafkalike_gateway_connections") != 0:  # the time limit of tests ends it
             time.sleep(0.02)
     server.stop()

@@ -285,3 +285,13 @@ def test_adopted_member_joins_again_although_it_may_hold_nothing() -> None:
 
     assert must_rejoin(roster, member, ClientView(given=None))
     assert not must_rejoin(roster, member, ClientView(given=()))
+
+
+def test_rebalance_is_seen_in_each_roster_that_follows_another() -> None:
+    """The answer is kept in the roster, as each member asks at each heartbeat."""
+    moving = Member(member_id="a", assignment=(), target=(TopicPartition("t", 0),))
+    stable = Roster(members={"a": replace(moving, assignment=moving.target)})
+    rosters = [stable, replace(stable, members={"a": moving}), replace(stable, pending=True), replace(stable)]
+
+    assert [roster.rebalancing for roster in [*rosters, *rosters]] == [False, True, True, False] * 2
+    assert rosters[3] == stable
