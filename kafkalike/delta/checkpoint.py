@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kafkalike.delta.log_files import DELETED_FILES_STAY, LAST_CHECKPOINT, checkpoint_name, duration_ms
 from kafkalike.delta.snapshot import LogSnapshot
 from kafkalike.storage.arrays import held_numbers, scalars
+from kafkalike.storage.parquet import ParquetOutput
 from kafkalike.storage.port import Storage
 
 FOLDED_COMMITS: Final = 500
@@ -51,9 +51,9 @@ def checkpoint_of(snapshot: LogSnapshot, now_ms: int) -> tuple[bytes, int]:
     columns["remove"] = _removed_after(columns["remove"], horizon)
     table = one_each(columns)
     buffer = pa.BufferOutputStream()
-    pq.write_table(
-        table, buffer, compression="snappy", use_dictionary=False, write_statistics=False, write_page_checksum=True
-    )
+    options = {"compression": "snappy", "use_dictionary": False, "write_statistics": False, "write_page_checksum": True}
+    with ParquetOutput(buffer, table.schema, options) as file:
+        file.write_table(table)
     return buffer.getvalue().to_pybytes(), table.num_rows
 
 

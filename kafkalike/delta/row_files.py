@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kafkalike.delta.actions import Add
 from kafkalike.delta.damage import DamagedFileError
@@ -24,7 +23,7 @@ from kafkalike.errors import KafkaStorageError, LogCorruptError
 from kafkalike.model.clock import Clock
 from kafkalike.model.segments import Segment
 from kafkalike.storage.arrays import scalars, whole_numbers
-from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet, sound
+from kafkalike.storage.parquet import UNREADABLE, ParquetInput, is_storage_error, open_parquet, put_parquet, sound
 from kafkalike.storage.port import Storage
 
 ROWS: Final = 0
@@ -119,7 +118,7 @@ class RowFiles(Generic[R]):
     def rows_in(self, content: bytes) -> Sequence[R] | None:
         """Return the rows of a data file with this content; None if it cannot be read."""
         try:
-            with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False, page_checksum_verification=True) as file:
+            with ParquetInput(pa.BufferReader(content)) as file:
                 return _to_rows(file.read(use_threads=False), self._row_type)
         except UNREADABLE:
             return None

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kafkalike.delta import actions as log_actions
 from kafkalike.delta.damage import REPAIR_COMMAND, Damage
@@ -19,7 +18,7 @@ from kafkalike.delta.log_files import LogFiles, base_of, block_of, first_missing
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.model.data_class import dataclass, field, replace
 from kafkalike.storage.arrays import without_nulls
-from kafkalike.storage.parquet import is_storage_error, sound
+from kafkalike.storage.parquet import ParquetInput, is_storage_error, sound
 from kafkalike.storage.port import Storage
 
 _log = logging.getLogger(__name__)
@@ -313,8 +312,7 @@ def read_checkpoint(store: Storage, names: Sequence[str]) -> dict[str, pa.Struct
         path = f"_delta_log/{name}"
         # One request instead of one per part.
         with pa.BufferReader(store.read(path)) if store.scheduler.is_remote else store.open_input(path) as stream:
-            file = pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
-            table = file.read(use_threads=False)
+            table = ParquetInput(stream).read(use_threads=False)
         rows += table.num_rows
         _check_columns(table.column_names)
         for kind in table.column_names:

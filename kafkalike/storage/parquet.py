@@ -1,24 +1,39 @@
-"""Parquet: writes Arrow tables as Parquet files (row groups, Bloom filters), and opens such files."""
+"""Parquet: writes Arrow tables as Parquet files (row groups, Bloom filters), and opens such files.
+
+The reader and the writer are those below `pyarrow.parquet`. That module also imports pyarrow's file systems and with
+them `ssl`: 35 ms of CPU time of each process.
+"""
 
 from __future__ import annotations
 
 import errno
 import logging
-import os
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pyarrow._parquet import ParquetReader, ParquetWriter
 
-from kafkalike.storage.parquet_footer import without_counts
+from kafkalike.storage.parquet_footer import Change, HeldEnd, ended, footer_of, without_counts
 from kafkalike.storage.port import Storage
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+_FORMAT: Final = {"version": "2.6", "data_page_version": "1.0", "writer_engine_version": "V2"}
+"""Options of a writer that `pyarrow.parquet` gives, too."""
+
+
+def _has_filters() -> bool:
+    try:
+        ParquetWriter(pa.BufferOutputStream(), pa.schema([]), **_FORMAT, bloom_filter_options=None)
+    except TypeError:
+        return False
+    return True
+
 
 ROW_GROUP_ROWS: Final = 131_072
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
@@ -31,7 +46,7 @@ KEY: Final = "key"
 FILTER_ROWS: Final = 8_192
 """Minimum number of records of a file that gets a Bloom filter on its keys."""
 
-HAS_FILTERS: Final = "bloom_filter_options" in pq.ParquetWriter.__init__.__code__.co_varnames
+HAS_FILTERS: Final = _has_filters()
 """True if this pyarrow writes Bloom filters. Spark platforms ship older ones: without filters, readers scan the whole
 file."""
 
@@ -57,19 +72,110 @@ UNREADABLE: Final = (OSError, pa.ArrowException, ValueError, LookupError, TypeEr
 """Errors that pyarrow raises for a damaged file."""
 
 
-class _OwnFile(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
-    """A Parquet file that also closes its source."""
-
-    def close(self, force: bool = True) -> None:  # noqa: FBT001, FBT002 - pyarrow's signature
-        """Close the file and its source."""
-        super().close(force)
-
-
-def open_parquet(store: Storage, name: str, buffer_size: int = 0, *, whole: bool = False) -> pq.ParquetFile:
-    """Open a Parquet file of a storage.
+class ParquetInput:
+    """An open Parquet file. Its pages are checked by their checksums.
 
     Timestamps in INT96, which Spark writes without kafkalike's settings, are read as microseconds. As nanoseconds, the
     default, those after the year 2262 would be wrong.
+
+    Args:
+        source: a stream, which `close` closes, too.
+        buffer_size: bytes fetched at a time; 0 fetches the whole column of a row group.
+        pre_buffer: fetch columns ahead, with other threads.
+
+    Raises:
+        OSError, pa.ArrowException, UnicodeDecodeError: the file is damaged, or the source fails.
+    """
+
+    def __init__(self, source: pa.NativeFile, *, buffer_size: int = 0, pre_buffer: bool = False) -> None:
+        self._reader = ParquetReader()
+        self._reader.open(
+            source,
+            use_memory_map=False,
+            buffer_size=buffer_size,
+            pre_buffer=pre_buffer,
+            coerce_int96_timestamp_unit="us",
+            page_checksum_verification=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def metadata(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """The footer: a `pyarrow.parquet.FileMetaData`."""
+        return self._reader.metadata
+
+    @property
+    def schema_arrow(self) -> pa.Schema:
+        """The columns with Arrow's types."""
+        return self._reader.schema_arrow
+
+    def read(self, columns: Sequence[str] | None = None, *, use_threads: bool = True) -> pa.Table:
+        """Return all rows; of all columns, unless some are named."""
+        return self._reader.read_all(column_indices=self._leaves(columns), use_threads=use_threads)
+
+    def iter_batches(
+        self,
+        batch_size: int = 65_536,
+        row_groups: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        use_threads: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """Return an iterator over the rows of some row groups, in batches of a size."""
+        groups = range(self._reader.num_row_groups) if row_groups is None else row_groups
+        found: Iterator[pa.RecordBatch] = self._reader.iter_batches(
+            batch_size, row_groups=groups, column_indices=self._leaves(columns), use_threads=use_threads
+        )
+        return found
+
+    def close(self) -> None:
+        """Close the file and its source."""
+        self._reader.close()
+
+    def _leaves(self, columns: Sequence[str] | None) -> list[int] | None:
+        if columns is None:
+            return None
+        paths = self._reader.column_paths
+        return [at for name in columns for at, path in enumerate(paths) if path[0] == name]
+
+
+class ParquetOutput:
+    """A Parquet file that is being written. Leaving its `with` block finishes it.
+
+    Args:
+        to: an open stream.
+        schema: the columns.
+        options: pyarrow's options of a writer.
+    """
+
+    def __init__(self, to: pa.NativeFile, schema: pa.Schema, options: Mapping[str, Any]) -> None:
+        self.is_open = True
+        self._writer = ParquetWriter(to, schema, **_FORMAT, **options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write_table(self, table: pa.Table, row_group_size: int | None = None) -> None:
+        """Append rows, in row groups of at most a number of rows."""
+        self._writer.write_table(table, row_group_size=row_group_size)
+
+    def close(self) -> None:
+        """Finish the file, once."""
+        if self.is_open:
+            self.is_open = False
+            self._writer.close()
+
+
+def open_parquet(store: Storage, name: str, buffer_size: int = 0, *, whole: bool = False) -> ParquetInput:
+    """Open a Parquet file of a storage.
 
     Args:
         store: the storage.
@@ -83,13 +189,8 @@ def open_parquet(store: Storage, name: str, buffer_size: int = 0, *, whole: bool
     """
     source = pa.BufferReader(store.read(name)) if whole else store.open_input(name, buffer_size)
     try:
-        return _OwnFile(
-            source,
-            pre_buffer=store.coordination.reach == "everywhere" and not buffer_size and not whole,
-            buffer_size=buffer_size,
-            coerce_int96_timestamp_unit="us",
-            page_checksum_verification=True,
-        )
+        ahead = store.coordination.reach == "everywhere" and not buffer_size and not whole
+        return ParquetInput(source, buffer_size=buffer_size, pre_buffer=ahead)
     except UnicodeDecodeError as cause:
         # A damaged footer may still parse, with names in it that are not valid text.
         raise OSError(f"{store.uri}/{name} has a damaged footer: {cause}") from cause
@@ -227,7 +328,7 @@ def parquet_writer(
     bloom: Mapping[str, Any] | None = None,
     *,
     repeats: bool = True,
-) -> pq.ParquetWriter:
+) -> ParquetOutput:
     """Return a writer for a file that the caller writes row group by row group and closes.
 
     Args:
@@ -243,15 +344,15 @@ def parquet_writer(
         options["use_dictionary"] = False
     if uncompressed:
         options = {**options, "compression": {c: codec for c in _leaves(schema) if c not in uncompressed}}
-    return _KeyedWriter(to, schema, options) if bloom else pq.ParquetWriter(to, schema, **options)
+    return _KeyedOutput(to, schema, options) if bloom else ParquetOutput(to, schema, options)
 
 
-class _KeyedWriter(pq.ParquetWriter):  # type: ignore[misc] # pyarrow has no types
+class _KeyedOutput(ParquetOutput):
     """Writes a file with a Bloom filter on its keys, and prepares its footer so that Java's readers use the filter."""
 
     def __init__(self, to: pa.NativeFile, schema: pa.Schema, options: Mapping[str, Any]) -> None:
         self._end: LocalFile | HeldEnd = to if isinstance(to, LocalFile) else HeldEnd(to)
-        super().__init__(to if self._end is to else pa.PythonFile(self._end, "w"), schema, **options)
+        super().__init__(to if self._end is to else pa.PythonFile(self._end, "w"), schema, options)
 
     def close(self) -> None:
         """Finish the file, once."""
@@ -290,18 +391,6 @@ def _below(kind: pa.DataType, path: str) -> list[str]:
     return _leaves(kind, f"{path}.") if pa.types.is_struct(kind) else [path]
 
 
-MAGIC: Final = b"PAR1"
-
-TAIL: Final = 8
-"""Bytes after the footer: its length and the magic."""
-
-_LAST_WRITES: Final = 3
-"""Number of writes in which pyarrow writes the footer, its length and the magic."""
-
-Change = Callable[[bytes], bytes]
-"""Turns a footer into another one."""
-
-
 class LocalFile(pa.OSFile):  # type: ignore[misc] # pyarrow has no types
     """A new file of a local disk. Its bytes bypass Python, because a busy thread may hold Python's lock.
 
@@ -326,67 +415,3 @@ class LocalFile(pa.OSFile):  # type: ignore[misc] # pyarrow has no types
     def tell(self) -> int:
         """Return the size of the file in bytes."""
         return int(super().tell()) if self._size is None else self._size
-
-
-class HeldEnd:
-    """Passes bytes on to another stream, but holds back the last writes, which may be the footer, until it is changed.
-
-    Args:
-        to: the stream.
-    """
-
-    def __init__(self, to: pa.NativeFile) -> None:
-        self._to = to
-        self._held: deque[bytes] = deque()
-        self.closed = False
-
-    def readable(self) -> bool:
-        """Return False: the stream is write-only."""
-        return False
-
-    def seekable(self) -> bool:
-        """Return False: the stream is sequential."""
-        return False
-
-    def writable(self) -> bool:
-        """Return True: the stream is for writing."""
-        return True
-
-    def write(self, data: Any) -> int:  # noqa: ANN401 - anything with a buffer
-        """Append bytes; return how many."""
-        self._held.append(bytes(data))
-        if len(self._held) > _LAST_WRITES:
-            self._to.write(self._held.popleft())
-        return len(self._held[-1])
-
-    def flush(self) -> None:
-        """Do nothing: the file becomes visible when it is closed."""
-
-    def close(self) -> None:
-        """Do nothing: the owner closes the stream."""
-
-    def change_footer(self, change: Change) -> None:
-        """Write a changed footer in place of the bytes held back, or these unchanged if they are not a whole footer."""
-        held = b"".join(self._held)
-        footer = self._held[0] if self._held else b""
-        self._held.clear()
-        self._to.write(ended(change(footer)) if held == ended(footer) else held)
-
-
-def footer_of(handle: int) -> tuple[int, bytes]:
-    """Return the position of the footer of an open Parquet file, and its bytes without the tail.
-
-    Raises:
-        ValueError: this is not a Parquet file.
-    """
-    size = os.fstat(handle).st_size
-    tail = os.pread(handle, TAIL, size - TAIL)
-    at = size - TAIL - int.from_bytes(tail[:4], "little")
-    if tail[4:] != MAGIC or at < len(MAGIC):
-        raise ValueError("this is not a Parquet file")
-    return at, os.pread(handle, size - TAIL - at, at)
-
-
-def ended(footer: bytes) -> bytes:
-    """Return a footer followed by its tail."""
-    return footer + len(footer).to_bytes(4, "little") + MAGIC

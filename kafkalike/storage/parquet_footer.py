@@ -7,9 +7,13 @@ BloomFilter.md of Apache Parquet's format.
 
 from __future__ import annotations
 
+import os
 import struct
+from collections import deque
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Any, Final, cast
+
+import pyarrow as pa
 
 from kafkalike.model.data_class import dataclass
 from kafkalike.model.row_value import UNREADABLE
@@ -356,3 +360,79 @@ def _is_first(header: Struct, field: int) -> bool:
     """Return True if a union has its first case: block-split, XXH64, uncompressed; Parquet has no others."""
     value = header[field].value
     return isinstance(value, dict) and list(value) == [1]
+
+
+MAGIC: Final = b"PAR1"
+
+TAIL: Final = 8
+"""Bytes after the footer: its length and the magic."""
+
+_LAST_WRITES: Final = 3
+"""Number of writes in which pyarrow writes the footer, its length and the magic."""
+
+Change = Callable[[bytes], bytes]
+"""Turns a footer into another one."""
+
+
+class HeldEnd:
+    """Passes bytes on to another stream, but holds back the last writes, which may be the footer, until it is changed.
+
+    Args:
+        to: the stream.
+    """
+
+    def __init__(self, to: pa.NativeFile) -> None:
+        self._to = to
+        self._held: deque[bytes] = deque()
+        self.closed = False
+
+    def readable(self) -> bool:
+        """Return False: the stream is write-only."""
+        return False
+
+    def seekable(self) -> bool:
+        """Return False: the stream is sequential."""
+        return False
+
+    def writable(self) -> bool:
+        """Return True: the stream is for writing."""
+        return True
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - anything with a buffer
+        """Append bytes; return how many."""
+        self._held.append(bytes(data))
+        if len(self._held) > _LAST_WRITES:
+            self._to.write(self._held.popleft())
+        return len(self._held[-1])
+
+    def flush(self) -> None:
+        """Do nothing: the file becomes visible when it is closed."""
+
+    def close(self) -> None:
+        """Do nothing: the owner closes the stream."""
+
+    def change_footer(self, change: Change) -> None:
+        """Write a changed footer in place of the bytes held back, or these unchanged if they are not a whole footer."""
+        held = b"".join(self._held)
+        footer = self._held[0] if self._held else b""
+        self._held.clear()
+        self._to.write(ended(change(footer)) if held == ended(footer) else held)
+
+
+def footer_of(handle: int) -> tuple[int, bytes]:
+    """Return the position of the footer of an open Parquet file, and its bytes without the tail.
+
+    Raises:
+        ValueError: this is not a Parquet file.
+    """
+    size = os.fstat(handle).st_size
+    tail = os.pread(handle, TAIL, size - TAIL)
+    at = size - TAIL - int.from_bytes(tail[:4], "little")
+    if tail[4:] != MAGIC or at < len(MAGIC):
+        raise ValueError("this is not a Parquet file")
+    return at, os.pread(handle, size - TAIL - at, at)
+
+
+def ended(footer: bytes) -> bytes:
+    """Return a footer followed by its tail."""
+    return footer + len(footer).to_bytes(4, "little") + MAGIC

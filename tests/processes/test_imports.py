@@ -95,6 +95,20 @@ sys.exit(", ".join(needless & sys.modules.keys()) or None)
     subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
 
 
+def test_a_process_that_writes_and_reads_a_folder_imports_no_file_systems_of_pyarrow(root: str) -> None:
+    """`pyarrow.parquet` imports them, and they import `ssl`: 35 ms of CPU time."""
+    code = """
+import sys
+from kafkalike import KafkaConsumer, KafkaProducer
+with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
+    producer.send("orders", b"v").get(60)
+with KafkaConsumer("orders", bootstrap_servers=sys.argv[1], auto_offset_reset="earliest", group_id="g") as consumer:
+    assert consumer.poll(60_000)
+sys.exit(", ".join({"pyarrow.parquet", "pyarrow.fs", "ssl"} & sys.modules.keys()) or None)
+"""
+    subprocess.run([sys.executable, "-c", code, root], check=True, timeout=120)
+
+
 def test_a_thread_that_makes_a_checkpoint_does_not_import_pandas(root: str) -> None:
     """It would take the interpreter from the appends beside it."""
     code = """

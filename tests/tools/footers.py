@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from kafkalike.storage.parquet import TAIL
-from kafkalike.storage.parquet_footer import Struct, items, read_struct
+from kafkalike.storage.parquet_footer import TAIL, Struct, items, read_struct
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,7 +24,6 @@ from typing import Final, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE, earliest_due
@@ -32,7 +31,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.data_class import dataclass
 from kafkalike.storage import parquet
 from kafkalike.storage.arrays import numbers
-from kafkalike.storage.parquet_footer import Field, Struct, items, read_struct, write_struct
+from kafkalike.storage.parquet_footer import TAIL, Field, Struct, ended, footer_of, items, read_struct, write_struct
 from kafkalike.storage.port import Storage
 
 LARGE_BYTES: Final = 8 * 1024 * 1024
@@ -121,7 +120,7 @@ class _File:
         self._files = files
         self._sink = files.open_output(self._name)
         self._codec = codec
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: parquet.ParquetOutput | None = None
         self._times: list[int] = []
         self._due: list[int] = []
 
@@ -362,7 +361,7 @@ def _renumber(path: str, offsets: range, footer_crc: int) -> bool:
             file.write(page.content)
             _put_first_column(group, page.about)
         file.seek(found.at)
-        file.write(parquet.ended(write_struct(found.fields)))
+        file.write(ended(write_struct(found.fields)))
         file.truncate()
     return True
 
@@ -392,7 +391,7 @@ class _Page:
 
 
 def _footer(handle: int) -> _Footer:
-    at, content = parquet.footer_of(handle)
+    at, content = footer_of(handle)
     return _Footer(at, read_struct(content), zlib.crc32(content))
 
 
@@ -406,8 +405,8 @@ def _pages(start: int, rows: Sequence[int]) -> list[_Page]:
             writer.write_table(pa.Table.from_arrays([offsets], schema=_OFFSET), row_group_size=count)
             at += count
     content = sink.getvalue().to_pybytes()
-    size = int.from_bytes(content[-parquet.TAIL : -4], "little")
-    groups = items(read_struct(content[-parquet.TAIL - size : -parquet.TAIL]), _ROW_GROUPS)
+    size = int.from_bytes(content[-TAIL:-4], "little")
+    groups = items(read_struct(content[-TAIL - size : -TAIL]), _ROW_GROUPS)
     return [_page(content, _first_column(cast("Struct", group))) for group in groups]
 
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pyarrow._parquet import ParquetSchema, RowGroupMetaData
 
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.data_class import dataclass
-from kafkalike.storage.parquet import HAS_FILTERS, KEY, UNREADABLE, is_storage_error, open_parquet
+from kafkalike.storage.parquet import HAS_FILTERS, KEY, UNREADABLE, ParquetInput, is_storage_error, open_parquet
 from kafkalike.storage.parquet_footer import may_hold, xxh64
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class DataFile:
 
     def close(self) -> None:
         """Close the Parquet file."""
-        self._file.close(force=True)
+        self._file.close()
 
     def offsets(self) -> Longs:
         """Return the offsets of all rows, in the file's order.
@@ -161,7 +161,7 @@ class DataFile:
         )
         return [batch.column(0).cast(pa.binary()) for batch in found]
 
-    def _may_hold(self, group: pq.RowGroupMetaData, hashes: Sequence[int]) -> bool:
+    def _may_hold(self, group: RowGroupMetaData, hashes: Sequence[int]) -> bool:
         chunks = (group.column(number) for number in range(group.num_columns))
         chunk = next(chunk for chunk in chunks if chunk.path_in_schema == KEY)
         start, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
@@ -203,10 +203,10 @@ class DataFile:
         return (_typed(batch, reading.columns) for batch in found)
 
 
-def flaw_of_columns(file: pq.ParquetFile) -> str:
+def flaw_of_columns(file: ParquetInput) -> str:
     """Return the defect of a data file's columns; empty if it has the columns of a topic, possibly among others."""
     global _sound  # noqa: PLW0603 - one reference, replaced as a whole
-    if _sound is not None and file.schema.equals(_sound):
+    if _sound is not None and file.metadata.schema.equals(_sound):
         return ""
     schema = file.schema_arrow
     for field in CHUNK_SCHEMA:
@@ -216,11 +216,11 @@ def flaw_of_columns(file: pq.ParquetFile) -> str:
         kind = kind_of(schema.field(found[0]).type)
         if kind != kind_of(field.type):
             return f"its column {field.name} is {kind}, not {kind_of(field.type)}"
-    _sound = file.schema
+    _sound = file.metadata.schema
     return ""
 
 
-_sound: pq.ParquetSchema | None = None
+_sound: ParquetSchema | None = None
 """Schema of the last file with the right columns, because nearly all files have the same."""
 
 
@@ -236,7 +236,7 @@ def kind_of(kind: pa.DataType) -> str:
 
 
 def rows_at_a_time(  # noqa: PLR0917
-    files: Storage, path: str, file: pq.ParquetFile, groups: Sequence[int], wanted: int, columns: Sequence[str]
+    files: Storage, path: str, file: ParquetInput, groups: Sequence[int], wanted: int, columns: Sequence[str]
 ) -> int:
     """Return the number of rows of a file that come to about `wanted` bytes when they are decoded.
 

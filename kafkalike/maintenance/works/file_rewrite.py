@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kafkalike.delta.actions import Add
 from kafkalike.errors import CorruptRecordError, KafkaError, KafkaStorageError
@@ -27,7 +26,14 @@ from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks, where_possible
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.segments import Segment
-from kafkalike.storage.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, key_filter, open_parquet, parquet_writer
+from kafkalike.storage.parquet import (
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS,
+    ParquetOutput,
+    key_filter,
+    open_parquet,
+    parquet_writer,
+)
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -133,7 +139,7 @@ class SegmentWriter:
         self._parts: list[pa.Table] = []
         self._rows = self._bytes = 0
         self._open = contextlib.ExitStack()
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: ParquetOutput | None = None
 
     def __enter__(self) -> Self:
         return self

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-import pyarrow.parquet as pq
-
 from kafkalike.delta.actions import Add
 from kafkalike.delta.log_files import LAST_CHECKPOINT, READ_BESIDE, LogFiles
 from kafkalike.delta.replica_files import LostFile, finish_notes, note_beginning
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.model import faults
 from kafkalike.model.replication.registration import Replica
+from kafkalike.storage.parquet import ParquetInput
 from kafkalike.storage.port import Storage
 
 BYTES_BESIDE: Final = 64 << 20
@@ -232,7 +231,7 @@ def txns_of(store: Storage, names: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name in names:
         with store.open_input(f"_delta_log/{name}") as stream:
-            read = pq.read_table(stream, columns=["txn"], use_threads=False, page_checksum_verification=True)
+            read = ParquetInput(stream).read(["txn"], use_threads=False)
             for txn in read.column("txn").to_pylist():
                 if txn is not None and txn["appId"] is not None:
                     found[str(txn["appId"])] = int(txn["version"])

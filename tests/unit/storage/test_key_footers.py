@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from kafkalike.storage.parquet import (
     FILTER_ROWS,
     HAS_FILTERS,
-    HeldEnd,
     LocalFile,
     key_filter,
     parquet_writer,
     write_parquet,
 )
-from kafkalike.storage.parquet_footer import Field, Items, read_struct, without_counts, write_struct
+from kafkalike.storage.parquet_footer import Field, HeldEnd, Items, read_struct, without_counts, write_struct
 from tests.tools.footers import COUNTS, columns_of, footer_of
 from tests.tools.footers import without_counts as uncounted
 
