@@ -234,7 +234,7 @@ def a_forgotten_id_gets_its_producer_id_again(patch: pytest.MonkeyPatch) -> None
     real = rules.plan_init
 
     def plan(groups: Any, name: str, **rest: Any) -> Any:
-        made = real(groups, name, **rest)
+        made: Any = real(groups, name, **rest)
         if name not in groups.transactions:
             standing: Any = made.standing
             made = replace(made, standing=replace(standing, producer_id=1 + len(name)))
