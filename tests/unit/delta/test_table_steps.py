@@ -1044,3 +1044,45 @@ def test_a_data_file_that_is_found_damaged_while_following_loads_anew(world: Wor
     assert table.refresh()
     assert (table.state.version, rows.told) == (1, ["load 1", "load 1"])
     assert table.state.damage is not None
+
+
+# --- a version that was seen and is gone -----------------------------------------------------------
+
+
+def reloaded(table: Table) -> tuple[int, int] | None:
+    table.forget()
+    table.refresh()
+    return table.taken_back
+
+
+def test_version_that_disappears_is_reported_with_the_newest_one_there(world: World) -> None:
+    """As after a restored backup: plans of this client may rest on records that are gone."""
+    world.rival_writes(0, 1)
+    world.rival_writes(1, 2)
+    world.table.refresh()
+    world.drop(2)
+
+    assert reloaded(world.table) == (2, 1)
+
+
+def test_newest_version_that_is_still_there_is_not_reported(world: World) -> None:
+    world.rival_writes(0, 1)
+    world.table.refresh()
+
+    assert reloaded(world.table) is None
+
+
+def test_new_table_with_fewer_versions_is_not_reported_and_its_own_versions_are(world: World) -> None:
+    world.rival_writes(0, 1)
+    world.rival_writes(1, 2)
+    world.table.refresh()
+    world.drop(0, 1, 2)
+    world.put(0, creation("other", {}, partition_by=["partition"], properties={}, time_ms=3))
+    assert reloaded(world.table) is None
+
+    rival = world.opened()
+    rival.change(Appends(world.store, "first"), world.deadline())
+    world.table.refresh()
+    world.drop(1)
+
+    assert reloaded(world.table) == (1, 0)
