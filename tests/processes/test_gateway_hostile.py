@@ -11,6 +11,7 @@ import gzip
 import os
 import random
 import resource
+import signal
 import socket
 import statistics
 import struct
@@ -183,7 +184,9 @@ class Witness:
 
 
 class Attacked:
-    """A gateway under attack, with its memory and log."""
+    """A gateway under attack, with its memory and log. Maintenance runs beside it, or its topics would have a file for
+    each commit of an hour: several hundred thousand, each of which a gateway must know.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
@@ -194,7 +197,10 @@ class Attacked:
         self.address = self._gateways.addresses
         self.port = self._gateways.ports[0]
         self._megabytes: list[float] = []
-        self._log = folder / "gateway-1.log"
+        self._log, self._upkeep_log = folder / "gateway-1.log", folder / "maintain.log"
+        command = [sys.executable, "-m", "kafkalike", "maintain", "--bootstrap-server", str(self.root), "--every", "1m"]
+        with self._upkeep_log.open("w") as told:
+            self._upkeep = subprocess.Popen(command, stdout=told, stderr=told)
 
     def look(self) -> None:
         """Note the memory, and fail if the gateway has ended."""
@@ -204,12 +210,16 @@ class Attacked:
         self._megabytes.append(int(status.split("VmRSS:")[1].split()[0]) / 1024)
 
     def close(self) -> None:
+        self._upkeep.send_signal(signal.SIGTERM)
+        self._upkeep.wait(120)
         self.look()
         self._gateways.stop()
 
     def check(self) -> None:
-        log = self._log.read_text()
-        assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]
+        for log in (self._log.read_text(), self._upkeep_log.read_text()):
+            assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]
+        assert self._upkeep_log.read_text().count("Run ") >= max(SECONDS // 120, 1)
+        assert "Error" not in self._upkeep_log.read_text()
         assert max(self._megabytes) < MOST_MEGABYTES
 
     def _tenth(self, at: int) -> float:

@@ -1,4 +1,4 @@
-"""A gateway's threads allocate from few arenas, because each keeps the memory that it has freed."""
+"""A gateway allocates from what returns freed memory: few arenas of glibc's, for Arrow too."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 ARENAS = """
 import ctypes
 import threading
-from kafkalike.cli.gateway import limit_arenas
+from kafkalike.cli.gateway import return_memory
 
-limit_arenas()
+return_memory()
 malloc = ctypes.CDLL(None).malloc
 malloc.restype = ctypes.c_void_p
 found, together = [], threading.Barrier(12)
@@ -47,3 +47,21 @@ def test_threads_of_a_gateway_allocate_from_two_arenas_unless_the_environment_sa
     told = subprocess.run([sys.executable, "-c", ARENAS], capture_output=True, text=True, check=True, env=kept | chosen)
 
     assert most // 2 < int(told.stdout) <= most
+
+
+@pytest.mark.parametrize(
+    ("chosen", "pool"),
+    [({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc")],
+    ids=["default", "variable"],
+)
+def test_arrow_of_a_gateway_allocates_by_glibc_unless_the_environment_says_otherwise(
+    chosen: dict[str, str], pool: str
+) -> None:
+    kept = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    command = "from kafkalike.cli import gateway; gateway.return_memory(); import pyarrow as pa; "
+    command += "print(pa.default_memory_pool().backend_name)"
+    told = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True, env=kept | chosen
+    )
+
+    assert told.stdout.strip() == pool
