@@ -226,7 +226,9 @@ class RequestAccess:
                 return _refused(key, call, code)
             if key in SHARES:
                 call = dataclasses.replace(call, may_read=partial(self._may_read, call, rules))
-            codes = [await self._item_code(key, call, item, rules) for item in getattr(call.body, listed, ())]
+            asked = getattr(call.body, listed, ())
+            names = await self._topics(key, asked)
+            codes = [self._item_code(key, call, one, rules) for one in zip(asked, names, strict=True)]
             if not any(codes):
                 reply = await handler(call)
                 return _shortened(key, reply, rules) if isinstance(reply, Mapping) else reply
@@ -299,15 +301,15 @@ class RequestAccess:
     def _may_read(self, call: Call, rules: AccessRules, name: str) -> bool:
         return not self._code(call, rules, READ, TOPIC, name)
 
-    async def _item_code(self, key: int, call: Call, item: Any, rules: AccessRules) -> int:  # noqa: ANN401 - of any request
-        """Return the code with which an item of a request is refused; 0 if it is allowed."""
+    def _item_code(self, key: int, call: Call, one: tuple[Any, str | None], rules: AccessRules) -> int:
+        """Return the code with which an item of a request, given with its topic, is refused; 0 if it is allowed."""
+        item, name = one
         if key in CONFIGS:
             if int(item.resource_type) != TOPIC_RESOURCE:
                 self._report(call, f"lacks the rule {ADMIN!r}")
                 return errors.ClusterAuthorizationFailedError.errno
             wanted = CONFIGS[key], TOPIC, item.resource_name
         elif key in TOPICS:
-            name = await self._topic(item)
             if name is None:
                 return errors.UnknownTopicIdError.errno
             wanted = TOPICS[key], TOPIC, name
@@ -317,11 +319,14 @@ class RequestAccess:
             wanted = USE, TRANSACTIONAL_ID, str(item)
         return self._code(call, rules, *wanted)
 
-    async def _topic(self, item: Any) -> str | None:  # noqa: ANN401 - of any request
-        """Return the topic that an item names or gives the id of; None for an unknown id."""
-        if isinstance(item, str):
-            return item
-        return (await self._home.topic_names([item], "topic" if hasattr(item, "topic") else "name"))[0]
+    async def _topics(self, key: int, items: Sequence[Any]) -> Sequence[str | None]:
+        """Return the topics that the items of a request name, or give the ids of; None for unknown ones."""
+        if key not in TOPICS or not items:
+            return [None] * len(items)
+        if isinstance(items[0], str):
+            return items
+        # One look for all unknown ids.
+        return await self._home.topic_names(items, "topic" if hasattr(items[0], "topic") else "name")
 
     async def _metadata(self, call: Call, handler: Handler, rules: AccessRules) -> Reply:
         """Describe the topics that a user may see; create a topic only if its user may."""

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 
+from kafkalike import errors
 from kafkalike.connect import connect
 from kafkalike.gateway import api_versions as keys
 from kafkalike.gateway.authentication import UserFile
@@ -249,3 +250,27 @@ def test_transaction_with_a_forbidden_topic_gets_no_partition(access: RequestAcc
 
     assert called == []
     assert codes(reply) == [55, 29]
+
+
+def test_request_with_many_unknown_topics_looks_once(access: RequestAccess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look takes a thread's turn, so a small request would keep the gateway busy for long."""
+    cluster = access._home.cluster
+    look, looks = cluster.topics, list[int]()
+
+    def counted() -> Any:
+        looks.append(len(looks))
+        return look()
+
+    monkeypatch.setattr(cluster, "topics", counted)
+    schema: Any = load_request_schema(keys.FETCH, 13)
+    one = sample(schema)
+    topics = tuple(dataclasses.replace(one.topics[0], topic_id=uuid.uuid4()) for _ in range(50))
+
+    async def fetch(_: Call) -> Mapping[str, Any]:
+        return {}
+
+    call = Call(13, dataclasses.replace(one, topics=topics), "", "", "reader")
+    reply = asyncio.run(_run(access.guarded({keys.FETCH: fetch})[keys.FETCH], call))
+
+    assert codes(reply) == [errors.UnknownTopicIdError.errno] * 50
+    assert len(looks) == 1
