@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import chain, pairwise
-from operator import attrgetter
 from typing import Any, Final, overload
 
 from kafkalike.errors import LogCorruptError
@@ -154,7 +153,7 @@ class _Paths(AbstractSet[str]):
         return len(self.index)
 
     def __iter__(self) -> Iterator[str]:
-        return map(attrgetter("path"), self.index)
+        return self.index.each_path()
 
     @classmethod
     def _from_iterable(cls, it: Iterable[Any]) -> Any:  # noqa: ANN401 - what operators return
@@ -298,6 +297,14 @@ class SegmentIndex:
     def paths(self) -> AbstractSet[str]:
         """Files of the live segments: a view, which follows changes."""
         return _Paths(self)
+
+    def each_path(self) -> Iterator[str]:
+        """Return an iterator over the files of the live segments, which makes no segments."""
+        return chain.from_iterable(map(self._paths_of, sorted(self._rows)))
+
+    def _paths_of(self, partition: int) -> list[str]:
+        rows = _ROW.iter_unpack(bytes(self._rows[partition]))
+        return [self._others.get(row[-1]) or _PATH(partition, row[0], row[-1].hex()) for row in rows]
 
     def has(self, path: str) -> bool:
         """Return whether a segment with this file is live."""
