@@ -150,14 +150,14 @@ class OffsetCommits:
         return offsets
 
     def _commit(self, member: Membership, offsets: Offsets, timeout_ms: float | None) -> int:
-        """Commit offsets together with the dead letters below them; return the group's generation."""
+        """Commit checked offsets together with the dead letters below them; return the group's generation."""
         ids = self._topic_ids(offsets)
         if self._letters is None or self._letter_commits is None:
-            return self._offsets.commit(member, offsets, ids, timeout_ms)
+            return self._offsets.commit_checked(member, offsets, ids, timeout_ms)
         if self._letter_commits.commit(member, offsets, ids, timeout_ms):
             generation = self._offsets.generation_of(member, next(iter(offsets)))
         else:
-            generation = self._offsets.commit(member, offsets, ids, timeout_ms)
+            generation = self._offsets.commit_checked(member, offsets, ids, timeout_ms)
         from kafkalike.log.dead_letter_buffer import plain
 
         self._letters.settle(plain(offsets))

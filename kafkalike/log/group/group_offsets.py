@@ -81,12 +81,21 @@ class GroupOffsets:
             KafkaTimeoutError: concurrent writers prevented the commit until the timeout; nothing was written.
             UnknownOutcomeError: the write may have happened; committing again is harmless.
         """
+        return self.commit_checked(membership, self.checked(offsets), topic_ids, timeout_ms)
+
+    def commit_checked(
+        self,
+        membership: Membership,
+        checked: Mapping[TopicPartition, OffsetAndMetadata],
+        topic_ids: Mapping[str, str],
+        timeout_ms: float | None,
+    ) -> int:
+        """Write positions that `checked` has returned; otherwise as `commit`."""
         # Imported late, because many clients read groups and never commit.
         from kafkalike.model.offset_commit import OffsetCommit, Position
 
-        if not offsets:
+        if not checked:
             return membership.generation
-        checked = self.checked(offsets)
         commit = OffsetCommit(
             group_id=membership.group_id,
             generation=membership.generation,
