@@ -19,6 +19,7 @@ from kafkalike.spark import read
 from kafkalike.spark.format import input_partitions
 from kafkalike.spark.reads import stream_start
 from kafkalike.spark.reads.driver_stream import SINK_SWITCH, SWITCH, StreamPlanner
+from tests.tools.damage import rewrite
 from tests.tools.lines import Lines
 from tests.tools.records import all_records, batch, fill
 from tests.tools.upkeep import AT_ONCE, EAGER, upkeep
@@ -139,8 +140,7 @@ def test_file_that_lacks_a_record_stops_the_query(
 ) -> None:
     monkeypatch.setattr(input_partitions, "MOST_OFFSETS", 0)
     for path in Path(root).glob("in*/partition=0/*.parquet"):
-        rows = pq.read_table(path)
-        pq.write_table(rows.slice(1), path)
+        rewrite(path, pq.read_table(path, partitioning=None).slice(1))
     spark.conf.set(VECTORS, vectors)
 
     with pytest.raises(StreamingQueryException, match=r"has 2 records of the offsets \[\d, \d\)"):
@@ -180,6 +180,22 @@ def test_files_with_the_offsets_of_one_another_stop_the_query(
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])
+def test_file_whose_records_changed_places_stops_the_query(
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: str
+) -> None:
+    """The first and the last one of the file's batch of columns are in their places."""
+    monkeypatch.setattr(input_partitions, "MOST_OFFSETS", 0)
+    cluster.create_topic("in", 1, {"retention.ms": "-1"})
+    fill(cluster, "in", *"abcd")
+    (path,) = Path(root).glob("in*/partition=0/*.parquet")
+    rewrite(path, pq.read_table(path, partitioning=None).take([0, 2, 1, 3]))
+    spark.conf.set(VECTORS, vectors)
+
+    with pytest.raises(StreamingQueryException, match=r"has a row with the offset 1 after 2 .* \[0, 4\)"):
+        drain(load(spark, root), tmp_path)
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"])
 def test_compacted_file_that_lacks_a_record_stops_the_query(
     spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: str
 ) -> None:
@@ -196,11 +212,14 @@ def test_compacted_file_that_lacks_a_record_stops_the_query(
     (sparse,) = (one for one in log.table_segments(0) if one.num_records < one.stop - one.start)
     path = next(Path(root).glob(f"in*/{sparse.path}"))
     table = pq.read_table(path, partitioning=None)
-    pq.write_table(table.slice(0, len(table) - 1), path)
+    rewrite(path, table.slice(0, len(table) - 1))
     spark.conf.set(VECTORS, vectors)
 
     with pytest.raises(StreamingQueryException, match=rf"CorruptRecordError: .* has {len(table) - 1} records"):
-        drain(load(spark, root), tmp_path)
+        drain(load(spark, root), tmp_path / "whole")
+    pq.write_table(table.slice(0, len(table) - 1), path)
+    with pytest.raises(StreamingQueryException, match=r"CorruptRecordError: .* has \d+ bytes instead of \d+"):
+        drain(load(spark, root, maxOffsetsPerTrigger="5"), tmp_path / "in parts")
 
 
 def test_files_that_another_writer_sorted_leave_the_stream_to_the_format(

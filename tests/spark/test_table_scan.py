@@ -14,6 +14,7 @@ from pyspark.errors import IllegalArgumentException
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark.reads.table_scan import SWITCH
+from tests.tools.damage import rewrite
 from tests.tools.records import fill
 from tests.tools.upkeep import EAGER, upkeep
 
@@ -132,7 +133,7 @@ def test_file_that_lacks_a_record_fails_a_query_that_reads_all_of_it(
 ) -> None:
     frame = load(spark, root).select("value")
     (path,) = Path(root).glob("t*/partition=1/*.parquet")
-    pq.write_table(pq.read_table(path).slice(1), path)
+    rewrite(path, pq.read_table(path, partitioning=None).slice(1))
 
     with pytest.raises(Py4JJavaError, match=r"CorruptRecordError: .* has 1 records of the offsets \[0, 2\)"):
         frame.collect()
@@ -156,11 +157,21 @@ def test_files_with_the_offsets_of_one_another_fail_each_query(
 
 def test_condition_on_partitions_leaves_records_counted(spark: SparkSession, root: str, topics: Cluster) -> None:
     (path,) = Path(root).glob("t*/partition=1/*.parquet")
-    pq.write_table(pq.read_table(path).slice(1), path)
+    rewrite(path, pq.read_table(path, partitioning=None).slice(1))
 
     for condition in ("partition = 1", "partition IN (1, 2) AND topic = 't'"):
         with pytest.raises(Py4JJavaError, match=r"CorruptRecordError: .* has 1 records of the offsets \[0, 2\)"):
             load(spark, root).where(condition).collect()
+
+
+def test_file_cut_short_fails_a_query_whose_records_cannot_be_counted(
+    spark: SparkSession, root: str, topics: Cluster
+) -> None:
+    (path,) = Path(root).glob("t*/partition=1/*.parquet")
+    pq.write_table(pq.read_table(path, partitioning=None).slice(0, 1), path)
+
+    with pytest.raises(IllegalArgumentException, match=r"CorruptRecordError: .* has \d+ bytes instead of \d+"):
+        load(spark, root).where("value IS NOT NULL").collect()
 
 
 def test_compacted_topic_is_read_in_batches_of_columns(spark: SparkSession, root: str, cluster: Cluster) -> None:

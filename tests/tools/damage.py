@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.storage.local import LocalStorage
@@ -54,6 +57,22 @@ def flip(file: Path) -> None:
     for place in places:
         content[place] ^= 0x01
     file.write_bytes(content)
+
+
+def rewrite(file: Path, rows: pa.Table) -> None:
+    """With other rows, in a Parquet file of the same size."""
+    size, padding = file.stat().st_size, 0
+    while True:
+        with pq.ParquetWriter(
+            file, rows.schema, use_dictionary=False, write_statistics=False, store_schema=False
+        ) as writer:
+            writer.write_table(rows)
+            writer.add_key_value_metadata({"padding": "-" * padding})
+        missing = size - file.stat().st_size
+        if missing == 0:
+            return
+        padding += missing
+        assert padding >= 0, f"{file} cannot be as small as {size} bytes with these rows"
 
 
 def place_hole(root: str, table: str) -> Path:

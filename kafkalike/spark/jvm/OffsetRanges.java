@@ -107,14 +107,14 @@ final class OffsetRangesFactory implements PartitionReaderFactory {
     }
 
     /**
-     * Offsets rise, and a range of them holds its rows. Together with the count this makes sure that a file without
-     * gaps has each offset once.
+     * Offsets rise within their range. Together with the count this makes sure that a file without gaps has each offset
+     * once.
      *
-     * @param above the offset before these rows, or below them
+     * @param above the offset before, or one below it
      */
-    void checkOffsets(OffsetRanges ranges, int n, long above, long first, long last, int rows) {
-        if (first <= above || last - first < rows - 1 || first < ranges.from[n] || last >= ranges.until[n]) {
-            throw corrupt(ranges, n, rows + " rows with the offsets " + first + " to " + last + " instead");
+    void checkOffset(OffsetRanges ranges, int n, long above, long offset) {
+        if (offset <= above || offset < ranges.from[n] || offset >= ranges.until[n]) {
+            throw corrupt(ranges, n, "a row with the offset " + offset + " after " + above + " instead");
         }
     }
 
@@ -162,11 +162,11 @@ abstract class OffsetRangesReader implements PartitionReader {
         }
     }
 
-    /** Check rows that are to be given, and count them. */
-    void take(long first, long end, int rows) {
-        factory.checkOffsets(ranges, next - 1, last, first, end, rows);
-        last = end;
-        found += rows;
+    /** Check a row that is to be given, and count it. */
+    void take(long offset) {
+        factory.checkOffset(ranges, next - 1, last, offset);
+        last = offset;
+        found++;
     }
 
     public void close() throws IOException {
@@ -195,7 +195,9 @@ final class ColumnsReader extends OffsetRangesReader {
             isRead = end < batch.numRows();
             if (begin < end) {
                 ColumnVector offsets = batch.column(factory.offset);
-                take(offsets.getLong(begin), offsets.getLong(end - 1), end - begin);
+                for (int row = begin; row < end; row++) {
+                    take(offsets.getLong(row));
+                }
                 cut(begin, end);
                 return true;
             }
@@ -252,7 +254,7 @@ final class RowsReader extends OffsetRangesReader {
                 return false;
             }
             if (!ranges.isCut[at] || offset >= ranges.from[at]) {
-                take(offset, offset, 1);
+                take(offset);
                 return true;
             }
         }
