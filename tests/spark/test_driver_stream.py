@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import read
 from kafkalike.spark.format import input_partitions
@@ -220,6 +221,20 @@ def test_compacted_file_that_lacks_a_record_stops_the_query(
     pq.write_table(table.slice(0, len(table) - 1), path)
     with pytest.raises(StreamingQueryException, match=r"CorruptRecordError: .* has \d+ bytes instead of \d+"):
         drain(load(spark, root, maxOffsetsPerTrigger="5"), tmp_path / "in parts")
+
+
+def test_ended_queries_leave_no_threads_and_connections(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path
+) -> None:
+    before = threading.active_count()
+    for nth in range(6):
+        drain(load(spark, root), tmp_path / str(nth))
+
+    # The next query closes the connection of the last one.
+    until = SYSTEM_CLOCK.monotonic() + 60
+    while threading.active_count() > before + 2:
+        assert SYSTEM_CLOCK.monotonic() < until
+        SYSTEM_CLOCK.sleep(0.05)
 
 
 def test_files_that_another_writer_sorted_leave_the_stream_to_the_format(

@@ -4,6 +4,7 @@ import java.io.File;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
@@ -60,13 +61,14 @@ public final class TopicStream
     private final ParquetPartitionReaderFactory files;
     private final ParquetOptions options;
     private final boolean hasGroup;
+    private final List streams;
     private Offset latest;
     private Offset end;
     /** Figures of the progress at that offset, which is that of the batch. */
     private Map metrics;
     private Filter[] cut = new Filter[0];
     private String quiet;
-    private File[] awaited;
+    private File[] awaited = new File[0];
     private long quietSince;
     private long asked;
     private long looked;
@@ -79,13 +81,16 @@ public final class TopicStream
      * @param stored      columns of the files, as they are read
      * @param constants   columns with one value for each file: topic and partition
      * @param hasGroup    whether Python commits the progress for a consumer group
+     * @param streams     of the query, to which this one is added
      */
     public TopicStream(
             Function planner, String description, SparkSession spark, StructType stored, StructType constants,
-            Boolean hasGroup) {
+            Boolean hasGroup, List streams) {
         this.planner = planner;
         this.description = description;
         this.hasGroup = hasGroup.booleanValue();
+        this.streams = streams;
+        streams.add(this);
         this.columns = ParquetFiles.columns(stored, constants);
         this.files = ParquetFiles.factory(spark, stored, constants, new Filter[0]);
         this.options = new ParquetOptions(PythonUtils.toScalaMap(ParquetFiles.options()), spark.sessionState().conf());
@@ -178,18 +183,22 @@ public final class TopicStream
     /**
      * Return whether Python may find news. An idle query waits for them a while, because the rest of a trigger costs
      * more than a look. It does not after a batch, as another source may have more, nor if its trigger has an interval.
+     * One stream waits for the files of all streams of its query: Spark asks the others next.
      */
     private boolean hasNews() {
         long now = System.nanoTime();
         int left = now - quietSince >= IDLE_NANOS && now - looked < NEXT_NANOS && !isBusy ? LOOKS : 1;
         isBusy = false;
         while (now - asked < CHECK_NANOS) {
-            for (int n = 0; n < awaited.length; n++) {
-                if (awaited[n].exists()) {
-                    return true;
-                }
+            if (hasFile()) {
+                return true;
             }
             looked = now;
+            for (int n = 0; left > 1 && n < streams.size(); n++) {
+                if (((TopicStream) streams.get(n)).hasFile()) {
+                    return false;
+                }
+            }
             if (--left == 0) {
                 return false;
             }
@@ -203,6 +212,15 @@ public final class TopicStream
             now = System.nanoTime();
         }
         return true;
+    }
+
+    private boolean hasFile() {
+        for (int n = 0; n < awaited.length; n++) {
+            if (awaited[n].exists()) {
+                return true;
+            }
+        }
+        return false;
     }
 
     public Offset reportLatestOffset() {

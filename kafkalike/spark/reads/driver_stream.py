@@ -291,10 +291,11 @@ def options_for_driver(given: Mapping[str, str], *, near: bool) -> SourceOptions
 
 def in_driver(spark: SparkSession, plan: Any) -> Any:  # noqa: ANN401 - nodes of Spark's plan
     """Return a streaming plan whose sources of the format are planned in the driver; the same one if there are none."""
-    return QueryPlans(spark).with_leaves(plan, partial(_in_driver, spark))
+    streams = java_class("java.util.ArrayList")()
+    return QueryPlans(spark).with_leaves(plan, partial(_in_driver, spark, streams))
 
 
-def _in_driver(spark: SparkSession, leaf: Any, wanted: Any) -> Any:  # noqa: ANN401 - nodes of Spark's plan
+def _in_driver(spark: SparkSession, streams: Any, leaf: Any, wanted: Any) -> Any:  # noqa: ANN401 - nodes of Spark's plan
     if leaf.nodeName() != "StreamingRelationV2" or leaf.table().name() != FORMAT:
         return None
     if spark.conf.get(SWITCH, "true") != "true":
@@ -311,7 +312,7 @@ def _in_driver(spark: SparkSession, leaf: Any, wanted: Any) -> Any:  # noqa: ANN
             for name in output_columns(options)
             if wanted is None or name in ALWAYS or wanted.contains(output[name])
         }
-        relation = _with_source(spark, leaf, options, known)
+        relation = _with_source(spark, streams, leaf, options, known)
         return QueryPlans(spark).project([output[name] for name in output if name in known], relation)
     except (*SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
         _log.warning("a stream is planned by a process of its own: %s", cause)
@@ -323,8 +324,17 @@ def output_columns(options: SourceOptions) -> tuple[str, ...]:
     return (*(name for name in columns_of(options) if name not in CONSTANTS), *CONSTANTS)
 
 
-def _with_source(spark: Any, leaf: Any, options: SourceOptions, columns: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Return a leaf whose source the driver plans, with some columns of the leaf by their names."""
+def _with_source(
+    spark: Any,  # noqa: ANN401
+    streams: Any,  # noqa: ANN401 - a list in the JVM
+    leaf: Any,  # noqa: ANN401
+    options: SourceOptions,
+    columns: Mapping[str, Any],
+) -> Any:  # noqa: ANN401
+    """Return a leaf whose source the driver plans, with some columns of the leaf by their names.
+
+    The source is added to the streams of its query.
+    """
     parse = java_class("org.apache.spark.sql.types.DataType").fromJson
     table = new_object(
         spark,
@@ -335,6 +345,7 @@ def _with_source(spark: Any, leaf: Any, options: SourceOptions, columns: Mapping
         parse(schema_of(tuple(columns)[: -len(CONSTANTS)]).json()),
         parse(schema_of(CONSTANTS).json()),
         options.group_id is not None,
+        streams,
     )
     return leaf.copy(
         leaf.source(),
