@@ -414,9 +414,10 @@ def streams(each: Sequence[int]) -> None:
 
     def measure(sides: Sides, frame: DataFrame, report: Report) -> None:
         frame.unpersist(blocking=True)
+        # Before others: the JVM gives memory back that they took.
+        idle(sides, report)
         streaming(sides, report, each)
         trickle(sides, report)
-        idle(sides, report)
 
     alone(measure, Report("-".join(["kafka-streams", *map(str, each)])))
 
@@ -427,7 +428,6 @@ def scans(sides: Sides, frame: DataFrame, report: Report) -> None:
     sinking(sides, frame, report, RUNS)
     frame.unpersist(blocking=True)
     places(sides, report, RUNS)
-    idle(sides, report)
 
 
 def main() -> None:
@@ -454,7 +454,6 @@ def main() -> None:
                 streaming(sides, report)
                 if rows <= 1_000_000:
                     trickle(sides, report)
-                    idle(sides, report)
             report.finish()
         spark.stop()
 

@@ -19,6 +19,7 @@ import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamWriter;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics;
@@ -168,6 +169,7 @@ final class ArrowFileWriter implements DataWriter {
     private ArrowWriter rows;
     private ArrowStreamWriter stream;
     private int held = 0;
+    private long bytes = 0;
     private long written = 0;
 
     ArrowFileWriter(File file, int task, StructType columns, int rowsOfBatch) {
@@ -183,7 +185,9 @@ final class ArrowFileWriter implements DataWriter {
         }
         rows.write((InternalRow) row);
         held++;
-        if (held == rowsOfBatch || rows.sizeInBytes() >= BYTES_OF_BATCH) {
+        // To add up the buffers of the vectors takes as long as a small row.
+        bytes = row instanceof UnsafeRow ? bytes + ((UnsafeRow) row).getSizeInBytes() : rows.sizeInBytes();
+        if (held == rowsOfBatch || bytes >= BYTES_OF_BATCH) {
             flush();
         }
     }
@@ -203,6 +207,7 @@ final class ArrowFileWriter implements DataWriter {
         rows.reset();
         written += held;
         held = 0;
+        bytes = 0;
     }
 
     /** Spark's own class, because the tasks and the driver load the classes of this file by different loaders. */
