@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import IllegalArgumentException, PySparkException
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark.reads.table_scan import SWITCH
@@ -126,6 +126,63 @@ def test_frame_keeps_the_offsets_of_its_first_query(spark: SparkSession, root: s
     joined = frame.alias("a").join(frame.alias("b"), "offset").where("a.partition < b.partition")
     assert joined.count() == 1
     assert load(spark, root).count() == 8
+
+
+@pytest.fixture
+def view(spark: SparkSession, root: str, topics: Cluster) -> Iterator[DataFrame]:
+    """A view over topic `t`, made by SQL."""
+    options = f"`kafka.bootstrap.servers` '{root}', topic 't', maxRecordsPerPartition '2'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW viewed USING kafkalike OPTIONS ({options})")
+    yield spark.table("viewed")
+    spark.catalog.dropTempView("viewed")
+
+
+@pytest.mark.usefixtures("view")
+@pytest.mark.parametrize(("condition", "expected"), CONDITIONS.values(), ids=CONDITIONS)
+def test_view_made_by_sql_gives_the_rows_of_load(
+    spark: SparkSession, root: str, condition: str, expected: list[tuple[int, int, str]]
+) -> None:
+    asked = f"SELECT partition, offset, CAST(value AS STRING) FROM viewed WHERE {condition}"  # noqa: S608
+    found = spark.sql(asked)
+    assert "kafkalike[Subscribe[t]]" in plan_of(found)
+    spark.conf.set(SWITCH, "false")
+    others = spark.sql(asked)
+    assert "kafkalike[Subscribe[t]]" not in plan_of(others)
+
+    assert [tuple(row) for row in found.collect()] == [tuple(row) for row in others.collect()] == expected
+
+
+def test_query_of_a_view_reads_the_files_and_columns_that_it_needs(spark: SparkSession, view: DataFrame) -> None:
+    counted = spark.sql("SELECT partition, count(*) FROM viewed GROUP BY partition")
+
+    assert opened(view) == 3
+    assert opened(spark.sql("SELECT value FROM viewed WHERE partition = 1")) == 1
+    assert opened(spark.sql("SELECT value FROM viewed WHERE offset >= 3")) == 1
+    assert "value" not in plan_of(counted)
+    assert sorted(map(tuple, counted.collect())) == [(0, 4), (1, 2)]
+    assert "value" not in plan_of(spark.sql("SELECT count(*) FROM viewed"))
+    assert spark.sql("SELECT count(*) FROM viewed").collect()[0][0] == view.count() == 6
+
+
+@pytest.mark.usefixtures("view")
+def test_each_query_of_a_view_sees_the_newest_records(spark: SparkSession, topics: Cluster) -> None:
+    assert spark.sql("SELECT max(offset) FROM viewed").collect()[0][0] == 4
+    fill(topics, "t", "f")
+
+    assert spark.sql("SELECT max(offset) FROM viewed").collect()[0][0] == 5
+    spark.sql("INSERT INTO viewed (key, value) SELECT key, CAST('g' AS BINARY) FROM viewed WHERE offset = 5")
+    joined = "SELECT count(*) FROM viewed a JOIN viewed b USING (partition, offset)"
+    assert spark.sql(joined).collect()[0][0] == 8
+    assert spark.sql("SELECT * FROM viewed WHERE offset > (SELECT max(offset) - 1 FROM viewed)").count() == 1
+
+
+def test_view_with_columns_of_its_own_is_refused_by_the_format(spark: SparkSession, root: str, topics: Cluster) -> None:
+    options = f"`kafka.bootstrap.servers` '{root}', topic 't'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW texts (key STRING, value STRING) USING kafkalike OPTIONS ({options})")
+
+    with pytest.raises(PySparkException, match="fixed schema"):
+        spark.sql("SELECT value FROM texts").collect()
+    spark.catalog.dropTempView("texts")
 
 
 def test_file_that_lacks_a_record_fails_a_query_that_reads_all_of_it(

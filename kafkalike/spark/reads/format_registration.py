@@ -26,7 +26,7 @@ from kafkalike.spark.jvm.spark_connect import is_remote, tasks_here
 from kafkalike.spark.jvm.spark_errors import show_named_errors
 from kafkalike.spark.jvm.spark_version import HAS_PLANS
 from kafkalike.spark.reads.stream_start import start_in_driver
-from kafkalike.spark.reads.table_scan import scan_in_driver
+from kafkalike.spark.reads.table_scan import scan_in_driver, scan_views_in_driver
 
 CONDITION: Final = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
 
@@ -132,6 +132,9 @@ _TABLE: Final = re.compile(
     r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:EXTERNAL\s+)?TABLE\s.*?\sUSING\s+`?(\w+)`?", re.IGNORECASE | re.DOTALL
 )
 
+_USING: Final = re.compile(rf"\sUSING\s+`?{FORMAT}\b", re.IGNORECASE)
+"""Part of a statement that makes a view or table of the format."""
+
 _PATH: Final = re.compile(r"`?delta`?\s*\.\s*`(?:file:(?://(?=/))?)?(/[^`]+)`", re.IGNORECASE)
 
 _DELETED: Final = (
@@ -205,6 +208,8 @@ def _explained_statement(sql: Any, source: str) -> Any:  # noqa: ANN401 - PySpar
                 f"with Delta's catalog Spark opens no table USING {source}: use CREATE TEMPORARY VIEW … USING {source} "
                 f"OPTIONS (…), or a session without {CATALOG}"
             )
+        if HAS_PLANS and not is_remote(self) and _USING.search(sqlQuery):
+            scan_views_in_driver(self)
         change = change_of(sqlQuery)
         if change is not None and below_root(change[1]):
             raise AnalysisException(

@@ -5,6 +5,9 @@ batch reader in Python (decision 010). In a session with a JVM, `DataFrameReader
 `TopicBatch.java`. It asks the planner of this module, which has the offsets, tasks and errors of the format's own
 reader. Its tasks read the columns that the query needs, without Python. The format's own reader serves all other
 batches, and reports the errors of options (decision 107).
+
+SQL reads views and tables `USING kafkalike` in the same way: `ViewScans.java` replaces the format's scan when Spark
+optimizes a query.
 """
 
 from __future__ import annotations
@@ -48,6 +51,9 @@ SMALL_BYTES: Final = 1024 * 1024
 
 MICROS: Final = 1000
 """µs in a ms."""
+
+RULE: Final = "kafkalike.spark.ViewScans"
+"""Name of the rule of Spark's optimizer."""
 
 
 class BatchPlanner(JavaCalls):
@@ -168,27 +174,69 @@ def _in_driver(spark: Any, reader: Any) -> DataFrame | None:  # noqa: ANN401
     try:
         if field("source") != FORMAT or field("userSpecifiedSchema").isDefined():
             return None
-        if spark.conf.get(SWITCH, "true") != "true":
-            return None
         as_java = java_class("scala.jdk.javaapi.CollectionConverters").asJava
         given = dict(as_java(field("extraOptions").originalMap()))
-        made = options_for_driver(given)
-        if made is None:
+        table = topic_batch(spark, given)
+        if table is None:
             return None
         warn_without_meaning(given)
-        table = new_object(
-            spark,
-            "TopicBatch",
-            BatchPlanner(*made),
-            f"kafkalike[{described(made[0])}]",
-            spark._jsparkSession,  # noqa: SLF001
-            java_class("org.apache.spark.sql.types.DataType").fromJson(schema_of(columns_of(made[0])).json()),
-        )
         none = java_class("scala.Option").empty()
         asked = java_class("org.apache.spark.sql.util.CaseInsensitiveStringMap")(given)
         relation = java_class("org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation")
         return DataFrame(QueryPlans(spark).dataset(relation.create(table, none, none, asked, none)), spark)
-    except (KafkaError, *SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
-        # The format's own reader reads, or reports the error.
+    except (*SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
         _log.debug("a batch is planned by the format's process: %s", cause)
         return None
+
+
+def topic_batch(spark: Any, given: Mapping[str, str]) -> Any:  # noqa: ANN401
+    """Return a `TopicBatch` for options of the format; None if its own reader should read, or report an error."""
+    if spark.conf.get(SWITCH, "true") != "true":
+        return None
+    try:
+        made = options_for_driver(given)
+        return (
+            None
+            if made is None
+            else new_object(
+                spark,
+                "TopicBatch",
+                BatchPlanner(*made),
+                f"kafkalike[{described(made[0])}]",
+                spark._jsparkSession,  # noqa: SLF001
+                java_class("org.apache.spark.sql.types.DataType").fromJson(schema_of(columns_of(made[0])).json()),
+            )
+        )
+    except (KafkaError, *SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
+        _log.debug("a batch is planned by the format's process: %s", cause)
+        return None
+
+
+class ViewTables:
+    """Answers `ViewScans.java`: the tables that read the views of a session.
+
+    Args:
+        spark: the session.
+    """
+
+    Java = JavaCalls.Java
+
+    def __init__(self, spark: Any) -> None:  # noqa: ANN401
+        self._spark = spark
+
+    def apply(self, options: Mapping[str, str]) -> Any:  # noqa: ANN401
+        """Return the table for a view's options; see `topic_batch`."""
+        return topic_batch(self._spark, dict(options))
+
+
+def scan_views_in_driver(spark: Any) -> None:  # noqa: ANN401
+    """Have a session's optimizer plan views and tables of the format in the driver; does nothing the second time."""
+    try:
+        methods = spark._jsparkSession.experimental()  # noqa: SLF001 - PySpark has no name for it
+        rules = methods.extraOptimizations()
+        if any(rules.apply(n).ruleName() == RULE for n in range(rules.size())):
+            return
+        added = new_object(spark, "ViewScans", ViewTables(spark))
+        getattr(methods, "extraOptimizations_$eq")(getattr(rules, "$colon$plus")(added))
+    except (*SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
+        _log.debug("views are read by the format's process: %s", cause)
