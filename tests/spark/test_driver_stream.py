@@ -287,6 +287,42 @@ def test_idle_query_reads_records_that_come_and_can_be_stopped(
     assert query.exception() is None
 
 
+def test_idle_query_of_two_topics_reads_records_of_either(
+    spark: SparkSession, root: str, topic: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the two streams waits for the files of both."""
+    topic.create_topic("other", 1, {})
+    looks, look, came = dict[Any, int](), StreamPlanner._latest, dict[str, threading.Event]()
+
+    def latest(self: StreamPlanner, *given: Any) -> dict[str, Any]:
+        looks[self] = looks.get(self, 0) + 1
+        return look(self, *given)
+
+    def keep(rows: DataFrame, _: int) -> None:
+        for row in rows.selectExpr("topic").distinct().collect():
+            came[row.topic].set()
+
+    monkeypatch.setattr(StreamPlanner, "_latest", latest)
+    frames = [load(spark, root, subscribe=name, startingOffsets="latest") for name in ("in", "other")]
+    writer = frames[0].union(frames[1]).writeStream.foreachBatch(keep)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query.processAllAvailable()
+    for name in ("other", "in"):
+        came[name] = threading.Event()
+        before = dict(looks)
+        until = SYSTEM_CLOCK.monotonic() + 60
+        while any(looks[planner] < before[planner] + 2 for planner in before):
+            # An idle query's planners are asked after some seconds, whatever files there are.
+            assert SYSTEM_CLOCK.monotonic() < until
+            SYSTEM_CLOCK.sleep(0.05)
+        fill(topic, name, "g")
+        assert came[name].wait(60)
+    query.stop()
+
+    assert len(looks) == 2
+    assert query.exception() is None
+
+
 @pytest.mark.usefixtures("reading")
 def test_stream_that_is_joined_with_itself_reads_each_batch_twice(
     spark: SparkSession, root: str, topic: Cluster, tmp_path: Path
