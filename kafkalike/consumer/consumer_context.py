@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkalike import errors
@@ -15,7 +16,6 @@ from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.consumer_config import ConsumerConfig
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
 

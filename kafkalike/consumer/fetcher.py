@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkalike.consumer.consumer_context import ConsumerContext
@@ -11,7 +12,6 @@ from kafkalike.consumer.record_builders import Build
 from kafkalike.consumer.subscription import PartitionState
 from kafkalike.errors import IllegalStateError, KafkaError, OffsetOutOfRangeError, TopicDeletedError
 from kafkalike.model.concurrency import ActiveBlock
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:

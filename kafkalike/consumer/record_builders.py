@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from gzip import BadGzipFile
 from itertools import repeat
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike.errors import KafkaError, RecordDeserializationError, UnknownTopicOrPartitionError
 from kafkalike.model import dead_letter
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.structs import NO_HEADERS, ConsumerRecord, TopicPartition
 from kafkalike.schemas.serialization import DeserializeFunction
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import IllegalStateError, InvalidRecordStateError, KafkaError, OffsetOutOfRangeError
 from kafkalike.log.topic.chunk import Chunk
-from kafkalike.model.data_class import asdict, dataclass
 from kafkalike.model.shares.share_partition import (
     Acknowledgement,
     Acknowledgements,

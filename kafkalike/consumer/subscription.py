@@ -9,11 +9,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal
 
 from kafkalike.errors import IllegalArgumentError, IllegalStateError
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.names import INTERNAL_PREFIX, check_topic_name
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo

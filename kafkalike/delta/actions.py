@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.row_value import UNREADABLE, as_text, parse_json, raw_decode
 
 SUPPORTED_READER_VERSION: Final = 1

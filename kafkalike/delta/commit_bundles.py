@@ -11,6 +11,7 @@ import logging
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
@@ -18,7 +19,6 @@ from typing import Any, Final
 from kafkalike.delta.actions import log_name, parse_commit
 from kafkalike.delta.damage import opened, sealed
 from kafkalike.delta.log_files import READ_BESIDE, LogFiles, block_of, joined_name
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.storage.port import Storage
 
 MOST_BYTES: Final = 64 * 1024 * 1024

@@ -11,6 +11,7 @@ import os
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -20,7 +21,6 @@ from kafkalike.delta.layout import TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
 from kafkalike.delta.table_state import FENCE
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.model.clock import Clock
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.storage.port import NotStoredError, Storage
 from kafkalike.version import engine_info, user_and_host
 

@@ -11,10 +11,10 @@ import logging
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from kafkalike.errors import KafkaStorageError, LogCorruptError
-from kafkalike.model.data_class import dataclass
 
 _log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafkalike.delta.actions import log_name
-from kafkalike.model.data_class import dataclass, field, replace
 from kafkalike.model.replication.registration import Span, holding
 from kafkalike.model.row_value import UNREADABLE
 from kafkalike.storage.port import Storage

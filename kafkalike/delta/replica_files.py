@@ -11,6 +11,7 @@ import re
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,7 +19,6 @@ from kafkalike.delta.actions import APPEND_KEY, CHECKSUM_KEY, Add, TableCommit, 
 from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.log_files import LOG, NOTE, LogFiles, note_name, noted_span
 from kafkalike.delta.table_state import REPLICAS, SEAL
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.record_batch import HOLES, cleaner_app
 from kafkalike.model.replication.registration import Configuration, Replica, Span, begun, compared, holding
 

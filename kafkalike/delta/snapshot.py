@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,7 +17,6 @@ from kafkalike.delta import actions as log_actions
 from kafkalike.delta.damage import REPAIR_COMMAND, Damage
 from kafkalike.delta.log_files import LogFiles, base_of, block_of, first_missing, last_checkpoint
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model.data_class import dataclass, field, replace
 from kafkalike.storage.arrays import without_nulls
 from kafkalike.storage.parquet import ParquetInput, is_storage_error, sound
 from kafkalike.storage.port import Storage

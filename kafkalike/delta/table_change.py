@@ -9,6 +9,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from kafkalike.delta.actions import Add
@@ -16,7 +17,6 @@ from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.storage.port import Storage
 
 T = TypeVar("T")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final
 
@@ -18,7 +19,6 @@ from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.appends.producer_sequences import BATCHES_KEY, ProducerSequences
 from kafkalike.model.appends.taken_appends import PARTS_KEY, Placed, TakenAppends, from_note
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.row_value import UNREADABLE
 from kafkalike.model.segments import Segment, SegmentIndex
 from kafkalike.storage.port import Storage

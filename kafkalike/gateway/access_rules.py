@@ -7,11 +7,11 @@ with `*`. Without a rule nothing is allowed.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.model.data_class import dataclass
 
 
 class AccessKind(StrEnum):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from kafkalike.model import faults
 from kafkalike.model.config.dead_letter_config import topic_settings
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.dead_letter import Context, Headers, Letter, original_headers, read_context, same_class
 from kafkalike.model.record_batch import RecordBatch
 

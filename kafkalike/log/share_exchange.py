@@ -7,10 +7,10 @@ members (`waiting_appends.Unit`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import InvalidRecordStateError
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.frozen_map import FrozenMap
 from kafkalike.model.group_rows import GroupRow, share_row
 from kafkalike.model.group_state import GroupsState

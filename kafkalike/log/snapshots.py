@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.row_value import UNREADABLE
 from kafkalike.model.structs import CommittedOffset, OffsetAndMetadata, TopicPartition
 

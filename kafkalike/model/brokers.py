@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from kafkalike.model.data_class import dataclass, field, replace
 from kafkalike.model.replication.registration import Registration, Replica, UncleanElection
 from kafkalike.model.row_value import VERSION, as_text, as_whole, flag, text, whole
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.model import brokers
 from kafkalike.model.brokers import Broker, Defaults, ReplicatedTable
-from kafkalike.model.data_class import asdict, astuple, dataclass, field, replace
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.mirror import FORMAT, Mirrored, Phase, dump_mirror, load_mirror
 from kafkalike.model.names import CLUSTER_METADATA, TopicId, TopicName

@@ -9,9 +9,9 @@ have been, because a filter leaves gaps. The group's lag is therefore about the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Self
 
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]

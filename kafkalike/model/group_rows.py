@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.groups.roster import CLIENT_LED_VERSION, Roster, dump_roster
 from kafkalike.model.names import CONSUMER_OFFSETS
 from kafkalike.model.row_value import UNREADABLE, as_text, damaged, row_value

@@ -7,11 +7,11 @@ groups. A row that cannot be read raises the same error every time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import GroupIdNotFoundError
 from kafkalike.model import group_rows
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.group_rows import GroupRow
 from kafkalike.model.groups.roster import Member, Roster, load_roster

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final
 
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.segments import Segment
 
 

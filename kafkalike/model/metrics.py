@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
-
-from kafkalike.model.data_class import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Any, Final
 
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.row_value import VERSION, text, whole
 
 SEAL: Final = "kafkalike.promoted/"

@@ -8,10 +8,10 @@ For a topic that no member of a live group reads, and for a group that never had
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.group_rows import OFFSET, GroupRow
 from kafkalike.model.group_state import Group, GroupsState
 from kafkalike.model.groups.partition_split import check_open, family, holds

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.errors import IllegalArgumentError, UnknownPartitionerTopicError
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.murmur2 import partition_for_key, partitions_for_keys
 
 if TYPE_CHECKING:

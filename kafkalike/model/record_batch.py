@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.groups.partition_split import split_rows
 
 Headers = Sequence[tuple[str, bytes | None]]

@@ -11,11 +11,11 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Final, overload
 
 from kafkalike.errors import LogCorruptError
-from kafkalike.model.data_class import dataclass
 
 DUE_KEY: Final = "deliverAt"
 """Key of our own in a file's statistics; see `Segment.due_ms`. Delta's readers ignore it."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from kafkalike.errors import MirrorTopicError, ReassignmentInProgressError
 from kafkalike.model.clock import utc_text
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.mirror import Mirrored
 from kafkalike.model.names import TopicId, TopicName
 

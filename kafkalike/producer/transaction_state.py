@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kafkalike import errors
-from kafkalike.model.data_class import dataclass, field, replace
 from kafkalike.model.structs import OffsetAndMetadata, ShareGroupMetadata, TopicPartition
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.leases import MemoryLeases
 from kafkalike.storage.port import Coordination, Entry, Reach, Storage

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urlsplit
 
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
 from kafkalike.model.config.storage_option_names import Provider
 from kafkalike.model.config.storage_options import StorageOptions
-from kafkalike.model.data_class import dataclass, field, replace
 
 S3_SCHEMES: Final = ("s3", "s3a", "s3n")
 AZURE_SCHEMES: Final = ("abfs", "abfss", "adl", "az", "azure", "wasb", "wasbs")

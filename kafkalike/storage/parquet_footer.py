@@ -11,11 +11,11 @@ import os
 import struct
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import pyarrow as pa
 
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.row_value import UNREADABLE
 
 TRUE: Final = 1

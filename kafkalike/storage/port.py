@@ -15,13 +15,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from kafkalike.errors import KafkaError
 from kafkalike.model.config.storage_options import SentOptions
-from kafkalike.model.data_class import dataclass
 from kafkalike.storage.scheduler import AT_ONCE, NOW, Pace, Scheduler
 
 if TYPE_CHECKING:

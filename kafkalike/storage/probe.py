@@ -20,6 +20,7 @@ import re
 import tempfile
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -27,7 +28,6 @@ from filelock import FileLock, Timeout
 
 from kafkalike.errors import KafkaConnectionError, UnsafeStorageError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.data_class import dataclass
 from kafkalike.storage.port import Entry, NotStoredError
 
 PROBES: Final = "__probe"

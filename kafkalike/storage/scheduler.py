@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
-
-from kafkalike.model.data_class import dataclass
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -14,13 +14,13 @@ from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.config.storage_options import StorageOptions
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.storage.impatient_client import ImpatientClient
 from kafkalike.storage.leases import ObjectLeases
 from kafkalike.storage.object_client import ObjectClient, check_process

@@ -21,7 +21,6 @@ from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
 PURE = (
-    "kafkalike.model.data_class",
     "kafkalike.model.effects",
     "kafkalike.model.replication",
     "tests.tools.histories",

@@ -14,6 +14,7 @@ import logging
 import threading
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -30,7 +31,6 @@ from kafkalike.model import faults
 from kafkalike.model.appends import waiting_appends
 from kafkalike.model.appends.taken_appends import PARTS_KEY, Placed, WaitingAppend
 from kafkalike.model.clock import Deadline, within
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.row_value import UNREADABLE, ControlState, checked_list
 
 _log = logging.getLogger(__name__)

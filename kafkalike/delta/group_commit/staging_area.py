@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeVar
 
@@ -24,7 +25,6 @@ from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeE
 from kafkalike.model.appends import waiting_appends
 from kafkalike.model.appends.taken_appends import Placed, TakenAppends, WaitingAppend, from_note
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.storage.port import NotStoredError, Storage
 
 FOLDER: Final = "_waiting"

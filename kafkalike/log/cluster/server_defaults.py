@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,6 @@ from kafkalike.model.brokers import Defaults
 from kafkalike.model.cluster_state import ClusterState, MetadataRow, defaults_row
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.config import server_config
-from kafkalike.model.data_class import dataclass, field
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.control_logs import MetadataLog

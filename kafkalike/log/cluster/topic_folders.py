@@ -18,6 +18,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,7 +27,6 @@ from kafkalike.delta.layout import BROKERS, CLUSTER_METADATA, DELETED, TOPIC_SCH
 from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.port import TABLE_LOG, Storage
 

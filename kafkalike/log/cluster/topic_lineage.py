@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.delta.actions import log_name, parse_commit
@@ -11,7 +12,6 @@ from kafkalike.delta.table_state import END_APP, TableState, load_table
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.topic.topic_commits import segment_of, versions
 from kafkalike.model.clock import utc_text
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.transaction_views import APPLIED, Cut, Past, TopicCut, whole_versions
 from kafkalike.storage.port import Storage

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.model.clock import Clock
-from kafkalike.model.data_class import dataclass, field, replace
 from kafkalike.model.group_rows import GroupRow, roster_row, share_row
 from kafkalike.model.group_state import Group, GroupsState
 from kafkalike.model.groups.group_protocol import GroupFacts, leave

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import IllegalArgumentError, KafkaError, OffsetMetadataTooLargeError
 from kafkalike.log.group.membership import Membership
 from kafkalike.model.clock import Clock
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.groups.partition_split import holds
 from kafkalike.model.row_value import INT32
 from kafkalike.model.segments import MAX_OFFSET

@@ -10,10 +10,10 @@ import math
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.model.clock import Clock
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.group_rows import SHARE, GroupRow, roster_row
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.groups import group_protocol

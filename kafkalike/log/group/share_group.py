@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import InvalidRecordStateError
@@ -12,7 +13,6 @@ from kafkalike.log.group.group_config import HEARTBEAT, RESET, SERVER_DEFAULTS, 
 from kafkalike.log.group.membership import MemberSettings
 from kafkalike.log.share_exchange import ExchangeResult, ShareExchange, ShareSource, share_of
 from kafkalike.model.config.consumer_config import reset_ms
-from kafkalike.model.data_class import dataclass, replace
 from kafkalike.model.frozen_map import FrozenMap
 from kafkalike.model.group_rows import SHARE, GroupRow, share_row
 from kafkalike.model.group_state import GroupsState, Shares

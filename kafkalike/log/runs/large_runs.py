@@ -19,6 +19,7 @@ import contextlib
 import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, cast
 
 import numpy as np
@@ -28,7 +29,6 @@ import pyarrow.compute as pc
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE, earliest_due
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.data_class import dataclass
 from kafkalike.storage import parquet
 from kafkalike.storage.arrays import numbers
 from kafkalike.storage.parquet_footer import TAIL, Field, Struct, ended, footer_of, items, read_struct, write_struct

@@ -13,6 +13,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,6 @@ from kafkalike.log.runs.large_runs import SEGMENT_BYTES, LargeRuns, give_to_topi
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.topic.chunk import earliest_due
 from kafkalike.log.topic.column_rules import WAITING
-from kafkalike.model.data_class import dataclass
 from kafkalike.storage.arrays import numbers
 from kafkalike.storage.parquet import put_parquet
 from kafkalike.storage.port import Storage

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from kafkalike.errors import LogCorruptError
-from kafkalike.model.data_class import dataclass, replace
 from kafkalike.storage.port import Storage
 
 

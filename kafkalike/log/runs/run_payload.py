@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -24,7 +25,6 @@ from kafkalike.log.runs.run_manifest import LargeRun, RunManifest, StagedRun, in
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, refused, segment_name, segment_stats
 from kafkalike.log.topic.transaction_append import StagedFileError
 from kafkalike.model import faults
-from kafkalike.model.data_class import dataclass, replace
 
 if TYPE_CHECKING:
     from kafkalike.model.config.topic_config import TopicConfig

@@ -7,6 +7,7 @@ some of them, so values are gathered by their positions here. A type with anothe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,7 +17,6 @@ import pyarrow.compute as pc
 
 from kafkalike.errors import IllegalArgumentError, InvalidRecordError
 from kafkalike.log.topic.chunk import HEADERS_TYPE, first_undecodable
-from kafkalike.model.data_class import dataclass
 from kafkalike.storage.arrays import numbers
 
 MAX_BATCH_BYTES: Final = 1024 * 1024 * 1024

@@ -16,6 +16,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -31,7 +32,6 @@ from kafkalike.log.topic.record_rules import SchemasOf, check_batch
 from kafkalike.model import faults
 from kafkalike.model.appends.producer_sequences import SequencedBatch
 from kafkalike.model.config.topic_config import CODECS, TopicConfig
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 from kafkalike.model.row_value import INT32, INT64, UNREADABLE, checked_int, checked_list, checked_text
 from kafkalike.model.segments import DUE_KEY, Segment, segment_path

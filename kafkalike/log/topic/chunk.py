@@ -7,12 +7,12 @@ records are written, and again when they are read, because other engines write t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.record_batch import DELIVER_AT
 from kafkalike.storage.arrays import held_numbers, repeated, whole_numbers
 

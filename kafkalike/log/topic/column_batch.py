@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,6 @@ from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE
 from kafkalike.log.topic.column_rules import Slices, header_sizes, turns
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_ERRORS, RECORD_OVERHEAD, SchemasOf, check_batch
 from kafkalike.model import faults
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.murmur2 import partitions_of_slices
 from kafkalike.model.record_batch import Headers, RecordBatch
 from kafkalike.model.schemas.admission import HEAD

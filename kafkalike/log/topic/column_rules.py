@@ -6,6 +6,7 @@ batches, and NumPy takes a fifth of the time that Column expressions would take.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
@@ -17,7 +18,6 @@ from kafkalike.log.topic.chunk import first_undecodable
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.model.config.properties import LONG_MAX
 from kafkalike.model.config.topic_config import MAX_PARTITIONS
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.murmur2 import partitions_of_slices
 from kafkalike.storage.arrays import lengths_of, nulls_of, numbers
 

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,7 +22,6 @@ from pyarrow._parquet import ParquetSchema, RowGroupMetaData
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.model.concurrency import OnError
-from kafkalike.model.data_class import dataclass
 from kafkalike.storage.parquet import HAS_FILTERS, KEY, UNREADABLE, ParquetInput, is_storage_error, open_parquet
 from kafkalike.storage.parquet_footer import may_hold, xxh64
 

@@ -7,6 +7,7 @@ only of row groups that hold the key. If a file has more matching records than t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,6 @@ import pyarrow.compute as pc
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.log.topic.data_file import DataFile, FlawError, ReadOptions, longs, named_flaws
-from kafkalike.model.data_class import dataclass
 from kafkalike.storage.arrays import binaries, numbers
 from kafkalike.storage.parquet import UNREADABLE, sound
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kafkalike.delta.actions import Add, TableCommit, log_name, parse_commit
@@ -19,7 +20,6 @@ from kafkalike.log.topic.batch_payload import Payload, StagedSequences
 from kafkalike.log.topic.record_rules import RECORD_ERRORS, SchemasOf
 from kafkalike.model.appends import producer_sequences
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.data_class import dataclass, replace
 from kafkalike.model.record_batch import Appended, RecordBatch, TxnId
 from kafkalike.storage.port import Storage
 

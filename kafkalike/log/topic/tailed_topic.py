@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafkalike.delta.log_cleaner import Helpers
@@ -23,7 +24,6 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.config.topic_config import TopicConfig
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.record_batch import HOLES, TRANSACTIONS, cleaner_app
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp

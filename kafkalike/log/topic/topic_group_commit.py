@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -24,7 +25,6 @@ from kafkalike.model.appends.producer_sequences import ProducerSequences, judge_
 from kafkalike.model.appends.taken_appends import PARTS_KEY, Placed, WaitingAppend
 from kafkalike.model.appends.waiting_appends import OWN, numbered, to_note
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.record_batch import Appended, RecordBatch, TxnId
 
 if TYPE_CHECKING:

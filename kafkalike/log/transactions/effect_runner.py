@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownTopicOrPartitionError
@@ -13,7 +14,6 @@ from kafkalike.log.topic.transaction_append import DecidedRecords, StagedFileErr
 from kafkalike.log.transactions.transaction_files import Staging, records_of
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.effects import run
 from kafkalike.model.group_rows import GroupRow, transaction_rows
 from kafkalike.model.group_state import GroupsState

@@ -13,6 +13,7 @@ import uuid
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike import errors
@@ -22,7 +23,6 @@ from kafkalike.log.topic.record_rules import check_batch, codec_for
 from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransaction, TransactionContext
 from kafkalike.model import faults
 from kafkalike.model.appends.producer_sequences import SEQUENCES, SequencedBatch
-from kafkalike.model.data_class import dataclass, replace
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions import transactional_id as txn

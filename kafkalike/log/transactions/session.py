@@ -6,6 +6,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,6 @@ from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransacti
 from kafkalike.log.transactions.transaction_files import TRIES, FilesToStage, Staging
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions import transactional_id as txn

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,6 @@ from kafkalike.log.runs.run_manifest import RunManifest, StagedRun, load_manifes
 from kafkalike.log.topic.batch_payload import Loose, pack, partitions_in, unpack
 from kafkalike.log.topic.transaction_append import DecidedPayload, DecidedRecords, Load, StagedFileError
 from kafkalike.model.clock import Deadline, within
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.storage.port import Entry, Storage, copies_of
 

@@ -7,13 +7,13 @@ batch inflates to no more than its caller allows.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 from crc32c import crc32c
 
 from kafkalike.errors import CorruptRecordError, InvalidRecordError, MessageSizeTooLargeError
-from kafkalike.model.data_class import dataclass
 
 HEAD: Final = struct.Struct(">qiibIhiqqqhii")
 """Offset, length, leader epoch, magic, checksum, attributes, last offset delta, base time, latest time, producer id,

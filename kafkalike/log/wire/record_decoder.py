@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,6 @@ from kafkalike.log.topic.column_batch import ColumnBatch
 from kafkalike.log.topic.column_rules import header_sizes
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.log.wire.batch_heads import WireBatch
-from kafkalike.model.data_class import dataclass
 from kafkalike.storage.arrays import flags_of, numbers
 
 Longs = npt.NDArray[np.int64]

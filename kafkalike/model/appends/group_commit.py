@@ -10,12 +10,12 @@ one. If no version appears for a while, a waiting writer makes one for all of th
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownOutcomeError
 from kafkalike.model.appends.taken_appends import Placed, TakenAppends, WaitingAppend
 from kafkalike.model.appends.waiting_appends import BUSY, LOST, Lost, Room
-from kafkalike.model.data_class import dataclass, replace
 from kafkalike.model.effects import Effect
 
 

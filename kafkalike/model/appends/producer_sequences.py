@@ -13,10 +13,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kafkalike.errors import InvalidProducerEpochError, KafkaError, OutOfOrderSequenceNumberError
-from kafkalike.model.data_class import dataclass, field, replace
 from kafkalike.model.record_batch import RESERVED_APPS
 from kafkalike.model.row_value import UNREADABLE
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.record_batch import TRANSACTIONS
 
 PARTS_KEY: Final = "parts"

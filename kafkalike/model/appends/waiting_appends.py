@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
 from kafkalike.errors import UnknownOutcomeError
 from kafkalike.model.appends.taken_appends import TakenAppends, WaitingAppend
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.row_value import ControlState
 
 MOST_PARTS: Final = 64

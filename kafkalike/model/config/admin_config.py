@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.config.client_config import build, number, optional, text
 from kafkalike.model.config.storage_options import Address, StorageOptions, check_options
-from kafkalike.model.data_class import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

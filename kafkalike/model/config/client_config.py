@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Final, NoReturn, TypeVar
 
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.config.properties import nearest
-from kafkalike.model.data_class import dataclass, fields
 from kafkalike.model.names import is_storable
 
 DEFAULT_ROOT: Final = "./kafkalike-data"

@@ -7,6 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Self
 
 from kafkalike.errors import InvalidGroupIdError, InvalidTopicError, KafkaConfigurationError
@@ -14,7 +15,6 @@ from kafkalike.model.config.client_config import IdleSettings, build, choice, fl
 from kafkalike.model.config.dead_letter_config import CHECKS as DEAD_LETTER_CHECKS
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings, check_dead_letters
 from kafkalike.model.config.storage_options import Address, StorageOptions, check_options
-from kafkalike.model.data_class import dataclass, fields, replace
 from kafkalike.model.names import check_group_id, check_topic_name
 
 log = logging.getLogger(__name__)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkalike.errors import InvalidTopicError, KafkaConfigurationError
 from kafkalike.model.config.client_config import IdleSettings, build, choice, flag, optional
 from kafkalike.model.config.properties import INT_MAX, LONG_MAX
 from kafkalike.model.config.topic_config import TopicConfig
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.dead_letter import CONTEXT_BYTES, SUFFIX, default_topic
 from kafkalike.model.names import check_topic_name
 

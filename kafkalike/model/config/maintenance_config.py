@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, cast
 
 from kafkalike.errors import InvalidConfigurationError
 from kafkalike.model.config.properties import Value
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.maintenance import log_cleanup
 
 RETENTION_PARTS: Final = 10

@@ -6,6 +6,7 @@ import logging
 import math
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any, Final
 
@@ -13,7 +14,6 @@ from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.config.client_config import IdleSettings, build, choice, flag, number, optional, text
 from kafkalike.model.config.storage_options import Address, StorageOptions, check_options
 from kafkalike.model.config.topic_config import CODECS
-from kafkalike.model.data_class import dataclass, fields, replace
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 from kafkalike.errors import InvalidConfigurationError
-from kafkalike.model.data_class import dataclass
 
 Value = int | float | bool | str | tuple[str, ...]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kafkalike.errors import InvalidConfigurationError
 from kafkalike.model.config.properties import INT_MAX, Property, PropertySet, Value, boolean, whole
 from kafkalike.model.config.topic_config import FOREIGN_WRITES, MAX_PARTITIONS, TOPIC_PROPERTIES
-from kafkalike.model.data_class import dataclass, field
 
 
 def voters(text: str) -> str:

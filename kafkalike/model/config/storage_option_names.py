@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
-
-from kafkalike.model.data_class import dataclass
 
 Provider = Literal["s3", "azure", "google"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 from kafkalike.errors import InvalidPartitionsError
 from kafkalike.model.config import properties
 from kafkalike.model.config.properties import INT_MAX, LONG_MAX, Property, PropertySet, Value
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.names import STRATEGIES, TOPIC_NAME, Part
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -13,10 +13,10 @@ topics finds the rest, and an interrupted listener is called again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from kafkalike.errors import FencedInstanceIdError
-from kafkalike.model.data_class import dataclass, replace
 from kafkalike.model.groups.group_protocol import pending_partitions
 from kafkalike.model.groups.roster import Partitions, Roster
 from kafkalike.model.structs import TopicPartition

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from kafkalike.errors import InvalidRequestError
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.structs import TopicPartition
 
 WRITTEN_VERSION: Final = 1

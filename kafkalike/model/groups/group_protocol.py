@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kafkalike import errors
-from kafkalike.model.data_class import dataclass, replace
 from kafkalike.model.groups import client_led_group as client_led
 from kafkalike.model.groups.roster import Member, Partitions, Roster, TopicCounts
 from kafkalike.model.structs import TopicPartition

@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkalike import errors
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.row_value import VERSION, as_text, as_whole, flag, text, whole
 from kafkalike.model.structs import GroupState, TopicPartition
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.groups.roster import Member
 
 NS_PER_MS = 1_000_000

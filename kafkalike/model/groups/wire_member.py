@@ -8,9 +8,9 @@ KIP-848 (ConsumerGroupHeartbeat).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.groups.group_protocol import pending_partitions
 from kafkalike.model.groups.roster import Member, Partitions, Roster
 from kafkalike.model.structs import TopicPartition

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final
-
-from kafkalike.model.data_class import asdict, dataclass
 
 KIND: Final = "kafkalike.latest"
 """Key of a position in the user metadata of a table's commit; also the Delta application of these commits."""

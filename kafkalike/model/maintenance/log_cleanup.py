@@ -17,9 +17,9 @@ is merged when the result is at least twice as large as its largest part, or whe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from kafkalike.model.data_class import dataclass, replace
 from kafkalike.model.segments import Segment
 
 RetentionClock = Literal["record", "append"]

@@ -12,11 +12,11 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.data_class import dataclass, field, replace
 
 Runs = tuple[range, ...]
 """Ranges of offsets in ascending order, which do not touch each other."""

@@ -8,9 +8,9 @@ there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.group_rows import OFFSET, GroupRow
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.structs import CommittedOffset, TopicPartition

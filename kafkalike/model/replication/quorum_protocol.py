@@ -12,9 +12,9 @@ put.
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.effects import Effect
 from kafkalike.model.replication import registers
 

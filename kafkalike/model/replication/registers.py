@@ -16,9 +16,9 @@ if cleanup may have deleted the row, or other voters have taken over, the row do
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.effects import Effect
 
 

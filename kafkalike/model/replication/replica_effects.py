@@ -7,9 +7,9 @@ Any process may stop between any two effects forever, or continue years later. A
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any, Final
 
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.effects import Effect
 from kafkalike.model.replication.registration import Registration, Replica, TableVersion, View
 

@@ -12,9 +12,9 @@ decided alone are lost, and those voters must not come back, because nothing sto
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.effects import Effect
 from kafkalike.model.replication import quorum_protocol, registers
 from kafkalike.model.replication.quorum_protocol import LastVersion, NewProposer, bringing, published

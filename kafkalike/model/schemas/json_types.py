@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, TypeAlias
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.data_class import dataclass
 
 MAX_FIELDS: Final = 200
 MAX_DEPTH: Final = 8

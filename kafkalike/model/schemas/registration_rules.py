@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.data_class import dataclass, replace
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas import schema as schemas
 from kafkalike.model.schemas.registry_state import RegistryState

@@ -7,9 +7,9 @@ that cannot be read raises the same error every time.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from kafkalike.model.data_class import dataclass, field, replace
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.names import SCHEMAS
 from kafkalike.model.row_value import damaged

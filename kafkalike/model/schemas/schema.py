@@ -15,9 +15,8 @@ import json
 import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NoReturn, get_args
-
-from kafkalike.model.data_class import dataclass, replace
 
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 

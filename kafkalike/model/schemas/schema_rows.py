@@ -6,9 +6,9 @@ compacted table keeps that one, and a table that has lost a row still describes 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.names import SCHEMAS
 from kafkalike.model.row_value import UNREADABLE as UNREADABLE_VALUE
 from kafkalike.model.row_value import as_text, as_whole, damaged, flag, row_value, text

@@ -7,10 +7,10 @@ prints them. A value `null` deletes earlier records of the key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.data_class import dataclass, field, replace
 from kafkalike.model.row_value import as_text, as_whole
 from kafkalike.model.schemas import refusals, registration_rules, schema
 from kafkalike.model.schemas import subject_changes as settings

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
-from kafkalike.model.data_class import dataclass, replace
 from kafkalike.model.structs import TopicPartition
 
 MAX_RUNS: Final = 10_000

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.errors import InvalidRecordStateError, UnknownTopicOrPartitionError
-from kafkalike.model.data_class import dataclass, replace
 from kafkalike.model.groups.partition_split import OffsetsOwner, check_open
 from kafkalike.model.groups.roster import Roster, check_commit
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, ShareGroupMetadata, TopicPartition

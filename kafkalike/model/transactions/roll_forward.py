@@ -7,10 +7,10 @@ number of its last decision shows that it has all earlier ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kafkalike.errors import KafkaError, LogCorruptError, UnknownTopicOrPartitionError
-from kafkalike.model.data_class import dataclass
 from kafkalike.model.effects import Effect
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.transactions import transactional_id as txn

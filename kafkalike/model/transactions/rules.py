@@ -6,10 +6,10 @@ Every rule is called inside a change of that table, so it sees exactly the state
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafkalike import errors
-from kafkalike.model.data_class import dataclass, field, replace
 from kafkalike.model.groups.partition_split import check_open
 from kafkalike.model.transactions import transactional_id as txn
 from kafkalike.model.transactions.group_claims import (

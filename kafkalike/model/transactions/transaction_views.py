@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Final, NamedTuple
 
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.transactions.transactional_id import CommittedTransaction, TransactionalIdState, TransactionPart
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalike.model.data_class import dataclass, field
 from kafkalike.model.row_value import VERSION, as_text, as_whole, text, whole
 from kafkalike.model.structs import TopicPartition
 
