@@ -24,6 +24,7 @@ from kafkalike.delta.log_files import (
     is_clean,
     is_due,
     last_checkpoint,
+    named_checkpoint,
 )
 from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.delta.table_change import Landed, cleaning_turn
@@ -138,8 +139,10 @@ class LogCleaner:
         files, carried = len(paths), tuple(paths) if self._rare else ()
 
         def due() -> bool:
-            last = _made(self._files, last_checkpoint(self._files), version)
-            return is_due(version, last, files, SHARE if joining is None else FAR_SHARE)
+            said, entries = named_checkpoint(self._files)
+            last = _made(self._files, said, version)
+            # Of a topic that is merged, most entries are removed files.
+            return is_due(version, last, max(files, entries), SHARE if joining is None else FAR_SHARE)
 
         # In an object store, bundle, checkpoint and even `due` are requests, for which an append must not wait.
         if joining is not None:

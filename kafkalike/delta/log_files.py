@@ -42,8 +42,8 @@ CHECKPOINT_INTERVAL: Final = 100
 writes the whole state: Delta's default of 10 doubled the mean cost of an append."""
 
 SHARE: Final = 10
-"""After a checkpoint of n files, the next one is due after n / `SHARE` commits at the earliest. So all checkpoints of a
-table's life together hold about `SHARE` times as many entries as the last one, however often the table is written."""
+"""After a checkpoint of n entries, the next one is due after n / `SHARE` commits at the earliest. So all checkpoints of
+a table's life together hold about `SHARE` times as many entries as the last one, however often the table is written."""
 
 FAR_SHARE: Final = 100
 """`SHARE` for object stores: a reader pays one request per commit above a checkpoint, and a put costs the same for any
@@ -53,16 +53,16 @@ BLOCK: Final = CHECKPOINT_INTERVAL
 """Versions per bundle, so that the commits above a checkpoint are usually one block."""
 
 
-def is_due(version: int, last: int, files: int, share: int = SHARE) -> bool:
+def is_due(version: int, last: int, entries: int, share: int = SHARE) -> bool:
     """Return True if a checkpoint is due after a commit.
 
     Args:
         version: the commit's version.
         last: version of the latest checkpoint; -1 without one.
-        files: number of data files of the table.
+        entries: number of entries of the next one, about.
         share: `SHARE` or `FAR_SHARE`.
     """
-    return version > 0 and version - max(last, 0) >= max(CHECKPOINT_INTERVAL, files // share)
+    return version > 0 and version - max(last, 0) >= max(CHECKPOINT_INTERVAL, entries // share)
 
 
 def checkpoint_name(version: int) -> str:
@@ -191,10 +191,16 @@ def first_missing(commits: Sequence[int], base: int, target: int) -> int | None:
 
 def last_checkpoint(store: Storage) -> int:
     """Return the version of the last checkpoint; -1 if none is known."""
+    return named_checkpoint(store)[0]
+
+
+def named_checkpoint(store: Storage) -> tuple[int, int]:
+    """Return the version of the last checkpoint and its number of entries; -1 and 0 if none is known."""
     try:
-        return int(json.loads(store.read(LAST_CHECKPOINT))["version"])
+        named = json.loads(store.read(LAST_CHECKPOINT))
+        return int(named["version"]), int(named.get("size", 0))
     except (OSError, *UNREADABLE):
-        return -1
+        return -1, 0
 
 
 KEPT: Final = 2

@@ -164,6 +164,23 @@ def test_an_append_does_not_wait_for_a_checkpoint(cluster: Cluster, log: TopicLo
 
 
 @pytest.mark.slow
+def test_checkpoint_with_many_removed_files_is_followed_by_another_one_later(cluster: Cluster, log: TopicLog) -> None:
+    """Each writes all files that merging has removed in a week."""
+    append_past_a_checkpoint(log)
+    cluster.settle()
+    log.files.replace(LAST_CHECKPOINT, b'{"version": 100, "size": 2500}')
+
+    append_past_a_checkpoint(log)
+    append_past_a_checkpoint(log)
+    cluster.settle()
+    early = last_checkpoint(log.files)
+    append_past_a_checkpoint(log)
+    cluster.settle()
+
+    assert (early, last_checkpoint(log.files)) == (CHECKPOINT_INTERVAL, 4 * CHECKPOINT_INTERVAL)
+
+
+@pytest.mark.slow
 def test_a_producer_that_is_closed_writes_no_more(cluster: Cluster, log: TopicLog) -> None:
     """So its root may be removed at once: a checkpoint that is under way is waited for."""
     for _ in range(CHECKPOINT_INTERVAL - 1):
