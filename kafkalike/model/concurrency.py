@@ -291,8 +291,19 @@ def await_imports(seconds: float = MAX_IMPORT_SECONDS) -> None:
             SYSTEM_CLOCK.sleep(0.001)
     except KeyboardInterrupt:
         # Python drops the errors of hooks, so the interrupt comes again when the fork is over.
-        threading.Timer(0.1, signal.pthread_kill, (here, signal.SIGINT)).start()
+        hook = inspect.currentframe()
+        caller = hook and hook.f_back
+        asked = here, caller, caller and caller.f_lasti
+        threading.Thread(target=_interrupt_after, args=asked, daemon=True).start()
         await_imports(end - SYSTEM_CLOCK.monotonic())
+
+
+def _interrupt_after(thread: int, caller: FrameType | None, at: int | None) -> None:
+    """Interrupt a thread as soon as its frame has left an instruction, here the call of a fork, or in 10 s."""
+    end = SYSTEM_CLOCK.monotonic() + MAX_IMPORT_SECONDS
+    while caller is not None and caller.f_lasti == at and SYSTEM_CLOCK.monotonic() < end:
+        SYSTEM_CLOCK.sleep(0.001)
+    signal.pthread_kill(thread, signal.SIGINT)
 
 
 os.register_at_fork(before=await_imports, after_in_child=_in_child)
