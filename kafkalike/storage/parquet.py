@@ -116,8 +116,7 @@ class ParquetInput:
 
     def read(self, columns: Sequence[str] | None = None, *, use_threads: bool = True) -> pa.Table:
         """Return all rows; of all columns, unless some are named."""
-        leaves = None if columns is None else self._leaves(columns)
-        return self._reader.read_all(column_indices=leaves, use_threads=use_threads)
+        return self._reader.read_all(column_indices=self._leaves(columns), use_threads=use_threads)
 
     def iter_batches(
         self,
@@ -129,9 +128,8 @@ class ParquetInput:
     ) -> Iterator[pa.RecordBatch]:
         """Return an iterator over the rows of some row groups, in batches of a size."""
         groups = range(self._reader.num_row_groups) if row_groups is None else row_groups
-        leaves = None if columns is None else self._leaves(columns)
         found: Iterator[pa.RecordBatch] = self._reader.iter_batches(
-            batch_size, row_groups=groups, column_indices=leaves, use_threads=use_threads
+            batch_size, row_groups=groups, column_indices=self._leaves(columns), use_threads=use_threads
         )
         return found
 
@@ -139,7 +137,9 @@ class ParquetInput:
         """Close the file and its source."""
         self._reader.close()
 
-    def _leaves(self, columns: Sequence[str]) -> list[int]:
+    def _leaves(self, columns: Sequence[str] | None) -> list[int] | None:
+        if columns is None:
+            return None
         paths = self._reader.column_paths
         return [at for name in columns for at, path in enumerate(paths) if path[0] == name]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike import errors
 from kafkalike.connect import check_founded, connect
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.format.positions import WORDS, AtOffsets, CommittedPosition, Position, Settled, names
 from kafkalike.spark.format.source_options import SourceOptions
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 LOOKS: Final = 10
 """Attempts to list the topics while a topic is being deleted and created again."""
+
+
+def is_in_folder(cluster: Cluster) -> bool:
+    """Return whether a cluster is one folder of this machine. Spark's reader knows no replicas or keys of stores."""
+    return "," not in cluster.root and not cluster.store.scheduler.is_remote
 
 
 class SourceTopics:
@@ -84,11 +90,6 @@ class SourceTopics:
         """Return the log of a topic that the last `look` found."""
         return self._logs[topic]
 
-    @property
-    def is_in_folder(self) -> bool:
-        """True if the storage is a folder of this machine: Spark's reader knows no replicas and no keys of stores."""
-        return "," not in self.cluster.root and not self.cluster.store.scheduler.is_remote
-
     def are_ours(self, found: Collection[TopicPartition]) -> bool:
         """Return True if other writers neither may change topics of the last `look`, nor did.
 
@@ -97,6 +98,39 @@ class SourceTopics:
         logs = [self.log(name) for name in {tp.topic for tp in found}]
         closed = self.cluster.server.is_closed
         return all(closed(log.info.configs) and not log.is_rewritten for log in logs)
+
+    def lags(self, latest: Mapping[TopicPartition, int], consumed: Mapping[TopicPartition, int]) -> dict[str, float]:
+        """Return the metrics of a source in its query's progress, without reading records.
+
+        Spark's Kafka source has the first three. For each topic there are also `lagRecords.<topic>`, in offsets, and
+        `lagSeconds.<topic>`: the time of the newest record minus that of the last one read, in the partition that is
+        furthest behind.
+
+        Args:
+            latest: log ends at the last `look`.
+            consumed: offsets that the query has read up to.
+        """
+        behind = {tp: max(0, latest[tp] - at) for tp, at in consumed.items() if tp in latest}
+        if not behind:
+            return {}
+        found: dict[str, float] = {
+            "minOffsetsBehindLatest": min(behind.values()),
+            "maxOffsetsBehindLatest": max(behind.values()),
+            "avgOffsetsBehindLatest": sum(behind.values()) / len(behind),
+        }
+        for tp, offsets in behind.items():
+            records, seconds = f"lagRecords.{tp.topic}", f"lagSeconds.{tp.topic}"
+            found[records] = found.get(records, 0) + offsets
+            found[seconds] = max(found.get(seconds, 0.0), self._behind_seconds(tp, consumed[tp], latest[tp]))
+        return found
+
+    def _behind_seconds(self, tp: TopicPartition, at: int, end: int) -> float:
+        if at >= end:
+            return 0.0
+        log = self.log(tp.topic)
+        ends = (log.segment_at_or_after(tp.partition, offset) for offset in (at - 1, end - 1))
+        segments = sorted({segment for segment in ends if segment is not None}, key=lambda segment: segment.start)
+        return PartitionIndex(log.log_start(tp.partition), end, segments).lag(at).behind_ms / 1000
 
     def next_files(self) -> list[str]:
         """Return the files whose appearance is the only news that a `look` can find; empty if that is not known."""

@@ -30,7 +30,6 @@ import pyarrow as pa
 from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, IllegalStateError, KafkaError
 from kafkalike.maintenance.staging_folder import staging_place
-from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.segments import MARK
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.format import FORMAT
@@ -48,7 +47,7 @@ from kafkalike.spark.format.option_values import MAX_LONG
 from kafkalike.spark.format.positions import offsets_of
 from kafkalike.spark.format.sink import SinkOptions, check_sink_columns, commit_batch, parse_stream
 from kafkalike.spark.format.source_options import SourceOptions, check_stream, described, parse_options
-from kafkalike.spark.format.source_topics import SourceTopics
+from kafkalike.spark.format.source_topics import SourceTopics, is_in_folder
 from kafkalike.spark.format.stream_reader import TABLE, MarkedReader
 from kafkalike.spark.jvm.java_class import JavaCalls, java_class, new_object
 from kafkalike.spark.jvm.query_plans import QueryPlans
@@ -62,6 +61,7 @@ from kafkalike.spark.writes.targets import target_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.maintenance.staging_prefix import StagingFolder
 
 _log = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class StreamPlanner(JavaCalls):
         latest = self._reader.reportLatestOffset()
         # A batch that Delta's source planned ends at a version of the table.
         unknown = latest is None or TABLE in done
-        behind = {} if unknown else lags(self._reader.topics, ends_of(latest or {}), ends_of(done))
+        behind = {} if unknown else self._reader.topics.lags(ends_of(latest or {}), ends_of(done))
         return {name: str(figure) for name, figure in behind.items()}
 
     def _commit(self, end: str, _: str | None) -> dict[str, Any]:
@@ -231,48 +231,10 @@ def ends_of(marked: Mapping[str, Any]) -> dict[TopicPartition, int]:
     return offsets_of({topic: ends for topic, ends in marked.items() if topic != MARK})
 
 
-def lags(
-    topics: SourceTopics, latest: Mapping[TopicPartition, int], consumed: Mapping[TopicPartition, int]
-) -> dict[str, float]:
-    """Return the metrics of a source in its query's progress, without reading records.
-
-    Spark's Kafka source has the first three. For each topic there are also `lagRecords.<topic>`, in offsets, and
-    `lagSeconds.<topic>`: the time of the newest record minus that of the last one read, in the partition that is
-    furthest behind.
-
-    Args:
-        topics: the topics of the query.
-        latest: log ends at the last refresh.
-        consumed: offsets that the query has read up to.
-    """
-    behind = {tp: max(0, latest[tp] - at) for tp, at in consumed.items() if tp in latest}
-    if not behind:
-        return {}
-    found: dict[str, float] = {
-        "minOffsetsBehindLatest": min(behind.values()),
-        "maxOffsetsBehindLatest": max(behind.values()),
-        "avgOffsetsBehindLatest": sum(behind.values()) / len(behind),
-    }
-    for tp, offsets in behind.items():
-        records, seconds = f"lagRecords.{tp.topic}", f"lagSeconds.{tp.topic}"
-        found[records] = found.get(records, 0) + offsets
-        found[seconds] = max(found.get(seconds, 0.0), _behind_seconds(topics, tp, consumed[tp], latest[tp]))
-    return found
-
-
-def _behind_seconds(topics: SourceTopics, tp: TopicPartition, at: int, end: int) -> float:
-    if at >= end:
-        return 0.0
-    log = topics.log(tp.topic)
-    ends = (log.segment_at_or_after(tp.partition, offset) for offset in (at - 1, end - 1))
-    segments = sorted({segment for segment in ends if segment is not None}, key=lambda segment: segment.start)
-    return PartitionIndex(log.log_start(tp.partition), end, segments).lag(at).behind_ms / 1000
-
-
 def options_for_driver(given: Mapping[str, str], *, near: bool) -> SourceOptions | None:
     """Return the options of a stream that the driver can plan; None if the format's process should, or report an error.
 
-    The files are for Spark's reader: see `SourceTopics.is_in_folder` and `are_ours`. Small batches are
+    The files are for Spark's reader: see `is_in_folder` and `SourceTopics.are_ours`. Small batches are
     parts of row groups, which Spark's reader decodes each time. A process keeps its place: the driver's for tasks on
     this machine (`near`), else the format's.
     """
@@ -282,7 +244,7 @@ def options_for_driver(given: Mapping[str, str], *, near: bool) -> SourceOptions
         if not near and (options.max_offsets_per_trigger or MAX_LONG) <= MOST_OFFSETS:
             return None
         topics = SourceTopics(options)
-        found = topics.look() if topics.is_in_folder and options.fail_on_data_loss else None
+        found = topics.look() if is_in_folder(topics.cluster) and options.fail_on_data_loss else None
     except KafkaError as cause:
         _log.debug("a stream is planned by the format's process: %s", cause)
         return None
@@ -364,22 +326,18 @@ class SinkCommitter(JavaCalls):
     """Commits the micro-batches of one query for `TopicSink`, which calls it on the query's own thread.
 
     Args:
+        cluster: the cluster of the topics.
         options: checked options of a sink.
         columns: of the rows.
     """
 
-    def __init__(self, options: SinkOptions, columns: Collection[str]) -> None:
+    def __init__(self, cluster: Cluster, options: SinkOptions, columns: Collection[str]) -> None:
         self._options = options
-        self._cluster = connect(options.root, access="spark_write")
+        self._cluster = cluster
         self._names_partitions = "partition" in columns
         self._place = ExitStack()
         self._batch: tuple[StagingTarget, StagingFolder] | None = None
         """Topics and staging folder of the batch that is being computed."""
-
-    @property
-    def is_near(self) -> bool:
-        """Return whether the topics are in one folder of this machine."""
-        return "," not in self._cluster.root and not self._cluster.store.scheduler.is_remote
 
     def _begin(self, *_: str | None) -> dict[str, Any]:
         self._place.close()
@@ -448,9 +406,10 @@ def sink_in_driver(spark: Any, frame: DataFrame, given: Mapping[str, str]) -> tu
     try:
         options = parse_stream(given)
         check_sink_columns(frame.schema, options)
-        committer = SinkCommitter(options, frame.columns)
-        if not committer.is_near:
+        cluster = connect(options.root, access="spark_write")
+        if not is_in_folder(cluster):
             return None
+        committer = SinkCommitter(cluster, options, frame.columns)
         known = frame if options.timestamps else frame.drop("timestamp")
         rows = arrow_columns(sink_columns(known, needs_topic=options.topic is None))
         size = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch"))

@@ -125,18 +125,17 @@ class SparkWriter:
         topics = {topic for n in range(leaves.size()) if (topic := _topic_of(leaves.apply(n))) is not None}
         checkpoint = self._checkpoint() if topics else None
         planned = None if checkpoint is None else checkpoint.last(OFFSETS)
-        for line in () if planned is None else planned.sources:
-            for topic in topics:
-                if MARK in line and f'"{topic}"' in line:
-                    raise CheckpointMismatchError(
-                        f'{topic}: the checkpoint was made by format("kafkalike"), and the frame is bound to Delta\'s '
-                        "source; nothing was read. Call read_stream without engine, and the query continues"
-                    )
+        ours = [line for line in planned.sources if MARK in line] if planned is not None else []
+        read = sorted(topic for topic in topics if any(f'"{topic}"' in line for line in ours))
+        if read:
+            raise CheckpointMismatchError(
+                f'{read[0]}: the checkpoint was made by format("kafkalike"), and the frame is bound to Delta\'s '
+                "source; nothing was read. Call read_stream without engine, and the query continues"
+            )
 
     def _checkpoint(self) -> StreamCheckpoint | None:
         """Open the query's checkpoint; None if the query gets a new one."""
         spark, options = self._frame.sparkSession, self._field("extraOptions")
-
         given = {name.lower(): value for name, value in self._kwargs.items()}
 
         def option(name: str) -> str | None:

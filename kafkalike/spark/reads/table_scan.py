@@ -34,7 +34,7 @@ from kafkalike.spark.format.source_options import (
     parse_options,
     warn_without_meaning,
 )
-from kafkalike.spark.format.source_topics import SourceTopics
+from kafkalike.spark.format.source_topics import SourceTopics, is_in_folder
 from kafkalike.spark.jvm.java_class import JavaCalls, java_class, new_object
 from kafkalike.spark.jvm.query_plans import QueryPlans
 from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
@@ -117,7 +117,7 @@ def _may_fit(segment: Segment, partition: int, file: Mapping[str, Any], conditio
 def options_for_driver(given: Mapping[str, str]) -> tuple[SourceOptions, SourceTopics] | None:
     """Return the options and topics of a batch that the driver can plan; None if the format's own reader should.
 
-    The files are for Spark's reader: see `SourceTopics.is_in_folder` and `are_ours`.
+    The files are for Spark's reader: see `is_in_folder` and `SourceTopics.are_ours`.
 
     Raises:
         KafkaError: an option is wrong, or a topic cannot be opened.
@@ -125,7 +125,7 @@ def options_for_driver(given: Mapping[str, str]) -> tuple[SourceOptions, SourceT
     options = parse_options(given)
     check_batch(options)
     topics = SourceTopics(options)
-    if not topics.is_in_folder or not options.fail_on_data_loss:
+    if not is_in_folder(topics.cluster) or not options.fail_on_data_loss:
         return None
     found = topics.look()
     topics.require(found)
@@ -195,18 +195,11 @@ def topic_batch(spark: Any, given: Mapping[str, str]) -> Any:  # noqa: ANN401
         return None
     try:
         made = options_for_driver(given)
-        return (
-            None
-            if made is None
-            else new_object(
-                spark,
-                "TopicBatch",
-                BatchPlanner(*made),
-                f"kafkalike[{described(made[0])}]",
-                spark._jsparkSession,  # noqa: SLF001
-                java_class("org.apache.spark.sql.types.DataType").fromJson(schema_of(columns_of(made[0])).json()),
-            )
-        )
+        if made is None:
+            return None
+        schema = java_class("org.apache.spark.sql.types.DataType").fromJson(schema_of(columns_of(made[0])).json())
+        name = f"kafkalike[{described(made[0])}]"
+        return new_object(spark, "TopicBatch", BatchPlanner(*made), name, spark._jsparkSession, schema)  # noqa: SLF001
     except (KafkaError, *SPARK_FAILURES, OSError, AttributeError, TypeError) as cause:
         _log.debug("a batch is planned by the format's process: %s", cause)
         return None
